@@ -4,10 +4,11 @@
 that nobody knows yet, and all volunteers at once, two hours before the day's least demand. What follows up to its peak
 is counted, twelve hours in which every hour's demand stands for two of a day; with `--hours`, the first of them.
 
-With `--older` a part of the volunteers is older than proxies that obey `NextPoll`, and polls every 20 seconds whatever
-it is told. What such polls cost that come before their turn is also reckoned for each hundredth of the volunteers, as
+With `--older` a part of the volunteers is older than proxies that obey `NextPoll`, and polls every five seconds
+whatever it is told. What such polls cost that come before their turn is also reckoned for a thousand volunteers, as
 nothing that a site says makes them fewer. In a second run, at the peak, a twentieth of the volunteers is hostile: they
-poll ten times as often as told and never answer. Then small sites, where a few proxies have to do.
+poll ten times as often as told and never answer. Then a machine with a /64 of IPv6 beside a hundred proxies, proxies
+that were told to come more often in a burst of demand, and small sites, where a few proxies have to do.
 
 A broker that holds everyone denies where nobody waits: each volunteer that isn't serving waits for ten seconds of
 thirty, so that is reckoned for each offer and not played.
@@ -21,9 +22,16 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.pool_cases import CASES, DAY_LATER, honest_part, served
+from benchmarks.pool_cases import (
+    CASES,
+    DAY_LATER,
+    compare_with_machines,
+    honest_part,
+    served,
+    unanswered_after_burst,
+)
 from benchmarks.pool_costs import early_usd, month
-from benchmarks.pool_population import Demand, Manner, Outcome, Population, Run
+from benchmarks.pool_population import OLDER_EVERY_MS, Demand, Manner, Outcome, Population, Run
 from benchmarks.prices import MONTH_H
 from benchmarks.report import Figure, report
 from sluice.times import HOUR_MS, MINUTE_MS
@@ -32,7 +40,8 @@ DENIED_EXCESS = 0.01
 COST_MONTH_USD = 150.0
 HONEST_SHARE = 0.9
 HOSTILE = 0.05
-OLDER_EVERY_S = 20
+OLDER = 1_000
+MACHINE_POLLS_PER_S = (10.0, 100.0)
 SETTLES_H = 2
 LEAST_HOUR, PEAK_HOUR = 4, 16
 HOSTILE_HOURS = 2.0
@@ -57,9 +66,9 @@ def main(
     hostile, _ = _counted(replace(population, hostile=HOSTILE), demand, seed=seed, hour=PEAK_HOUR, hours=HOSTILE_HOURS)
     costs = month(day, days=hours / 24, calls=calls)
     _print_costs(costs)
-    figures = _figures(day, hostile, costs, older_usd=early_usd(volunteers / 100 / OLDER_EVERY_S))
+    figures = _figures(day, hostile, costs)
     figures["beginning_usd"] = Figure(name="the first ten minutes, in dollars", value=beginning_usd)
-    report("Rendezvous: a large pool", figures | _small(), as_json=as_json)
+    report("Rendezvous: a large pool", figures | _fairness() | _small(), as_json=as_json)
 
 
 def _counted(
@@ -81,7 +90,7 @@ def _beginning_usd(population: Population, demand: Demand, *, seed: int) -> floa
     return sum(month(outcome, days=days, calls=run.store.calls).values()) * days * 24 / MONTH_H
 
 
-def _figures(day: Outcome, hostile: Outcome, costs: dict[str, float], *, older_usd: float) -> dict[str, Figure]:
+def _figures(day: Outcome, hostile: Outcome, costs: dict[str, float]) -> dict[str, Figure]:
     denied, all_held = day.denied / day.offers, day.held_all_denied / day.offers
     waits = statistics.quantiles(day.waits_ms, n=100)
     usd = sum(costs.values())
@@ -95,12 +104,32 @@ def _figures(day: Outcome, hostile: Outcome, costs: dict[str, float], *, older_u
         "cost_month_usd": Figure(
             name="a month, in dollars", value=usd, limit=COST_MONTH_USD, ratio=usd / COST_MONTH_USD, compared_to="limit"
         ),
-        "older_month_usd": Figure(name="more for each hundredth of volunteers that are older", value=older_usd),
+        "older_1000_month_usd": Figure(
+            name=f"more for {OLDER:,} volunteers that are older", value=early_usd(1000 * OLDER / OLDER_EVERY_MS)
+        ),
         "honest_share": Figure(
             name=f"offers to honest proxies, at least {HONEST_SHARE}",
             value=1 - hostile.matched[Manner.HOSTILE] / max(hostile.matched.total(), 1),
             ratio=(1 - hostile.matched[Manner.HOSTILE] / max(hostile.matched.total(), 1)) / (1 - HOSTILE),
             compared_to="their share of all",
+        ),
+    }
+
+
+def _fairness() -> dict[str, Figure]:
+    """Play machines with a /64 each, and a burst of demand."""
+    beside = [compare_with_machines(polls_per_s=polls_per_s) for polls_per_s in MACHINE_POLLS_PER_S]
+    many = compare_with_machines(volunteers=4, machines=10, polls_per_s=10.0, every_ms=500)
+    return {
+        "ipv6_share": Figure(
+            name="a /64's share of offers beside 100 proxies", value=max(each.share for each in beside), limit=0.15
+        ),
+        "ipv6_next_poll_s": Figure(
+            name="seconds that these are told to wait, without it 20", value=max(each.next_poll_s for each in beside)
+        ),
+        "cooldown_bound": Figure(name="offers of ten addresses, to those they may get", value=many.bound, limit=1.0),
+        "unanswered_after_burst": Figure(
+            name="offers denied after a burst of demand", value=unanswered_after_burst(), limit=0.02
         ),
     }
 

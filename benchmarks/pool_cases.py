@@ -2,13 +2,15 @@
 
 from dataclasses import dataclass
 
-from benchmarks.pool_population import Manner, Outcome, Population, Run, Site
-from sluice.rendezvous.protocol.pace import NEXT_POLL_MS
+from benchmarks.pool_population import Demand, Manner, Outcome, Population, Run, Site
+from sluice.rendezvous.protocol.matching import Pool
+from sluice.rendezvous.protocol.pace import COOLDOWN, MEAN, NEXT_POLL_MS
 from sluice.times import HOUR_MS, MINUTE_MS
 
 STAYS_MS = 1e12  # nobody's session ends
 AT_ONCE_MS = 1_000
 SITE = Site(environments=2)
+SETTLES_MS = 10 * MINUTE_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,3 +79,58 @@ def served(case: Case, *, seed: int, after_ms: int | None = None) -> Outcome:
 def honest_part(outcome: Outcome) -> float:
     """Say which part of all offers went to a proxy that answers."""
     return (outcome.matched.total() - outcome.matched[Manner.HOSTILE]) / outcome.offers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """Honest proxies beside machines that poll fast, never answer, and each have all addresses of a network.
+
+    `share` is the machines' part of offers, `next_poll_s` the mean interval that all are told in the end, and `bound`
+    the machines' offers to those that as many addresses may get.
+    """
+
+    share: float
+    next_poll_s: float
+    bound: float
+
+
+def compare_with_machines(
+    *,
+    volunteers: int = 100,
+    machines: int = 1,
+    polls_per_s: float,
+    every_ms: int = 5_000,
+    minutes: int = 30,
+    seed: int = 1,
+) -> Beside:
+    """Play honest proxies, and machines that each have a /64, with an offer every so often."""
+    population = Population(
+        volunteers=volunteers,
+        unrestricted=1.0,
+        older=0.0,
+        session_ms=STAYS_MS,
+        serves_ms=NEXT_POLL_MS,
+        rotating=machines,
+        rotating_polls_per_s=polls_per_s,
+    )
+    run = Run(population, None, Site(), seed=seed, since_ms=SETTLES_MS)
+    for _ in range((SETTLES_MS + minutes * MINUTE_MS) // every_ms):
+        run.offer()
+        run.until(every_ms)
+    taken = run.outcome.matched[Manner.ROTATING]
+    allowed = machines * (2 + minutes * MINUTE_MS / (COOLDOWN * NEXT_POLL_MS))
+    next_poll_ms = run.brokers[0].pace().next_poll_ms(Pool.UNRESTRICTED, MEAN)
+    return Beside(share=taken / run.outcome.offers, next_poll_s=next_poll_ms / 1000, bound=taken / allowed)
+
+
+def unanswered_after_burst(*, volunteers: int = 5_000, minutes: int = 80, seed: int = 1) -> float:
+    """Play ten minutes of twentyfold demand, an offer a second before. Returns the part of later offers denied."""
+    population = Population(
+        volunteers=volunteers, unrestricted=1.0, older=0.0, session_ms=STAYS_MS, serves_ms=NEXT_POLL_MS
+    )
+    demand = Demand(offers_a_day=86_400, peak=1.0, bursts=0, burst_factor=20.0, burst_ms=10 * MINUTE_MS)
+    run = Run(population, demand, Site(), seed=seed, since_ms=HOUR_MS + demand.burst_ms)
+    run.until(HOUR_MS)
+    run.burst()
+    outcome = run.until(demand.burst_ms + minutes * MINUTE_MS)
+    return outcome.denied / outcome.offers

@@ -76,9 +76,7 @@ OFFER = Units(writes=2, reads=1, sqs=3 + 2 + 3, invocations=1, gb_s=BROKER_GB * 
 PACE: Mapping[str, Units] = {
     "add": Units(writes=1),
     "lately": Units(reads=2 * 0.5),
-    "take_turn": Units(writes=1),
-    "tell_turns": Units(writes=1),  # counted by the kilobyte
-    "turns_told": Units(reads=0.5),  # by four
+    "start_cooldown": Units(writes=1),
 }
 
 

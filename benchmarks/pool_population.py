@@ -5,17 +5,19 @@ execution environment over a table in memory. What is written out here is the or
 `Matchmaker` ask them. Calls to AWS take no time here.
 """
 
+import ipaddress
 import math
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from heapq import heappop, heappush
-from itertools import takewhile
 from random import Random
 from typing import Any
 
 from sluice.rendezvous.pacing import Pacing
+from sluice.rendezvous.protocol.addresses import KEY_BYTES, hash_address
 from sluice.rendezvous.protocol.matching import (
     ANSWERING_MS,
     HOLD_MS,
@@ -28,23 +30,20 @@ from sluice.rendezvous.protocol.matching import (
     rank_proxies,
 )
 from sluice.rendezvous.protocol.pace import (
+    COOLDOWN,
     NEXT_POLL_MS,
-    Cooldown,
-    CooldownRow,
     Counts,
-    Pace,
     may_take,
 )
 from sluice.times import DAY_MS, HOUR_MS, MINUTE_MS
 
 MIDNIGHT_MS = 20_000 * DAY_MS  # of some day
-OLDER_EVERY_MS = 20_000
+ADDRESS_KEY = bytes(KEY_BYTES)
+OLDER_EVERY_MS = 5_000
 # Of those polls of an older one that come before its turn, most are counted and not played, where its turn is far off.
 OLDER_PLAYED = 10  # of a turn, at least
-ROW_BYTES, TURN_BYTES, ROWS_HEARD = 80, 20, 200  # of the turns that environments tell of
 ARRIVES_MS = 50  # from an offer's send to its broker
 TRIED_AT_ONCE = 11  # candidates that a broker reads for one offer
-JITTER = (0.95, 1.1)  # of what a proxy was told to wait
 PEAK = 1.6  # times the mean, in the afternoon
 PEAK_HOUR = 16.0
 BURST_FACTOR, BURST_MS, BURSTS_A_DAY = 3.0, MINUTE_MS, 24
@@ -54,8 +53,9 @@ class Manner(StrEnum):
     """How a volunteer polls."""
 
     OBEYING = "obeying"
-    OLDER = "older"  # every 20 seconds, whatever it is told
+    OLDER = "older"  # every five seconds, whatever it is told
     HOSTILE = "hostile"  # many times as often as it is told, and never answers
+    ROTATING = "rotating"  # at a steady rate, each time from another address of its network, and never answers
 
 
 class Step(StrEnum):
@@ -76,7 +76,8 @@ class Step(StrEnum):
 class Population:
     """Who volunteers: shares of all; means of exponential times. The first polls come in `spread_ms`.
 
-    Hostile ones come `haste` times as often as they are told.
+    Hostile ones come `haste` times as often as they are told. Besides `volunteers` there are `rotating` machines, which
+    poll `rotating_polls_per_s` times a second, each from addresses whose first `rotating_prefix` bits are the same.
     """
 
     volunteers: int
@@ -87,6 +88,9 @@ class Population:
     session_ms: float = 4 * HOUR_MS
     serves_ms: float = 10 * MINUTE_MS
     spread_ms: int = NEXT_POLL_MS
+    rotating: int = 0
+    rotating_polls_per_s: float = 10.0
+    rotating_prefix: int = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,11 +101,13 @@ class Demand:
     unrestricted: float = 0.3
     peak: float = PEAK
     bursts: int = BURSTS_A_DAY
+    burst_factor: float = BURST_FACTOR
+    burst_ms: int = BURST_MS
 
     def rate(self, at_ms: int) -> float:
         """Give the offers a second outside bursts, with which they are as many a day as is said."""
         hour = (at_ms % DAY_MS) / HOUR_MS
-        apart = self.offers_a_day / (1 + self.bursts * BURST_MS / DAY_MS * (BURST_FACTOR - 1))
+        apart = self.offers_a_day / (1 + self.bursts * self.burst_ms / DAY_MS * (self.burst_factor - 1))
         return apart / 86_400 * (1 + (self.peak - 1) * math.cos((hour - PEAK_HOUR) / 24 * 2 * math.pi))
 
 
@@ -109,7 +115,7 @@ class Demand:
 class Site:
     """What a site is told of holding, and how many environments it has that hold no poll."""
 
-    held_min: int = 4
+    held_min: int = 1
     held_max: int = 200
     environments: int = 8
     brokers: int = 2
@@ -122,8 +128,7 @@ class MemoryPaceStore:
     calls: Counter[str] = field(default_factory=Counter)
     minutes: dict[int, Counts] = field(default_factory=dict)
     hours: dict[int, Counts] = field(default_factory=dict)
-    turns: dict[str, Cooldown] = field(default_factory=dict)
-    told: list[CooldownRow] = field(default_factory=list)
+    cooldowns: dict[str, int] = field(default_factory=dict)
 
     def add(self, minute: Counts, hour: Counts, *, now_ms: int) -> None:
         """Add to the counts of this minute and of this hour."""
@@ -144,26 +149,14 @@ class MemoryPaceStore:
         self.calls["lately"] += 1
         return dict(self.minutes), dict(self.hours)
 
-    def start_cooldown(self, address: str, turn: Cooldown, *, now_ms: int) -> Cooldown | None:
-        """Begin an address's turn; the one that isn't over yet where there is one."""
-        self.calls["take_turn"] += 1
-        standing = self.turns.get(address)
-        if standing is not None and standing.next_ms > now_ms:
-            return None if standing == turn else standing
-        self.turns[address] = turn
+    def start_cooldown(self, address: str, next_ms: int, *, now_ms: int, after_ms: int | None = None) -> int | None:
+        """Start an address's cooldown; return the end of another one that still holds."""
+        self.calls["start_cooldown"] += 1
+        standing = self.cooldowns.get(address, 0)
+        if standing > now_ms and standing not in {next_ms, after_ms}:
+            return standing
+        self.cooldowns[address] = next_ms
         return None
-
-    def publish_cooldowns(self, told: CooldownRow) -> None:
-        """Tell other environments of turns."""
-        self.calls["tell_turns"] += math.ceil((ROW_BYTES + TURN_BYTES * len(told.turns)) / 1024)
-        self.told.append(told)
-
-    def read_cooldowns(self, *, since_ms: int) -> Sequence[CooldownRow]:
-        """Read those that were told of since then, the oldest first."""
-        rows = list(takewhile(lambda row: row.at_ms > since_ms, reversed(self.told)))[:ROWS_HEARD]
-        read = sum(ROW_BYTES + TURN_BYTES * len(row.turns) for row in rows)
-        self.calls["turns_told"] += max(math.ceil(read / 4096), 1)
-        return rows[::-1]
 
 
 @dataclass(slots=True, eq=False)
@@ -172,7 +165,7 @@ class Volunteer:
 
     pool: Pool
     manner: Manner
-    address: str
+    address: str | None
     leaves_at_ms: float
     arrives_anew: bool = False
 
@@ -244,9 +237,11 @@ class Run:
         self.burst_until_ms = 0
         self._events: list[tuple[int, int, Callable[..., None], tuple[object, ...]]] = []
         self._drawn = 0
-        self._paces: dict[Pool, tuple[Pace | None, int, float]] = dict.fromkeys(Pool, (None, 0, 0.0))
         for number in range(population.volunteers):
             self._join(number)
+        for _ in range(population.rotating):
+            network = self.chance.getrandbits(population.rotating_prefix) << (128 - population.rotating_prefix)
+            self._rotate(network, Volunteer(Pool.UNRESTRICTED, Manner.ROTATING, None, math.inf))
         if demand is not None:
             self._next_offer()
             self._next_burst()
@@ -277,7 +272,7 @@ class Run:
     def _pacing(self) -> Pacing:
         self.environments += 1
         store: Any = self.store  # it counts as the table does
-        return Pacing(environment=str(self.environments), store=store, now_ms=lambda: self.now_ms, log=_never)
+        return Pacing(store=store, now_ms=lambda: self.now_ms, log=_never)
 
     def _join(self, number: int) -> None:
         population, place = self.population, number / self.population.volunteers
@@ -294,8 +289,14 @@ class Run:
         self.available[pool] += 1
         self.at(self.now_ms + self.chance.random() * population.spread_ms, self._poll, volunteer)
 
-    def _address(self) -> str:
-        return f"{self.chance.getrandbits(64):016x}"
+    def _address(self) -> str | None:
+        return hash_address(str(ipaddress.IPv4Address(self.chance.getrandbits(32))), ADDRESS_KEY)
+
+    def _rotate(self, network: int, machine: Volunteer) -> None:
+        host = self.chance.getrandbits(128 - self.population.rotating_prefix)
+        machine.address = hash_address(str(ipaddress.IPv6Address(network + host)), ADDRESS_KEY)
+        self.at(self.now_ms + 1000 / self.population.rotating_polls_per_s, self._rotate, network, machine)
+        self._poll(Volunteer(machine.pool, machine.manner, machine.address, math.inf))
 
     def _session_ms(self) -> float:
         return self.chance.expovariate(1 / self.population.session_ms)
@@ -316,65 +317,64 @@ class Run:
         place = len(self.idle) - 1 - int(self.chance.random() * min(len(self.idle), self.site.environments))
         environment = self.idle[place]
         pace = environment.pace()
-        away_ms, hold_chance = self._told(pace, pool)
+        away_ms = pace.next_poll_ms(pool, self.chance.random())
+        hold_chance = pace.hold_chance(pool, at_rest=self.site.held_min, at_most=self.site.held_max)
         is_held = self.chance.random() < hold_chance
-        turn = Cooldown.start(now_ms=now_ms, next_poll_ms=away_ms, held=is_held)
-        rested = environment.start_cooldown(volunteer.address, turn)
+        cooldown_ms = (HOLD_MS if is_held else 0) + round(COOLDOWN * away_ms)
+        rested = environment.start_cooldown(volunteer.address, cooldown_ms)
         if is_held and rested >= 1:
-            rested = environment.confirm(volunteer.address, turn)
+            rested = environment.confirm(volunteer.address, cooldown_ms)
         if is_held and rested >= 1:
             self._hold(volunteer, environment, place, away_ms)
             return
-        taken = self._take(pool, rested=rested, confirm=lambda: environment.confirm(volunteer.address, turn))
+        confirm = partial(environment.confirm, volunteer.address, cooldown_ms)
+        taken = self._take(pool, rested=rested, confirm=confirm)
         if rested >= 1 and self.counts:
             self.outcome.polls_by_minute[pool, now_ms // MINUTE_MS] += 1
         if taken is not None:
             self._count(Step.TAKEN, volunteer)
-            environment.flush()
-            self._matched(volunteer, taken.sent_at_ms)
+            self._matched(volunteer, taken.sent_at_ms, environment, away_ms)
             return
         if rested >= 1:
-            environment.note_poll(pool, address=volunteer.address, away_ms=away_ms)
+            environment.note_poll(pool, away_ms=away_ms)
         self._count(Step.EARLY if rested < 1 else Step.DEFERRED, volunteer)
         environment.flush()
         self._go(volunteer, away_ms)
-
-    def _told(self, pace: Pace, pool: Pool) -> tuple[int, float]:
-        """Ask a pace what it says of a pool: once, as each environment keeps its own for seconds."""
-        last, away_ms, hold_chance = self._paces[pool]
-        if last is not pace:
-            away_ms = pace.next_poll_ms(pool)
-            hold_chance = pace.hold_chance(pool, at_rest=self.site.held_min, at_most=self.site.held_max)
-            self._paces[pool] = (pace, away_ms, hold_chance)
-        return away_ms, hold_chance
 
     def _go(self, volunteer: Volunteer, away_ms: int) -> None:
         """Have a volunteer go that got nothing."""
         match volunteer.manner:
             case Manner.OBEYING:
-                self._come(volunteer, away_ms * self.chance.uniform(*JITTER))
+                self._come(volunteer, away_ms)
+            case Manner.ROTATING:
+                pass  # its machine has others
             case Manner.HOSTILE:
                 self._come(volunteer, away_ms / self.population.haste)
             case Manner.OLDER:
                 every_ms = max(away_ms / OLDER_PLAYED, OLDER_EVERY_MS)
                 self._count(Step.EARLY, volunteer, every_ms / OLDER_EVERY_MS - 1)
-                self._come(volunteer, every_ms * self.chance.uniform(*JITTER))
+                self._come(volunteer, every_ms)
 
     def _count(self, step: Step, volunteer: Volunteer, times: float = 1) -> None:
         if self.counts:
             self.outcome.steps[step, volunteer.pool, volunteer.manner] += times
 
-    def _matched(self, volunteer: Volunteer, sent_at_ms: int) -> None:
+    def _matched(self, volunteer: Volunteer, sent_at_ms: int, environment: Pacing, away_ms: int) -> None:
         """Note who was given an offer, and have it serve its client, or not."""
+        environment.note_given(volunteer.pool)
         if self.counts:
             self.outcome.matched[volunteer.manner] += 1
             self.outcome.waits_ms.append(self.now_ms - sent_at_ms)
         if volunteer.manner is Manner.HOSTILE:
-            self._come(volunteer, NEXT_POLL_MS / self.population.haste)
+            self._come(volunteer, away_ms / self.population.haste)
+        if volunteer.manner in {Manner.HOSTILE, Manner.ROTATING}:
             return
         self._count(Step.ANSWER, volunteer)
+        environment.note_given(volunteer.pool, is_answered=True)
+        environment.flush()
         self.available[volunteer.pool] -= 1
-        self.at(self.now_ms + self.chance.expovariate(1 / self.population.serves_ms), self._served, volunteer)
+        serves_ms = self.chance.expovariate(1 / self.population.serves_ms)
+        self.at(self.now_ms + max(serves_ms, away_ms), self._served, volunteer)
 
     def _served(self, volunteer: Volunteer) -> None:
         self.available[volunteer.pool] += 1
@@ -386,8 +386,7 @@ class Run:
         if taken is not None:
             self._count(Step.HELD_MATCHED, volunteer)
             environment.note_held(0)
-            environment.flush()
-            self._matched(volunteer, taken.sent_at_ms)
+            self._matched(volunteer, taken.sent_at_ms, environment, away_ms)
             return
         self.idle[place] = self.idle[-1]
         self.idle.pop()
@@ -410,7 +409,7 @@ class Run:
             return
         volunteer = held.volunteer
         self._end(held)
-        held.environment.note_poll(volunteer.pool, address=volunteer.address, away_ms=held.away_ms + HOLD_MS)
+        held.environment.note_poll(volunteer.pool, away_ms=held.away_ms + HOLD_MS)
         self._count(Step.HELD_IDLE, volunteer)
         held.environment.flush()
         self._go(volunteer, held.away_ms)
@@ -424,7 +423,7 @@ class Run:
         if self.counts:
             self.outcome.held_ms += held_ms
 
-    def _take(self, pool: Pool, *, rested: float, confirm: Callable[[], float] = lambda: 1.0) -> Waiting | None:
+    def _take(self, pool: Pool, *, rested: float, confirm: Callable[..., float] = lambda **_: 1.0) -> Waiting | None:
         """As `Volunteers._take` and `WaitingOffers.oldest`: those that only this pool may serve come first."""
         for fitting in (Pool.UNRESTRICTED, Pool.RESTRICTED) if pool is Pool.UNRESTRICTED else (Pool.RESTRICTED,):
             waiting = self.waiting[fitting]
@@ -433,8 +432,8 @@ class Run:
             if not waiting:
                 continue
             oldest = waiting[0]
-            rested = confirm() if rested >= 1 else rested
-            if may_take(rested, sent_at_ms=oldest.sent_at_ms, waits_until_ms=oldest.waits_until_ms, now_ms=self.now_ms):
+            waited = (self.now_ms - oldest.sent_at_ms) / (oldest.waits_until_ms - oldest.sent_at_ms)
+            if may_take(rested, waited) and may_take(confirm(waited=waited), waited):
                 oldest.is_taken = True
                 return waiting.popleft()
             return None
@@ -442,12 +441,12 @@ class Run:
 
     def _next_offer(self) -> None:
         assert self.demand is not None
-        most = self.demand.offers_a_day / 86_400 * self.demand.peak * BURST_FACTOR
+        most = self.demand.offers_a_day / 86_400 * self.demand.peak * self.demand.burst_factor
         self.at(self.now_ms + 1000 * self.chance.expovariate(most), self._maybe_offer, most)
 
     def _maybe_offer(self, most: float) -> None:
         assert self.demand is not None
-        rate = self.demand.rate(self.now_ms) * (BURST_FACTOR if self.now_ms < self.burst_until_ms else 1)
+        rate = self.demand.rate(self.now_ms) * (self.demand.burst_factor if self.now_ms < self.burst_until_ms else 1)
         if self.chance.random() < rate / most:
             self.offer(Nat.UNRESTRICTED if self.chance.random() < self.demand.unrestricted else Nat.UNKNOWN)
         self._next_offer()
@@ -458,8 +457,13 @@ class Run:
             self.at(self.now_ms + self.chance.expovariate(self.demand.bursts / DAY_MS), self._burst)
 
     def _burst(self) -> None:
-        self.burst_until_ms = self.now_ms + BURST_MS
+        self.burst()
         self._next_burst()
+
+    def burst(self) -> None:
+        """Have a burst begin now."""
+        assert self.demand is not None
+        self.burst_until_ms = self.now_ms + self.demand.burst_ms
 
     def _serve(self, nat: Nat, sent_at_ms: int) -> None:
         """As `Broker._serve` and `Matchmaker`: a proxy whose poll is held, or a place among those that wait."""
@@ -480,8 +484,7 @@ class Run:
                 self._end(given)
                 self._count(Step.HELD_MATCHED, given.volunteer)
                 self._count(Step.OFFER_MATCHED, given.volunteer)
-                given.environment.flush()
-                self._matched(given.volunteer, sent_at_ms)
+                self._matched(given.volunteer, sent_at_ms, given.environment, given.away_ms)
                 return
         until_ms = answers_until(sent_at_ms=sent_at_ms, now_ms=self.now_ms) - ANSWERING_MS
         waits = Waiting(sent_at_ms, until_ms)

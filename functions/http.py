@@ -17,6 +17,7 @@ def respond(service: str, site: HttpSite, counts: HeldCounts, event: dict[str, A
     """Serve one request and publish its metrics; blocks while a proxy or a client waits."""
     try:
         response = site.serve(HttpRequest.parse(event))
+        site.site.pacing.flush()
     except Exception as error:  # noqa: BLE001 - whatever it was, the caller gets a status and the log the cause
         logger.error("RequestFailed", route=match_route(event.get("rawPath", "")), cause=find_cause(error))  # noqa: TRY400 - a traceback's text may quote an offer
         response = HttpResponse(status=503, metrics=("RequestsFailed",))

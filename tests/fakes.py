@@ -25,9 +25,10 @@ from sluice.rendezvous.protocol.matching import (
     Pool,
     Profile,
     WaitingProxy,
+    pool_for_proxy,
     pools_for,
 )
-from sluice.rendezvous.protocol.pace import Cooldown, CooldownRow, Counts
+from sluice.rendezvous.protocol.pace import Counts
 from sluice.times import HOUR_MS, MINUTE_MS, NowMs
 
 SID_RESTS_MS = 10_000  # as the table has it
@@ -153,6 +154,7 @@ class FakeOfferStore:
             self.ended.setdefault(key, (End.OFFER_MATCHED, now_ms))
         return Match(
             record=self.offers[key],
+            pool=pool_for_proxy(proxy.profile.nat),
             reply_to=offer.reply_to,
             answers_until_ms=offer.answers_until_ms,
         )
@@ -178,12 +180,11 @@ class FakeOfferStore:
 
 @dataclass
 class FakePaceStore:
-    """Counts and turns in dicts. `failing` is why neither can be had."""
+    """Counts and cooldowns in dicts. `failing` is why neither can be had."""
 
     minutes: dict[int, Counts] = field(default_factory=dict)
     hours: dict[int, Counts] = field(default_factory=dict)
-    turns: dict[str, Cooldown] = field(default_factory=dict)
-    told: list[CooldownRow] = field(default_factory=list)
+    cooldowns: dict[str, int] = field(default_factory=dict)
     failing: CallFailed | None = None
 
     def add(self, minute: Counts, hour: Counts, *, now_ms: int) -> None:
@@ -201,20 +202,13 @@ class FakePaceStore:
         self._check()
         return dict(self.minutes), dict(self.hours)
 
-    def start_cooldown(self, address: str, turn: Cooldown, *, now_ms: int) -> Cooldown | None:
+    def start_cooldown(self, address: str, next_ms: int, *, now_ms: int, after_ms: int | None = None) -> int | None:
         self._check()
-        standing = self.turns.setdefault(address, turn)
-        if standing.next_ms <= now_ms:
-            self.turns[address] = standing = turn
-        return None if standing == turn else standing
-
-    def publish_cooldowns(self, told: CooldownRow) -> None:
-        self._check()
-        self.told.append(told)
-
-    def read_cooldowns(self, *, since_ms: int) -> Sequence[CooldownRow]:
-        self._check()
-        return [told for told in self.told if told.at_ms > since_ms]
+        standing = self.cooldowns.get(address, 0)
+        if standing != next_ms and (standing > now_ms if after_ms is None else standing != after_ms):
+            return standing
+        self.cooldowns[address] = next_ms
+        return None
 
     def _check(self) -> None:
         if self.failing is not None:
@@ -333,7 +327,6 @@ class Meeting:
     queues: FakeQueues = field(default_factory=FakeQueues)
     drawn: Callable[[], float] = lambda: 0.5
     executor: Executor = field(default_factory=lambda: ThreadPoolExecutor(8))
-    environments: Iterator[str] = field(default_factory=lambda: map(str, itertools.count()))
 
     def __post_init__(self) -> None:
         self.queues.clock = self.clock
@@ -348,7 +341,7 @@ class Meeting:
     def new_pacing(self) -> Pacing:
         """As another environment has it."""
         store: Any = self.pace
-        return Pacing(environment=next(self.environments), store=store, now_ms=self.clock, log=lambda _: None)
+        return Pacing(store=store, now_ms=self.clock, log=lambda _: None)
 
     def dependencies(self) -> RendezvousDependencies:
         """What production's shells are given, with the fakes in place of what asks AWS."""

@@ -233,7 +233,7 @@ class Matchmaker:
 
 def mailbox_message(offer: OpenOffer, poll_id: str) -> str:
     """Build the mailbox message that brings the offer to the held poll."""
-    return json.dumps({"for": poll_id, "offer": offer.offer, "nat": offer.record.nat, "relay": offer.relay})
+    return json.dumps({"for": poll_id} | offer.for_proxy)
 
 
 class Broker(msgspec.Struct, frozen=True, kw_only=True):

@@ -235,7 +235,6 @@ class ClientSite(HttpSite, frozen=True, kw_only=True):
         reply_to = self.mailbox.url()
         opened = site.build_open_offer(record, offer, reply_to=reply_to, answers_until_ms=sent_at_ms + PATIENCE_MS)
         end, answer = self._answer_to(opened)
-        site.pacing.flush()
         if end is not End.OFFER_MATCHED:
             with suppress(CallFailed):  # otherwise the sweeper stores the end
                 site.offers.end(record, end, now_ms=site.now_ms())

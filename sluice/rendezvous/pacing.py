@@ -5,14 +5,14 @@ no addresses. Errors never fail a rendezvous: unwritten counts are written later
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import InitVar, dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING
 
 from sluice.errors import CallFailed
 from sluice.rendezvous.protocol.matching import Pool, choose_shard
-from sluice.rendezvous.protocol.pace import ADDRESS_GROUPS, Cooldown, CooldownRow, Counts, Pace, compute_pace
+from sluice.rendezvous.protocol.pace import ADDRESS_GROUPS, Counts, Pace, compute_pace, compute_rested, may_take
 from sluice.times import NowMs
 
 if TYPE_CHECKING:  # only for type hints: a shell gets its adapters as arguments
@@ -20,33 +20,31 @@ if TYPE_CHECKING:  # only for type hints: a shell gets its adapters as arguments
 
 WRITTEN_EVERY_MS = 20_000
 READ_EVERY_MS = 10_000
-ADDRESS_DIGITS = 16  # leading digits of an address's hash, which identify the address
-MAX_TURNS = 100_000  # cooldowns in memory, about 20 MB
-MAX_UNTOLD = 2_000  # cooldowns per row, 40 KB; further ones aren't published
-TOLD_LATE_MS = 5_000  # delay of a row, by different clocks and eventually consistent reads
+MAX_COOLDOWNS = 50_000  # in memory, about 15 MB
 
 
 @dataclass(slots=True, kw_only=True)
 class Pacing:
-    """The counts of one named environment; thread-safe. `log` gets the errors of reads and writes."""
+    """The counts and cooldowns of one environment; thread-safe. `log` gets the errors of reads and writes.
 
-    environment: InitVar[str]
+    An environment remembers the cooldowns that began there, so an address that polls in several of them at once has
+    several. It gains little: the table has a cooldown of each address that polled too early somewhere, and confirms one
+    before the address gets an offer. A write for every poll would be a third of a large site's cost.
+    """
+
     store: "DynamoPaceStore"
     now_ms: NowMs
     log: Callable[[CallFailed], None]
     _minute: Counter[str] = field(default_factory=Counter)
     _hour: Counter[str] = field(default_factory=Counter)
     _groups: set[int] = field(default_factory=set)
-    _turns: "AddressCooldowns" = field(init=False)
+    # The end of each address's cooldown, and whether the table has it.
+    _cooldowns: OrderedDict[str, tuple[int, bool]] = field(default_factory=OrderedDict)
     _pace: Pace = field(default_factory=Pace)
     _shards: int = 1  # the number of shards by `_pace`
     _read_at_ms: int = 0
-    _heard_at_ms: int = 0
     _written_at_ms: int = 0
     _lock: Lock = field(default_factory=Lock)
-
-    def __post_init__(self, environment: str) -> None:
-        self._turns = AddressCooldowns(environment=environment)
 
     def pace(self) -> Pace:
         """Return the recent rates, cached for a few seconds."""
@@ -74,138 +72,94 @@ class Pacing:
             self._minute[f"{pool}_offers"] += 1
             self._hour["offers"] += 1
 
-    def note_poll(self, pool: Pool, *, address: str | None, away_ms: int) -> None:
+    def note_poll(self, pool: Pool, *, away_ms: int) -> None:
         """Count a poll that got no offer, with the poll interval `away_ms` until the proxy's next poll."""
         with self._lock:
             self._minute[f"{pool}_polls"] += 1
             self._minute[f"{pool}_promised_ms"] += away_ms
-            if address is not None:
-                self._groups.add(choose_shard(address, ADDRESS_GROUPS))
+
+    def note_given(self, pool: Pool, *, is_answered: bool = False) -> None:
+        """Count an offer that was given to a proxy of this pool, or, later, that such a proxy answered in time."""
+        name = f"{pool}_answered" if is_answered else f"{pool}_given"
+        with self._lock:
+            self._minute[name] += 1
+            self._hour[name] += 1
 
     def note_held(self, held_ms: int) -> None:
         """Count how long a poll was held."""
         with self._lock:
             self._hour["held_ms"] += held_ms
 
-    def start_cooldown(self, address: str | None, turn: Cooldown) -> float:
-        """Start the address's cooldown if, as far as this environment knows, the last one is over.
+    def start_cooldown(self, address: str | None, cooldown_ms: int) -> float:
+        """Count the address, and start its cooldown if the last one that this environment knows is over.
 
-        Returns 1 in that case, and otherwise the fraction of the last cooldown that has elapsed.
+        Returns 1 in that case, and otherwise the part of the cooldown that is over.
         """
-        pace = self.pace()
-        if address is None or not pace.is_crowd:
+        pace, now_ms = self.pace(), self.now_ms()
+        if address is None:
             return 1.0
         with self._lock:
-            if pace.has_demand:
-                self._receive_cooldowns()
-            rested = self._turns.compute_elapsed_fraction(address, now_ms=turn.since_ms)
+            self._groups.add(choose_shard(address, ADDRESS_GROUPS))
+            if not pace.is_crowd:
+                return 1.0
+            next_ms, is_stored = self._cooldowns.get(address, (0, False))
+            rested = compute_rested(next_ms, now_ms=now_ms, cooldown_ms=cooldown_ms)
             if rested >= 1:
-                self._turns.begin(address, turn)
+                self._remember(address, now_ms + cooldown_ms, is_stored=False)
+        if rested < 1 and pace.has_demand and not is_stored:
+            self._store(address, next_ms, now_ms=now_ms)
         return rested
 
-    def _receive_cooldowns(self) -> None:
-        """Read the cooldowns that other environments published, unless they were read recently."""
-        now_ms = self.now_ms()
-        if now_ms - self._heard_at_ms < READ_EVERY_MS:
-            return
-        self._heard_at_ms = now_ms
-        try:
-            self._turns.hear(self.store.read_cooldowns(since_ms=self._turns.read_since_ms), now_ms=now_ms)
-        except CallFailed as error:
-            self.log(error)
+    def confirm(self, address: str | None, cooldown_ms: int, *, waited: float = 0.0) -> float:
+        """Start a cooldown in the table, before the address gets an offer. Returns how much of the last one is over.
 
-    def confirm(self, address: str | None, turn: Cooldown) -> float:
-        """Start a cooldown in the table too, before the address gets an offer. Returns 1 if no earlier one still holds.
-
-        Otherwise another environment served the address. Returns the elapsed fraction of that cooldown.
+        If so much of it is over that the address may take an offer that waited this part of its time, the cooldowns add
+        up: otherwise an address that always comes early would get more offers than its cooldowns allow.
         """
-        pace = self.pace()
+        pace, now_ms = self.pace(), self.now_ms()
         if address is None or not (pace.is_crowd and pace.has_demand):
             return 1.0
+        next_ms = self._store(address, now_ms + cooldown_ms, now_ms=now_ms)
+        if next_ms is None:
+            return 1.0
+        rested = compute_rested(next_ms, now_ms=now_ms, cooldown_ms=cooldown_ms)
+        if may_take(rested, waited):
+            # Another poll of the address may have taken an offer in the meantime.
+            return 0.0 if self._store(address, next_ms + cooldown_ms, now_ms=now_ms, after_ms=next_ms) else rested
+        return rested
+
+    def _store(self, address: str, next_ms: int, *, now_ms: int, after_ms: int | None = None) -> int | None:
+        """Start a cooldown in the table. Returns the end of one that still holds, or None, also if the call fails."""
         try:
-            standing = self.store.start_cooldown(address, turn, now_ms=turn.since_ms)
+            standing = self.store.start_cooldown(address, next_ms, now_ms=now_ms, after_ms=after_ms)
         except CallFailed as error:
             self.log(error)
-            return 1.0
-        return 1.0 if standing is None else standing.compute_elapsed_fraction(now_ms=turn.since_ms)
+            return None
+        with self._lock:
+            self._remember(address, standing or next_ms, is_stored=True)
+        return standing
+
+    def _remember(self, address: str, next_ms: int, *, is_stored: bool) -> None:
+        self._cooldowns[address] = next_ms, is_stored
+        self._cooldowns.move_to_end(address)
+        while len(self._cooldowns) > MAX_COOLDOWNS:
+            self._cooldowns.popitem(last=False)
 
     def flush(self, *, at_shutdown: bool = False) -> None:
         """Add the counts to the table, at most every `WRITTEN_EVERY_MS`, and at the shutdown."""
         now_ms = self.now_ms()
         with self._lock:
             is_due = at_shutdown or now_ms - self._written_at_ms >= WRITTEN_EVERY_MS
-            if not is_due or not (self._minute or self._hour):
+            if not is_due or not (self._minute or self._hour or self._groups):
                 return
             self._written_at_ms = now_ms
             minute = Counts(self._minute, frozenset(self._groups))
             hour = Counts(self._hour)
             self._minute, self._hour, self._groups = Counter(), Counter(), set()
-            row = CooldownRow(self._turns.environment, now_ms, self._turns.take_unpublished())
         try:
-            if self._pace.has_demand and row.turns:
-                self.store.publish_cooldowns(row)
             self.store.add(minute, hour, now_ms=now_ms)
         except CallFailed as error:
             self.log(error)
             with self._lock:
                 self._minute.update(minute.numbers)
                 self._hour.update(hour.numbers)
-
-
-@dataclass(slots=True, kw_only=True)
-class AddressCooldowns:
-    """The cooldowns that one environment knows: from its own polls, and as other environments published them.
-
-    Addresses are the first digits of a hash. Not thread-safe. Environments publish cooldowns in rows of many,
-    every few seconds, and don't query the table for each address. So several environments may each start a cooldown of
-    an address that polls in a burst. The address gains nothing: before it gets an offer the table confirms its cooldown
-    (`confirm`), and when the environments read each other's rows, the cooldowns add up.
-    """
-
-    environment: str  # this environment's name in published rows
-    _known: OrderedDict[str, Cooldown] = field(default_factory=OrderedDict)
-    _untold: dict[str, Cooldown] = field(default_factory=dict)
-    _heard_ms: dict[str, int] = field(default_factory=dict)  # time of the last row that was read, by environment
-    _heard_until_ms: int = 0
-
-    def compute_elapsed_fraction(self, address: str, *, now_ms: int) -> float:
-        """Return the fraction of the address's cooldown that has elapsed: 1 if it is over or unknown."""
-        turn = self._known.get(address[:ADDRESS_DIGITS])
-        return 1.0 if turn is None else turn.compute_elapsed_fraction(now_ms=now_ms)
-
-    def begin(self, address: str, turn: Cooldown) -> None:
-        """Start an address's cooldown, and keep it to be published to the other environments."""
-        self._add(address[:ADDRESS_DIGITS], turn)
-        if len(self._untold) < MAX_UNTOLD:
-            self._untold[address[:ADDRESS_DIGITS]] = turn
-
-    def take_unpublished(self) -> Mapping[str, Cooldown]:
-        """Return and forget the unpublished cooldowns. The caller must publish them."""
-        untold, self._untold = self._untold, {}
-        return untold
-
-    @property
-    def read_since_ms(self) -> int:
-        """Return the time from which to read rows. It overlaps the last read by a few seconds, for late rows."""
-        return self._heard_until_ms - TOLD_LATE_MS
-
-    def hear(self, rows: Iterable[CooldownRow], *, now_ms: int) -> None:
-        """Add the cooldowns that other environments published, each row once."""
-        for row in rows:
-            if row.environment != self.environment and row.at_ms > self._heard_ms.get(row.environment, 0):
-                self._heard_ms[row.environment] = row.at_ms
-                for address, turn in row.turns.items():
-                    self._add(address, turn)
-        self._heard_until_ms = now_ms
-        self._heard_ms = {name: at_ms for name, at_ms in self._heard_ms.items() if at_ms > self.read_since_ms}
-
-    def _add(self, address: str, turn: Cooldown) -> None:
-        known = self._known.get(address)
-        if known is not None:
-            if turn.next_ms <= known.since_ms:
-                return
-            turn = known.merge(turn)
-        self._known[address] = turn
-        self._known.move_to_end(address)
-        while len(self._known) > MAX_TURNS:
-            self._known.popitem(last=False)

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -20,8 +20,15 @@ from sluice.rendezvous.protocol.matching import (
     choose_shard,
     pool_for_proxy,
 )
-from sluice.rendezvous.protocol.messages import Poll, ProxyAnswer, RelayPattern, answer_reply, poll_reply
-from sluice.rendezvous.protocol.pace import Cooldown, may_take
+from sluice.rendezvous.protocol.messages import (
+    NEXT_POLL_REFUSED_MS,
+    Poll,
+    ProxyAnswer,
+    RelayPattern,
+    answer_reply,
+    poll_reply,
+)
+from sluice.rendezvous.protocol.pace import COOLDOWN, may_take, spread_interval
 
 ARRIVES_WITHIN_MS = 3_000  # longest time from a match to the arrival of its mailbox message
 TRIED = 5  # waiting offers to try, the oldest first; other polls may take some
@@ -45,20 +52,20 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
         profile, polled_at_ms = site.recorder.profile(poll, address=address), site.now_ms()
         end, body = self._poll(poll, profile)
         site.recorder.record_poll(poll, profile, end, polled_at_ms=polled_at_ms)
-        site.pacing.flush()
         return end, body
 
     def _poll(self, poll: Poll, profile: Profile) -> tuple[End, str]:
+        site, pacing, address = self.site, self.site.pacing, profile.address
         if poll.relay_pattern is None or not poll.relay_pattern.covers(self.allowed):
-            return End.POLL_REFUSED, poll_reply(End.POLL_REFUSED)
-        site, pacing = self.site, self.site.pacing
+            next_poll_ms = spread_interval(NEXT_POLL_REFUSED_MS, site.random())
+            return End.POLL_REFUSED, poll_reply(End.POLL_REFUSED, next_poll_ms=next_poll_ms)
         pool, now_ms, pace = pool_for_proxy(poll.nat), site.now_ms(), pacing.pace()
-        away_ms = pace.next_poll_ms(pool)
+        away_ms = pace.next_poll_ms(pool, site.random())
         is_held = site.random() < pace.hold_chance(pool, at_rest=self.held_min, at_most=self.held_max)
-        turn = Cooldown.start(now_ms=now_ms, next_poll_ms=away_ms, held=is_held)
-        rested = pacing.start_cooldown(profile.address, turn)
+        cooldown_ms = (HOLD_MS if is_held else 0) + round(COOLDOWN * away_ms)
+        rested = pacing.start_cooldown(address, cooldown_ms)
         if is_held and rested >= 1:
-            rested = pacing.confirm(profile.address, turn)
+            rested = pacing.confirm(address, cooldown_ms)
         sid = hash_sid(poll.sid)
         proxy = WaitingProxy(
             poll_id=site.new_id(),
@@ -71,50 +78,50 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
         )
         held_ms = 0
         if is_held and rested >= 1:
-            end, body = self._hold(replace(proxy, mailbox=self.mailbox.url()))
+            end, offer = self._hold(replace(proxy, mailbox=self.mailbox.url()))
             pacing.note_held(site.now_ms() - now_ms)
             held_ms = HOLD_MS
         else:
             waiting = self._waiting(proxy)
-            if waiting and rested >= 1:
-                rested = pacing.confirm(profile.address, turn)
-            body = self._take_offer(proxy, waiting, rested=rested)
-            end = End.POLL_DEFERRED if body is None else End.POLL_MATCHED
-        if body is None and rested >= 1:
-            pacing.note_poll(pool, address=profile.address, away_ms=away_ms + held_ms)
-        return end, body or poll_reply(end, next_poll_ms=away_ms)
+            if waiting and may_take(rested, waited := waiting[0].compute_waited_fraction(now_ms)):
+                rested = min(rested, pacing.confirm(address, cooldown_ms, waited=waited))
+            offer = self._take_offer(proxy, waiting, rested=rested)
+            end = End.POLL_MATCHED if offer else End.POLL_DEFERRED
+        if offer:
+            pacing.note_given(pool)
+        elif rested >= 1:
+            pacing.note_poll(pool, away_ms=away_ms + held_ms)
+        return end, poll_reply(end, next_poll_ms=away_ms, **offer)
 
-    def _hold(self, proxy: WaitingProxy) -> tuple[End, str | None]:
-        """Enter a proxy in its pool and wait for an offer. Returns the end, and the response body if it got one."""
+    def _hold(self, proxy: WaitingProxy) -> tuple[End, Mapping[str, str]]:
+        """Enter a proxy in its pool and wait for an offer. Returns the end, and the offer for the proxy, if any."""
         site = self.site
         site.pools.enter(proxy)
         is_given = False  # set if a broker gave an offer; the broker then removes the proxy from its pool
         try:
             # An offer that arrived before the proxy entered couldn't find it and waits, so the poll must look for
             # offers too.
-            body = self._take_offer(proxy, self._waiting(proxy, consistent=True))
-            if body is None:
-                body = self._receive(proxy, until_ms=proxy.waits_until_ms)
-                is_given = body is not None or not site.offers.close(proxy)
+            offer = self._take_offer(proxy, self._waiting(proxy, consistent=True))
+            if not offer:
+                offer = self._receive(proxy, until_ms=proxy.waits_until_ms)
+                is_given = bool(offer) or not site.offers.close(proxy)
         finally:
             if not is_given:
                 site.pools.leave(proxy)
-        if body is None and is_given:
+        if not offer and is_given:
             # A broker matched the proxy just now: its mailbox message is still to arrive.
-            body = self._receive(proxy, until_ms=site.now_ms() + ARRIVES_WITHIN_MS)
-        if body is None:
-            return End.POLL_LOST if is_given else End.POLL_IDLE, None
-        return End.POLL_MATCHED, body
+            offer = self._receive(proxy, until_ms=site.now_ms() + ARRIVES_WITHIN_MS)
+        if not offer:
+            return End.POLL_LOST if is_given else End.POLL_IDLE, {}
+        return End.POLL_MATCHED, offer
 
-    def _receive(self, proxy: WaitingProxy, *, until_ms: int) -> str | None:
-        """Wait for the mailbox message with an offer for this poll. Returns the response body."""
+    def _receive(self, proxy: WaitingProxy, *, until_ms: int) -> Mapping[str, str]:
+        """Wait for the mailbox message with an offer for this poll. Returns the offer, empty if there is none."""
         try:
             message = self.mailbox.wait_for(proxy.poll_id, until_ms=until_ms)
         except QueueGone:
-            return None
-        if message is None:
-            return None
-        return poll_reply(End.POLL_MATCHED, offer=message["offer"], nat=message["nat"], relay=message["relay"])
+            return {}
+        return {name: message[name] for name in ("offer", "nat", "relay")} if message else {}
 
     def _waiting(self, proxy: WaitingProxy, *, consistent: bool = False) -> Sequence[OpenOffer]:
         """List offers that wait for such a proxy, the oldest first."""
@@ -123,21 +130,22 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
             proxy.pool, now_ms=site.now_ms(), limit=TRIED, shards=site.pacing.shards(), consistent=consistent
         )
 
-    def _take_offer(self, proxy: WaitingProxy, waiting: Sequence[OpenOffer], *, rested: float = 1.0) -> str | None:
-        """Give the proxy the first offer that it may take and that no other proxy took. Returns the response body."""
+    def _take_offer(
+        self, proxy: WaitingProxy, waiting: Sequence[OpenOffer], *, rested: float = 1.0
+    ) -> Mapping[str, str]:
+        """Give the proxy the first offer that it may take and that no other proxy took. Returns the offer, or {}."""
         site, now_ms = self.site, self.site.now_ms()
         for offer in waiting:
-            sent_at_ms, waits_until_ms = offer.record.sent_at_ms, offer.waits_until_ms
-            if not may_take(rested, sent_at_ms=sent_at_ms, waits_until_ms=waits_until_ms, now_ms=now_ms):
+            if not may_take(rested, offer.compute_waited_fraction(now_ms)):
                 break  # younger offers may not be taken either
             if not site.waiting.take(offer):
                 continue
             if not site.offers.match(offer, proxy, now_ms=now_ms):
                 # A broker gave the proxy another offer in the meantime, or its Sid still has an offer to answer.
                 site.waiting.add([offer])
-                return None
-            return poll_reply(End.POLL_MATCHED, offer=offer.offer, nat=offer.record.nat, relay=offer.relay)
-        return None
+                break
+            return offer.for_proxy
+        return {}
 
     def answer(self, answer: ProxyAnswer, *, address: str) -> End:
         """Send a proxy's answer to its client, if the client still waits. `address` is the proxy's. Returns soon."""
@@ -146,6 +154,7 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
         if match is None:
             site.recorder.record_late_answer(address=address)
             return End.ANSWER_TOO_LATE
+        site.pacing.note_given(match.pool, is_answered=True)
         record = match.record
         if record.method is OfferMethod.SQS:
             body = answer_reply(answer.answer)

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from sluice.aws.rendezvous.offers import DEAD_AFTER_MS, SID_RESTS_MS, DynamoOfferStore, DynamoProxyPools
-from sluice.aws.rendezvous.pace import ROWS_HEARD, DynamoPaceStore
+from sluice.aws.rendezvous.pace import DynamoPaceStore
 from sluice.aws.rendezvous.waiting import DynamoMailboxStore, DynamoWaitingOffers
 from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import (
@@ -25,7 +25,7 @@ from sluice.rendezvous.protocol.matching import (
     Profile,
     WaitingProxy,
 )
-from sluice.rendezvous.protocol.pace import LATELY_MINUTES, Cooldown, CooldownRow, Counts
+from sluice.rendezvous.protocol.pace import LATELY_MINUTES, Counts
 from sluice.times import DAY_MS, HOUR_MS, MINUTE_MS
 from tests.tables import table_in_memory
 
@@ -432,36 +432,25 @@ def test_lately_are_the_last_minutes_and_the_hours_of_a_day(table: Table) -> Non
     assert {NOW // HOUR_MS - hour for hour in hours} == {0, 24}
 
 
-def test_an_address_has_its_turn_when_its_rest_is_over(table: Table) -> None:
-    first, second = Cooldown(NOW, NOW + 1_000), Cooldown(NOW + 1_000, NOW + 2_000)
-    assert table.pace.start_cooldown("a", first, now_ms=NOW) is None
-    assert table.pace.start_cooldown("a", Cooldown(NOW + 999, NOW + 9_000), now_ms=NOW + 999) == first
-    assert table.pace.start_cooldown("b", Cooldown(NOW + 999, NOW + 9_000), now_ms=NOW + 999) is None
-    assert table.pace.start_cooldown("a", second, now_ms=NOW + 1_000) is None
+def test_a_cooldown_starts_when_the_last_one_of_its_address_is_over(table: Table) -> None:
+    start = table.pace.start_cooldown
+    assert start("a", NOW + 1_000, now_ms=NOW) is None
+    assert start("a", NOW + 9_000, now_ms=NOW + 999) == NOW + 1_000
+    assert start("b", NOW + 9_000, now_ms=NOW + 999) is None
+    assert start("a", NOW + 2_000, now_ms=NOW + 1_000) is None
 
 
-def test_whoever_began_a_turn_may_repeat_it(table: Table) -> None:
-    turn = Cooldown(NOW, NOW + 1_000)
-    assert [table.pace.start_cooldown("a", turn, now_ms=NOW) for _ in range(2)] == [None, None]
+def test_a_cooldown_is_added_to_the_one_that_was_read(table: Table) -> None:
+    start = table.pace.start_cooldown
+    assert start("a", NOW + 1_000, now_ms=NOW) is None
+    assert start("a", NOW + 2_000, now_ms=NOW, after_ms=NOW + 1_000) is None
+    assert start("a", NOW + 3_000, now_ms=NOW, after_ms=NOW + 1_000) == NOW + 2_000
 
 
-def test_turns_are_told_in_rows_and_read_since_some_time(table: Table) -> None:
-    first = CooldownRow("here", NOW - 4, {"0" * 16: Cooldown(NOW - 5, NOW + 500), "1" * 16: Cooldown(NOW - 5, NOW)})
-    second = CooldownRow("there", NOW - 2, {"0" * 16: Cooldown(NOW - 3, NOW + 800)})
-    for told in (second, first):
-        table.pace.publish_cooldowns(told)
-    assert table.pace.read_cooldowns(since_ms=-1) == [first, second]
-    assert table.pace.read_cooldowns(since_ms=NOW - 3) == [second]
-    assert table.pace.read_cooldowns(since_ms=NOW) == []
-
-
-def test_the_last_rows_of_turns_are_read(table: Table) -> None:
-    for number in range(ROWS_HEARD + 1):
-        table.pace.publish_cooldowns(
-            CooldownRow("e", NOW + number, {"0" * 16: Cooldown(NOW + number, NOW + number + 999)})
-        )
-    told = table.pace.read_cooldowns(since_ms=0)
-    assert [row.at_ms - NOW for row in told] == [*range(1, ROWS_HEARD + 1)]
+def test_the_start_of_a_cooldown_may_be_repeated(table: Table) -> None:
+    start = table.pace.start_cooldown
+    assert [start("a", NOW + 1_000, now_ms=NOW) for _ in range(2)] == [None, None]
+    assert [start("a", NOW + 2_000, now_ms=NOW, after_ms=NOW + 1_000) for _ in range(2)] == [None, None]
 
 
 # Mailboxes

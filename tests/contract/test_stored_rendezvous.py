@@ -36,7 +36,7 @@ from sluice.rendezvous.protocol.matching import (
     Profile,
     WaitingProxy,
 )
-from sluice.rendezvous.protocol.pace import Cooldown, CooldownRow, Counts
+from sluice.rendezvous.protocol.pace import Counts
 from sluice.times import HOUR_MS, MINUTE_MS
 from tests.fakes import Clock
 from tests.tables import table_in_memory
@@ -174,6 +174,7 @@ def test_an_answered_offer(table: Table) -> None:
     table.put("match")
     assert table.offers.answer(PROXY.sid, token="t", now_ms=NOW + 900) == Match(
         record=replace(OFFER, end=End.OFFER_MATCHED, shard=3),
+        pool=Pool.UNRESTRICTED,
         reply_to=OPEN.reply_to,
         answers_until_ms=OPEN.answers_until_ms,
     )
@@ -226,21 +227,11 @@ def test_what_is_counted_of_a_minute_and_of_an_hour(table: Table) -> None:
     assert table.pace.read_recent_counts(now_ms=NOW) == ({NOW // MINUTE_MS: minute}, {NOW // HOUR_MS: hour})
 
 
-def test_an_addresss_turn(table: Table) -> None:
-    turn = Cooldown(NOW, NOW + 20_000)
-    assert table.pace.start_cooldown(ADDRESS, turn, now_ms=NOW) is None
+def test_an_addresss_cooldown(table: Table) -> None:
+    assert table.pace.start_cooldown(ADDRESS, NOW + 20_000, now_ms=NOW) is None
     assert table.items() == [item("turn")]
     table.put("turn")
-    assert table.pace.start_cooldown(ADDRESS, Cooldown(NOW + 1, NOW + 20_001), now_ms=NOW + 1) == turn
-
-
-def test_turns_that_others_are_told_of(table: Table) -> None:
-    turns = {ADDRESS[:16]: Cooldown(NOW, NOW + 20_000), ADDRESS[16:]: Cooldown(NOW + 5, NOW + 14_400_005)}
-    told = CooldownRow("01HF7YAT00ZB2SPHCC10MMKDDD", NOW + 7, turns)
-    table.pace.publish_cooldowns(told)
-    assert table.items() == [item("turns")]
-    table.put("turns")
-    assert table.pace.read_cooldowns(since_ms=NOW) == [told]
+    assert table.pace.start_cooldown(ADDRESS, NOW + 20_001, now_ms=NOW + 1) == NOW + 20_000
 
 
 def test_a_mailbox(table: Table) -> None:

@@ -46,7 +46,6 @@ def make_dependencies(settings: MeetingSettings, *, threads: int) -> RendezvousD
         waiting=DynamoWaitingOffers(dynamodb, table),
         queues=SqsQueues(quick_sqs_client(), settings.dead_letters_url, long_polling_sqs_client()),
         pacing=Pacing(
-            environment=new_id(),
             store=DynamoPaceStore(dynamodb, table),
             now_ms=now_ms,
             log=lambda error: logger.warning("PaceNotCounted", reason=str(error)),

@@ -51,6 +51,7 @@ from sluice.rendezvous.protocol.matching import (
     Profile,
     WaitingProxy,
     choose_shard,
+    pool_for_proxy,
 )
 
 SHARDS = 8
@@ -160,6 +161,7 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
             return None
         return Match(
             record=offer_record(updated),
+            pool=pool_for_proxy(profile.nat),
             reply_to=text(item, "reply_to"),
             answers_until_ms=number(item, "answers_until"),
         )

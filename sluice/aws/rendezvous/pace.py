@@ -3,12 +3,10 @@
 pk                sk                 item
 pace              minute#<number>    the polls and offers of one minute, numbered since 1970
 pace              hour#<number>      for how long polls were held in one hour, and the number of offers
-turn#<address>    turn               start and end of an address's cooldown; the address is a hash
-turns             <ms>#<environment> cooldowns that one environment publishes to the others, packed
+turn#<address>    turn               the end of an address's cooldown; the address is a hash
 """
 
-import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -16,16 +14,13 @@ import msgspec
 from sluice.aws.client_types import DynamoDBClient
 from sluice.aws.clients import calls
 from sluice.aws.items import Item, attributes, number, query_pages, text, write_if
-from sluice.rendezvous.protocol.pace import LATELY_MINUTES, Cooldown, CooldownRow, Counts
+from sluice.rendezvous.protocol.pace import LATELY_MINUTES, Counts
 from sluice.times import DAY_MS, HOUR_MS, MINUTE_MS
 
 PACE = "pace"
 MINUTE, HOUR = "minute", "hour"
 GROUPS = "groups"
-TURNS = "turns"
 KEPT_S = 10 * 60  # An item expires this long after its last use.
-PACKED_TURN = struct.Struct(">8sQI")  # hash of the address, start in milliseconds, duration in milliseconds
-ROWS_HEARD = 200  # rows that a new environment reads, each with dozens of cooldowns
 
 
 class DynamoPaceStore(msgspec.Struct, frozen=True):
@@ -65,56 +60,21 @@ class DynamoPaceStore(msgspec.Struct, frozen=True):
         pages = query_pages(self.client, self.table, PACE, "sk BETWEEN :since AND :until", between)
         return {int(text(item, "sk").partition("#")[2]): parse_counts(item) for page in pages for item in page}
 
-    def start_cooldown(self, address: str, turn: Cooldown, *, now_ms: int) -> Cooldown | None:
-        """Start an address's cooldown. Returns an unfinished earlier one, which still holds, or None if it started."""
-        values = {"since": turn.since_ms, "next": turn.next_ms, "expires_at": turn.next_ms // 1000 + KEPT_S}
-        item = attributes({"pk": f"turn#{address}", "sk": "turn", **values})
-        is_over, names = "attribute_not_exists(pk) OR #next <= :now", {"#next": "next"}  # reserved in DynamoDB
-        standing = write_if(self.client, self.table, item, is_over, {":now": now_ms}, ExpressionAttributeNames=names)
-        earlier = None if standing is None else Cooldown(number(standing, "since"), number(standing, "next"))
-        return None if earlier == turn else earlier  # an equal one is of an earlier attempt
+    def start_cooldown(self, address: str, next_ms: int, *, now_ms: int, after_ms: int | None = None) -> int | None:
+        """Start an address's cooldown until `next_ms`, if the last one is over; or only after one until `after_ms`.
 
-    def publish_cooldowns(self, told: CooldownRow) -> None:
-        """Publish cooldowns to other environments in one item, each with 16 digits of the address hash: 20 bytes."""
-        until_ms = max(turn.next_ms for turn in told.turns.values())
-        sk = f"{told.at_ms:013}#{told.environment}"
-        key = attributes({"pk": TURNS, "sk": sk, "expires_at": until_ms // 1000 + KEPT_S})
-        with calls("PutItem"):
-            self.client.put_item(TableName=self.table, Item={**key, "turns": {"B": pack_cooldowns(told.turns)}})
-
-    def read_cooldowns(self, *, since_ms: int) -> Sequence[CooldownRow]:
-        """Read the last `ROWS_HEARD` rows published since this time, the oldest first (eventually consistent)."""
-        with calls("Query"):
-            response = self.client.query(
-                TableName=self.table,
-                KeyConditionExpression="pk = :pk AND sk > :since",
-                ExpressionAttributeValues=attributes({":pk": TURNS, ":since": f"{max(since_ms, 0):013}"}),
-                ScanIndexForward=False,
-                Limit=ROWS_HEARD,
-            )
-        return [parse_row(item) for item in reversed(response["Items"])]
-
-
-def parse_row(item: Item) -> CooldownRow:
-    """Parse the item of one row of cooldowns."""
-    at_ms, _, environment = text(item, "sk").partition("#")
-    return CooldownRow(environment, int(at_ms), unpack_cooldowns(bytes(item["turns"]["B"])))
-
-
-def pack_cooldowns(turns: Mapping[str, Cooldown]) -> bytes:
-    """Pack cooldowns in 20 bytes each, with the first 16 digits of the address hash."""
-    return b"".join(
-        PACKED_TURN.pack(bytes.fromhex(address), turn.since_ms, turn.next_ms - turn.since_ms)
-        for address, turn in turns.items()
-    )
-
-
-def unpack_cooldowns(packed: bytes) -> Mapping[str, Cooldown]:
-    """Unpack cooldowns that `pack_cooldowns` packed."""
-    return {
-        address.hex(): Cooldown(since_ms, since_ms + rest_ms)
-        for address, since_ms, rest_ms in PACKED_TURN.iter_unpack(packed)
-    }
+        Returns the end of another one, which still holds, or None if it started.
+        """
+        item = attributes(
+            {"pk": f"turn#{address}", "sk": "turn", "next": next_ms, "expires_at": next_ms // 1000 + KEPT_S}
+        )
+        condition, values = "attribute_not_exists(pk) OR #next <= :now", {":now": now_ms}
+        if after_ms is not None:
+            condition, values = "#next = :after", {":after": after_ms}
+        names = {"#next": "next"}  # reserved in DynamoDB
+        standing = write_if(self.client, self.table, item, condition, values, ExpressionAttributeNames=names)
+        # An equal one was started by an earlier attempt at this call.
+        return None if standing is None or number(standing, "next") == next_ms else number(standing, "next")
 
 
 def parse_counts(item: Item) -> Counts:

@@ -22,7 +22,7 @@ from sluice.operator.rendezvous_status import (
 from sluice.rendezvous.counts.statistics import ADDRESSES, OFFERS, POLLS, PROXIES, Counts, by_label
 from sluice.rendezvous.protocol.ends import End, list_metrics
 from sluice.rendezvous.protocol.matching import Pool
-from sluice.rendezvous.protocol.pace import Pace, compute_pace
+from sluice.rendezvous.protocol.pace import MEAN, Pace, compute_pace
 
 LATEST_INTERVAL_S = 5.0
 POLL_RATE_INTERVAL_S = 10.0
@@ -94,7 +94,7 @@ def _pools(waiting: Mapping[str, int], pace: Pace | None) -> Sequence[Document]:
                 "population": pool_rates.pollers,
                 "polls_per_s": pool_rates.polls_per_s,
                 "offers_per_s": pool_rates.offers_per_s,
-                "next_poll_ms": pace.next_poll_ms(pool),
+                "next_poll_ms": pace.next_poll_ms(pool, MEAN),
             }
         pools.append({"pool": pool.value, "held": waiting[pool.value], **rates})
     return pools

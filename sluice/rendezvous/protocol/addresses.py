@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 
 UNKNOWN_COUNTRY = "??"
 HASH_DIGITS = 32
+CUSTOMER_BITS = 64  # prefix of an IPv6 address that is one customer's: https://www.rfc-editor.org/rfc/rfc6177
 KEY_BYTES = 32
 FORWARDED_CHARACTERS = 4_096  # longest part of a header that is parsed
 
@@ -70,11 +71,15 @@ def _mask_ipv6(found: re.Match[str]) -> str:
 
 
 def hash_address(text: str, key: bytes) -> str | None:
-    """Hash an address by HMAC-SHA256 in 32 hex digits, independent of its spelling. Returns None if it is invalid."""
+    """Hash an IPv4 address or an IPv6 /64 by HMAC-SHA256 in 32 hex digits. Returns None if the address is invalid.
+
+    A customer has 2**64 addresses of a /64, so these are counted and limited as one.
+    """
     address = parse_address(text)
     if address is None:
         return None
-    return hmac.new(key, address.packed, hashlib.sha256).hexdigest()[:HASH_DIGITS]
+    customer = address.packed if address.version == 4 else address.packed[: CUSTOMER_BITS // 8]  # noqa: PLR2004 - IPv4
+    return hmac.new(key, customer, hashlib.sha256).hexdigest()[:HASH_DIGITS]
 
 
 def find_forwarded_address(headers: Mapping[str, str]) -> str | None:

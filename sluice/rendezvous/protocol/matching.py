@@ -125,6 +125,16 @@ class OpenOffer(msgspec.Struct, frozen=True, kw_only=True):
         """Return the time after which no new proxy could answer the offer in time."""
         return self.answers_until_ms - ANSWERING_MS
 
+    @property
+    def for_proxy(self) -> dict[str, str]:
+        """Return the fields that the proxy gets."""
+        return {"offer": self.offer, "nat": self.record.nat, "relay": self.relay}
+
+    def compute_waited_fraction(self, now_ms: int) -> float:
+        """Return the part of the time for which the offer can wait that is over."""
+        sent_at_ms = self.record.sent_at_ms
+        return (now_ms - sent_at_ms) / (self.waits_until_ms - sent_at_ms)
+
 
 class LeftOffer(NamedTuple):
     """A waiting offer that no proxy took. `partition` is the store's partition key."""
@@ -140,9 +150,10 @@ class LeftOffer(NamedTuple):
 
 
 class Match(msgspec.Struct, frozen=True, kw_only=True):
-    """An offer that was given to a proxy, with the data that the proxy's answer needs."""
+    """An offer that was given to a proxy of this pool, with the data that the proxy's answer needs."""
 
     record: OfferRecord
+    pool: Pool
     reply_to: str
     answers_until_ms: int
 

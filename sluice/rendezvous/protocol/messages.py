@@ -19,7 +19,6 @@ from sluice.errors import BadBridgeList, Malformed, OfferRefused
 from sluice.rendezvous.protocol.addresses import parse_address
 from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import Nat
-from sluice.rendezvous.protocol.pace import NEXT_POLL_MS
 
 MAX_BODY_BYTES = 100_000
 MAX_OFFER_BYTES = 100_000  # the limit of HTTP bodies; SQS allows ten times as much
@@ -159,7 +158,7 @@ def error_reply(text: str) -> str:
 
 MAJOR_VERSION = "1"
 TYPES = frozenset({"standalone", "webext", "badge", "iptproxy", "bloco"})
-NEXT_POLL_REFUSED_MS = 3_600_000  # poll interval after a refused relay pattern
+NEXT_POLL_REFUSED_MS = 3_600_000  # mean poll interval after a refused relay pattern
 
 
 class RelayPattern(msgspec.Struct, frozen=True):
@@ -244,9 +243,8 @@ def _read_request(body: bytes, names: Mapping[str, type], *, pointers: Collectio
     return fields
 
 
-def poll_reply(end: End, *, offer: str = "", nat: str = "", relay: str = "", next_poll_ms: int = NEXT_POLL_MS) -> str:
+def poll_reply(end: End, *, next_poll_ms: int, offer: str = "", nat: str = "", relay: str = "") -> str:
     """Write the body of the response to a poll. It has all keys, in the order that old proxies expect."""
-    next_poll_ms = NEXT_POLL_REFUSED_MS if end is End.POLL_REFUSED else next_poll_ms
     return go_json({"Status": end.reply, "Offer": offer, "NAT": nat, "NextPoll": next_poll_ms, "RelayURL": relay})
 
 

@@ -3,9 +3,12 @@
 An offer waits for the next poll of its pool. If many proxies poll, the reply field `NextPoll` makes each of them poll
 so seldom that all together reach the wanted rate. If few poll, their polls are held open instead, within an allowance,
 because the function costs for as long as it holds a poll.
+
+Anybody can poll, so polls count only in the proportion in which proxies answered their offers.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -13,8 +16,9 @@ from sluice.rendezvous.protocol.matching import HOLD_MS, Pool
 from sluice.times import DAY_MS, HOUR_MS, MINUTE_MS
 
 LATELY_MINUTES = 3  # window of recent rates; it includes the current minute
-NEXT_POLL_MS = 20_000  # shortest poll interval
-NEXT_POLL_MAX_MS = 4 * HOUR_MS
+PROVEN_HOURS = 2  # the same for answers, if offers are too few to tell within minutes
+NEXT_POLL_MS = 20_000  # shortest mean of poll intervals
+NEXT_POLL_MAX_MS = 4 * HOUR_MS  # longest mean
 POLLS_AT_REST = 5.0  # wanted polls per second without demand: an offer then waits 0.2 s
 POLLS_PER_OFFER = 2.5  # wanted polls per offer, if more than without demand
 NONE_HELD_POLLERS = 160.0  # With more proxies in a pool none of its polls is held: enough arrive.
@@ -23,15 +27,17 @@ SETTLES_MS = LATELY_MINUTES * MINUTE_MS / 4  # Half the value at which intervals
 SPENT_WITHIN_MS = 15 * MINUTE_MS  # time in which the remaining allowance may be spent
 CROWD = 4  # groups of polling addresses from which cooldowns apply
 ADDRESS_GROUPS = 64  # hash groups of addresses; the number that is seen estimates the number of addresses
-TURN = 0.9  # cooldown per poll interval; below 1, since a proxy's clock may be fast
-RESTS_AT_MOST_MS = NEXT_POLL_MAX_MS  # longest cooldown after repeated polls
+SPREAD = 0.2  # Intervals are drawn at least within this part of their mean, so that proxies don't return in waves.
+MEAN = 0.5  # the draw of an interval that is its mean
+COOLDOWN = 0.9  # cooldown per poll interval; below 1, since a proxy's clock may be fast
 OFFERS_A_SHARD = 100.0  # offers per second, which use a third of a DynamoDB partition's writes
 
 
 class PoolPace(msgspec.Struct, frozen=True):
     """Recent rates of one pool. `pollers` is the number of proxies that poll it, computed from their intervals.
 
-    `polls_per_s` counts polls that got no offer after a complete cooldown.
+    `polls_per_s` counts polls that got no offer after a complete cooldown. Both are multiplied by the part of given
+    offers that was answered: so proxies that don't answer neither delay others nor stop their polls from being held.
     """
 
     pollers: float = 0.0
@@ -66,18 +72,20 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether any client sent an offer recently."""
         return self.offers_per_s > 0
 
-    def next_poll_ms(self, pool: Pool) -> int:
-        """Compute the next poll interval of a proxy, so that the polls of its pool have the wanted rate.
+    def next_poll_ms(self, pool: Pool, draw: float) -> int:
+        """Draw the next poll interval of a proxy, so that the polls of its pool have the wanted rate.
 
         The recent interval is corrected by the ratio of the actual rate to the wanted one. An interval of an hour has
         its effect an hour later, so longer intervals are corrected more slowly. Otherwise the interval would swing
-        between hours and seconds.
+        between hours and seconds. If it becomes much longer, it is drawn from the recent one on, as otherwise no proxy
+        would poll for that long. `draw` is a random number in [0, 1).
         """
         pace = self.of(pool)
         wanted_polls_per_s = max(POLLS_AT_REST, POLLS_PER_OFFER * pace.offers_per_s)
         away_ms = max(pace.away_ms, NEXT_POLL_MS)
         change: float = (pace.polls_per_s / wanted_polls_per_s) ** min(1.0, SETTLES_MS / away_ms)
-        return min(max(NEXT_POLL_MS, round(away_ms * change)), NEXT_POLL_MAX_MS)
+        mean_ms = min(max(NEXT_POLL_MS, away_ms * change), NEXT_POLL_MAX_MS)
+        return spread_interval(mean_ms, draw, least_ms=away_ms)
 
     def hold_chance(self, pool: Pool, *, at_rest: int, at_most: int) -> float:
         """Return the fraction of polls to hold: at any time `at_most` polls, and `at_rest` polls on a day's average."""
@@ -101,46 +109,22 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
         return 1 + int(self.offers_per_s / OFFERS_A_SHARD)
 
 
-class Cooldown(msgspec.Struct, frozen=True):
-    """The cooldown of an address: it began at `since_ms` with a poll, and ends at `next_ms`."""
-
-    since_ms: int
-    next_ms: int
-
-    @classmethod
-    def start(cls, *, now_ms: int, next_poll_ms: int, held: bool) -> "Cooldown":
-        """Start an address's cooldown after a poll with this interval, which begins after the hold of a held poll."""
-        return cls(now_ms, now_ms + (HOLD_MS if held else 0) + round(TURN * next_poll_ms))
-
-    def compute_elapsed_fraction(self, *, now_ms: int) -> float:
-        """Return the fraction of the cooldown that has elapsed; 1 if it is over."""
-        if now_ms >= self.next_ms:
-            return 1.0
-        return max(now_ms - self.since_ms, 0) / max(self.next_ms - self.since_ms, 1)
-
-    def merge(self, other: "Cooldown") -> "Cooldown":
-        """Combine two cooldowns of one address: their times add up if one began before the other was over."""
-        first, last = sorted((self, other), key=lambda turn: turn.since_ms)
-        if last.since_ms >= first.next_ms:
-            return last
-        until_ms = first.next_ms + last.next_ms - last.since_ms
-        return Cooldown(first.since_ms, min(until_ms, max(first.next_ms, last.since_ms + RESTS_AT_MOST_MS)))
+def spread_interval(mean_ms: float, draw: float, *, least_ms: float = math.inf) -> int:
+    """Draw an interval within `SPREAD` of its mean, or from `least_ms` on. `draw` is a random number in [0, 1)."""
+    return round(mean_ms + max(SPREAD * mean_ms, mean_ms - least_ms) * (2 * draw - 1))
 
 
-class CooldownRow(msgspec.Struct, frozen=True):
-    """The cooldowns that one environment published in one row, by address."""
-
-    environment: str
-    at_ms: int
-    turns: Mapping[str, Cooldown]
+def compute_rested(next_ms: int, *, now_ms: int, cooldown_ms: int) -> float:
+    """Return the part of a cooldown that is over if it ends at `next_ms`: 0 if all or more of it is left."""
+    return min(max(1 - (next_ms - now_ms) / cooldown_ms, 0.0), 1.0)
 
 
-def may_take(rested: float, *, sent_at_ms: int, waits_until_ms: int, now_ms: int) -> bool:
-    """Return whether a poll may take a waiting offer: the older the offer, the less the cooldown must have elapsed.
+def may_take(rested: float, waited: float) -> bool:
+    """Return whether a poll may take an offer that waited this part of its time: the older, the less rest is needed.
 
     So offers go to rested addresses first, and to any other address before they time out.
     """
-    return (now_ms - sent_at_ms) >= (1.0 - rested) * (waits_until_ms - sent_at_ms)
+    return rested + waited >= 1
 
 
 class Counts(msgspec.Struct, frozen=True):
@@ -161,9 +145,14 @@ def compute_pace(minutes: Mapping[int, Counts], hours: Mapping[int, Counts], *, 
     begun_ms = min((number for number, counts in counted.items() if counts.numbers), default=minute) * MINUTE_MS
     window_ms = max(now_ms - begun_ms, MINUTE_MS // 2)
 
+    hour = now_ms // HOUR_MS
+    of_day = {number: counts for number, counts in hours.items() if number > hour - DAY_MS // HOUR_MS}
+    of_hours = [counts for number, counts in of_day.items() if number > hour - PROVEN_HOURS]
+
     def of_pool(pool: Pool) -> PoolPace:
-        promised_ms = sum(counts.get(f"{pool}_promised_ms") for counts in counted.values())
-        polls = sum(counts.get(f"{pool}_polls") for counts in counted.values())
+        proven = min(_compute_answered_share(pool, counted.values()), _compute_answered_share(pool, of_hours))
+        promised_ms = proven * sum(counts.get(f"{pool}_promised_ms") for counts in counted.values())
+        polls = proven * sum(counts.get(f"{pool}_polls") for counts in counted.values())
         offers = max(
             counts.get(f"{pool}_offers") / (max(now_ms - number * MINUTE_MS, 10_000) if number == minute else MINUTE_MS)
             for number, counts in counted.items()
@@ -172,11 +161,15 @@ def compute_pace(minutes: Mapping[int, Counts], hours: Mapping[int, Counts], *, 
             pollers=promised_ms / window_ms, polls_per_s=1000 * polls / window_ms, offers_per_s=1000 * offers
         )
 
-    hour = now_ms // HOUR_MS
-    of_day = [counts for number, counts in hours.items() if number > hour - DAY_MS // HOUR_MS]
     return Pace(
         pools={pool: of_pool(pool) for pool in Pool},
         groups=max(len(counts.groups) for counts in counted.values()),
-        held_ms=sum(counts.get("held_ms") for counts in of_day),
-        offers=sum(counts.get("offers") for counts in of_day),
+        held_ms=sum(counts.get("held_ms") for counts in of_day.values()),
+        offers=sum(counts.get("offers") for counts in of_day.values()),
     )
+
+
+def _compute_answered_share(pool: Pool, counted: Iterable[Counts]) -> float:
+    """Return the part of a pool's given offers that was answered: 1 if none was given, and then a little too much."""
+    offers, answers = (1 + sum(counts.get(f"{pool}_{what}") for counts in counted) for what in ("given", "answered"))
+    return min(answers / offers, 1.0)

@@ -142,6 +142,10 @@ def test_without_a_database_no_country_is_known_and_its_library_isnt_imported() 
 def test_an_address_has_one_hash_however_it_is_spelled() -> None:
     assert hash_address("2001:DB8:0::1", KEY) == hash_address("2001:db8::1", KEY)
     assert hash_address("::ffff:192.0.2.1", KEY) == hash_address("192.0.2.1", KEY)
+    # A customer of IPv6 has a /64 at least, so its addresses count as one.
+    assert hash_address("2001:db8::1", KEY) == hash_address("2001:db8::ffff:0:0:2", KEY)
+    assert hash_address("2001:db8::1", KEY) != hash_address("2001:db8:0:1::1", KEY)
+    assert hash_address("192.0.2.1", KEY) != hash_address("192.0.2.2", KEY)
     # HMAC-SHA256 of the four bytes, by another program: `printf '\300\000\002\001' | openssl dgst -sha256 -hmac …`
     assert hash_address("192.0.2.1", KEY) == "6345701bce9c3f084afd21bac39e01ab"
 

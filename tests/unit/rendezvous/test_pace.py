@@ -4,7 +4,7 @@ import statistics
 
 import pytest
 
-from benchmarks.pool_cases import CASES, honest_part, served
+from benchmarks.pool_cases import CASES, compare_with_machines, honest_part, served, unanswered_after_burst
 from sluice.rendezvous.protocol.matching import Pool
 from sluice.rendezvous.protocol.pace import (
     NEXT_POLL_MAX_MS,
@@ -20,10 +20,10 @@ from sluice.times import MINUTE_MS
 POOL = Pool.UNRESTRICTED
 
 
-def told(*, away_s: float, polls_per_s: float, offers_per_s: float = 0.0) -> int:
+def told(*, away_s: float, polls_per_s: float, offers_per_s: float = 0.0, draw: float = 0.5) -> int:
     """Say what is told where proxies that were sent away for so long come so often."""
     lately = PoolPace(pollers=away_s * polls_per_s, polls_per_s=polls_per_s, offers_per_s=offers_per_s)
-    return Pace(pools={POOL: lately}).next_poll_ms(POOL)
+    return Pace(pools={POOL: lately}).next_poll_ms(POOL, draw)
 
 
 @pytest.mark.parametrize("seeds", [1, pytest.param(5, marks=pytest.mark.slow)])
@@ -33,8 +33,25 @@ def test_small_sites_serve_their_clients(name: str, seeds: int) -> None:
     assert statistics.mean(honest_part(served(case, seed=seed)) for seed in range(seeds)) >= least
 
 
+@pytest.mark.parametrize("polls_per_s", [10.0, pytest.param(100.0, marks=pytest.mark.slow)])
+def test_a_machine_with_a_network_of_addresses_gets_little_more_than_one_proxy(polls_per_s: float) -> None:
+    """It neither takes the others' offers, nor has them come less often."""
+    beside = compare_with_machines(polls_per_s=polls_per_s, minutes=10)
+    assert beside.share <= 0.15
+    assert beside.next_poll_s == NEXT_POLL_MS / 1000
+
+
+def test_addresses_get_as_many_offers_as_their_cooldowns_allow() -> None:
+    assert compare_with_machines(volunteers=4, machines=10, polls_per_s=4.0, every_ms=200, minutes=3).bound <= 1
+
+
+@pytest.mark.parametrize("volunteers", [1_000, pytest.param(5_000, marks=pytest.mark.slow)])
+def test_after_a_burst_of_demand_proxies_come_without_gaps(volunteers: int) -> None:
+    assert unanswered_after_burst(volunteers=volunteers, minutes=20) <= 0.02
+
+
 def test_a_site_that_knows_nothing_asks_for_polls_as_often_as_may_be() -> None:
-    assert Pace().next_poll_ms(POOL) == NEXT_POLL_MS
+    assert Pace().next_poll_ms(POOL, 0.5) == NEXT_POLL_MS
 
 
 @pytest.mark.parametrize("away_s", [20, 600, 10_000])
@@ -44,6 +61,16 @@ def test_a_wait_that_brings_as_many_polls_as_are_wanted_stays(away_s: float) -> 
 
 def test_all_of_a_large_pool_are_sent_away_at_once_where_the_wait_is_still_short() -> None:
     assert told(away_s=20, polls_per_s=400) == pytest.approx(1000 * 20 * 400 / POLLS_AT_REST)
+
+
+@pytest.mark.parametrize(("draw", "part"), [(0, 0.8), (0.5, 1.0), (0.9999, 1.2)])
+def test_proxies_are_told_different_waits(draw: float, part: float) -> None:
+    assert told(away_s=600, polls_per_s=POLLS_AT_REST, draw=draw) == pytest.approx(part * 600_000, rel=0.001)
+
+
+def test_where_all_are_told_to_wait_much_longer_some_come_as_soon_as_before() -> None:
+    for draw, away_s in ((0, 20), (0.5, 1_600), (0.9999, 3_180)):
+        assert told(away_s=20, polls_per_s=400, draw=draw) == pytest.approx(1000 * away_s, rel=0.001)
 
 
 def test_a_long_wait_is_changed_slowly() -> None:

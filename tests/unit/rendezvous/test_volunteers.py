@@ -285,6 +285,7 @@ def test_where_many_poll_none_is_held_and_each_is_told_to_come_so_seldom_that_fi
 def test_a_poll_that_got_nothing_is_counted_by_how_long_it_is_away() -> None:
     world = World()
     world.poll()
+    world.pacing.flush()
     [minute], [hour] = world.pace.minutes.values(), world.pace.hours.values()
     assert (minute.numbers, len(minute.groups)) == (
         {"unrestricted_promised_ms": HOLD_MS + 20_000, "unrestricted_polls": 1},
