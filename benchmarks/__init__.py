@@ -1,1 +1,1 @@
-"""One file a question. Each prints what it measured, with ratios; with `--json` also as JSON on the last line."""
+"""Benchmarks, one module per question. Each prints figures with ratios; `--json` adds a last line with them as JSON."""

@@ -1,7 +1,7 @@
-"""A function's environment that reads a snapshot of bindings: it loads what a function loads, and nothing else.
+"""Measures one function's environment that reads a snapshot of bindings and loads only what a function loads.
 
-`python -m benchmarks.binding_memory <function> <file>` prints the MB that it has taken at the most, and ms of CPU to
-read; `benchmarks.bindings` asks it.
+`python -m benchmarks.binding_memory <function> <file>` prints the peak memory in MB, and the CPU time of reading in ms.
+`benchmarks.bindings` runs it.
 """
 
 import re
@@ -18,7 +18,7 @@ _PEAK = re.compile(r"VmHWM:\s+(\d+) kB")
 
 
 def main(function: str, stored: str) -> None:
-    """Be the environment of a function that has just started."""
+    """Load and read as a new environment of the function does, and print the measurements."""
     import_module(f"functions.{function}.handler")
     dynamodb_client(), sqs_client()
     started = time.process_time()
@@ -34,7 +34,7 @@ def main(function: str, stored: str) -> None:
 
 
 def _peak_kb() -> int:
-    """Of this program alone: what `getrusage` says has its parent's in it."""
+    """Return this process's peak memory in KB. `getrusage` would include the parent's."""
     found = _PEAK.search(Path("/proc/self/status").read_text())
     assert found is not None
     return int(found[1])

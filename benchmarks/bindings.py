@@ -1,8 +1,8 @@
-"""What bindings cost where there are a hundred thousand: a bind, taking it in, and memory.
+"""Measures the costs of 100,000 bindings: of adding one, of applying the change, and of memory.
 
-`python -m benchmarks.bindings [--json]`; `benchmarks.federation` has the same figures. CPU is that of a function's
-environment that has the bindings already, AWS' client in it, whose requests are answered in this process: so that is in
-it too. Memory is the most that a fresh environment has taken once it has read a snapshot, all its libraries in it.
+`python -m benchmarks.bindings [--json]`; `benchmarks.federation` includes these figures. CPU time is that of an
+environment that already has the bindings. It includes the AWS client, whose requests this process answers. Memory is
+the peak of a new environment that has read a snapshot, with all its libraries.
 """
 
 import io
@@ -36,8 +36,8 @@ from tests.bindings import bound
 from tests.simulation.models.dynamodb import DynamoDb
 
 NUMBER = 100_000
-QUEUES = 1_000  # that bindings are of, at most, where it is matching that is measured
-BINDS = 100  # and as many taken back
+QUEUES = 1_000  # the most bindings of one kind when matching is measured
+BINDS = 100  # bindings added, and then removed
 MOST_MS = 20.0
 MOST_MB = 120.0
 CREDENTIALS = {
@@ -48,7 +48,7 @@ CREDENTIALS = {
 
 
 def _topic(number: int) -> Binding:
-    """One object's messages, asked for in one of the ways that teams do."""
+    """Return a binding for one object's messages, in one of several common forms."""
     ways = (f"eu.orders.{number}.created", f"*.orders.{number}.#", f"#.{number}.created", f"eu.*.{number}.*")
     return Binding(exchange="topic", queue=queue_of(number), key=ways[number % len(ways)])
 
@@ -67,7 +67,7 @@ def _headers(number: int) -> Binding:
 
 
 def queue_of(number: int) -> str:
-    """Name the queue of a binding."""
+    """Return the name of a binding's queue."""
     return f"queue-{number % QUEUES}"
 
 
@@ -79,14 +79,14 @@ BOUND: Mapping[ExchangeType, Callable[[int], Binding]] = {
 
 
 def main(
-    *, as_json: Annotated[bool, typer.Option("--json", help="The figures as JSON on the last line.")] = False
+    *, as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON on the last line, too.")] = False
 ) -> None:
-    """Measure each kind of exchange; the costliest one is what counts."""
+    """Measure every kind of exchange; the most expensive one is compared with the limits."""
     report(f"{NUMBER:,} bindings", figures(), as_json=as_json)
 
 
 def figures() -> dict[str, Figure]:
-    """Measure all of it."""
+    """Run all measurements and return the figures."""
     binds, reloads, cold, tables, writers = [dict[str, float]() for _ in range(5)]
     with TemporaryDirectory() as folder:
         for kind in BOUND:
@@ -110,7 +110,7 @@ def _worst(name: str, by_kind: Mapping[str, float], *, limit: float | None = Non
 
 
 def snapshot_of(kind: ExchangeType) -> bytes:
-    """Give what is stored of an exchange of the kind, called as the kind is, with all the bindings."""
+    """Build the stored form of an exchange with all bindings. The exchange has the name of its type."""
     bindings = [_own(kind, number) for number in range(NUMBER)]
     queues = [_destination(each.queue) for each in bindings]
     site = SiteBindings(bound(exchanges=[Exchange(name=kind.value, type=kind)], queues=queues, bindings=bindings))
@@ -118,7 +118,7 @@ def snapshot_of(kind: ExchangeType) -> bytes:
 
 
 def _own(kind: ExchangeType, number: int) -> Binding:
-    """Give a binding a queue of its own: no other number of queues costs as much."""
+    """Give a binding a queue of its own, which is the most expensive distribution over queues."""
     return replace(BOUND[kind](number), queue=f"queue-{number}")
 
 
@@ -130,7 +130,7 @@ def _destination(queue: str) -> Destination:
 
 
 def _changes_ms(kind: ExchangeType, snapshot: bytes) -> tuple[float, float]:
-    """Bind, and take back, one by one; CPU for each of the links function, and of an exchange function."""
+    """Add and remove bindings one by one; return CPU ms for each, of the links function and of an exchange function."""
     client = client_in_memory()
     logs = [DynamoChangeLog(client=client, table="t", name="exchanges", new_token=new_id) for _ in range(2)]
     logs[0].save(snapshot, after=0, version=1)
@@ -151,13 +151,13 @@ def _changes_ms(kind: ExchangeType, snapshot: bytes) -> tuple[float, float]:
 
 
 def client_in_memory() -> Any:
-    """Make AWS' own client of a table in this process."""
+    """Create an AWS client of a table in this process."""
     world = SimpleNamespace(now=0.0, happens=lambda _: False)
     dynamodb = DynamoDb(world)
     dynamodb.make_table("t")
 
     def answer(request: Any, **_: Any) -> Any:
-        world.now += 1  # a partition gives so many units in a second, and isn't what is measured
+        world.now += 1  # a partition has limited units per second, which would distort the measurement
         operation = xform_name(request.headers["X-Amz-Target"].decode().rpartition(".")[2])
         answered = getattr(dynamodb, operation)(**json.loads(request.body, object_hook=_with_bytes))
         body = _Raw(json.dumps(answered, default=lambda content: b64encode(content).decode()).encode())
@@ -175,7 +175,7 @@ def _with_bytes(value: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Raw(io.BytesIO):
-    """A body as botocore reads it."""
+    """A response body in the form that botocore reads."""
 
     def stream(self, **_: Any) -> Iterator[bytes]:
         yield self.read()
@@ -185,7 +185,7 @@ class _Raw(io.BytesIO):
 
 
 def _of_environment(function: str, stored: Path) -> tuple[float, float]:
-    """Start a function's environment and let it read a snapshot: MB at the most, and ms of CPU to read it."""
+    """Start a function's environment that reads a snapshot; return its peak memory in MB, and CPU ms of reading."""
     command = [sys.executable, "-m", "benchmarks.binding_memory", function, str(stored)]
     variables = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path), **CREDENTIALS}
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=variables)

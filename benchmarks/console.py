@@ -1,9 +1,9 @@
-"""The console with large cases: first paint, how long an update takes to be seen, AWS calls a refresh, memory.
+"""Measures the console with large sites: first paint, delay of updates, AWS calls per refresh, and memory.
 
-The server is a process of its own, with all that the command imports, and serves recorded sites: a thousand sessions,
-ten thousand dead letters of which a thousand are told, a map of forty sites. A page is opened anew each time, in a
-browser that has seen nothing. An update's value is the time at which the reading was there; the page says how much
-later the number stood in it. Calls are counted on the embedded cloud's first site, where one runs: `sluice local up`.
+A separate process, with everything that the command imports, serves recorded sites: 1,000 sessions, 10,000 dead letters
+of which 1,000 are listed, and a map of forty sites. Each page is opened anew in a browser without cache. An updated
+value is the time of its reading, so the page can tell how old it is when it appears. Calls are counted on the first
+site of the embedded cloud if one is running (`sluice local up`).
 """
 
 import subprocess
@@ -66,12 +66,12 @@ UPDATED = """updates => new Promise(resolve => {
 
 @dataclass(slots=True)
 class LargeSites(RecordedSites):
-    """A site with the large cases, in which each reading of the splitting's page is another one."""
+    """A site with the large cases. Each reading of page Splitting differs from the last one."""
 
     documents: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Make the documents once."""
+        """Build the documents once."""
         self.documents = {path.stem: recorded(path.stem) for path in RECORDINGS.glob("*.json")}
         splitting = self.documents["splitting"]
         first = splitting["sessions"][0]
@@ -90,7 +90,7 @@ RECORDINGS = Path(__file__).parents[1] / "tests" / "console" / "recorded"
 
 
 def now_with(splitting: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Give the document with the time in place of what waits at the source, and every session's count another one."""
+    """Return the document with the time as the source's depth, and with a changed count of every session."""
     queue, *others = splitting["queues"]
     queue = {**queue, "source": {**queue["source"], "visible": time.time_ns() // 1_000_000}}
     sessions = [{**each, "messages": queue["source"]["visible"] % 100_000} for each in splitting["sessions"]]
@@ -98,7 +98,7 @@ def now_with(splitting: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def a_large_map(small: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Repeat a map, beneath itself, until it has so many sites."""
+    """Repeat a map, each copy below the last one, until it has this many sites."""
     times = MAPPED // len(small["nodes"])
 
     def lower(each: Any, by: float) -> Any:
@@ -120,10 +120,10 @@ def a_large_map(small: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def serve() -> None:
-    """Serve large sites until the process is ended, with all that the command would have in memory."""
+    """Serve large sites until the process is killed, with all of the command's imports in memory."""
     from pyarrow import parquet  # noqa: F401, PLC0415 - its memory counts, as somebody may look at rows
 
-    watched: Any = LargeSites()  # stands in for deployed sites
+    watched: Any = LargeSites()  # replaces deployed sites
     served = ConsoleServer.listen(watched, Options(allow_actions=True, every_s=EVERY_S))
     print(served.address, flush=True)
     served.run()
@@ -131,7 +131,7 @@ def serve() -> None:
 
 @contextmanager
 def served_apart() -> Iterator[tuple[str, int]]:
-    """Run the server as a process; its address and its id."""
+    """Start the server as a process; yield its address and its process id."""
     process = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.console", "--serve"], stdout=subprocess.PIPE, text=True
     )
@@ -144,7 +144,7 @@ def served_apart() -> Iterator[tuple[str, int]]:
 
 
 def first_paints(browser: Browser, address: str, *, rounds: int) -> Mapping[str, tuple[float, float]]:
-    """Milliseconds to the first paint and to the page's content, by page: medians."""
+    """Return the median milliseconds until the first paint and until the page's content, by page."""
     found: dict[str, list[tuple[float, float]]] = {page: [] for page in PAGES}
     for _ in range(rounds):
         for name, taken in found.items():
@@ -159,7 +159,7 @@ def first_paints(browser: Browser, address: str, *, rounds: int) -> Mapping[str,
 
 
 def updates(browser: Browser, address: str) -> Sequence[float]:
-    """Milliseconds from a reading of a thousand sessions to the page that shows it."""
+    """Return the milliseconds from a reading of a thousand sessions until the page shows it."""
     with page_of(browser, width=1280) as page:
         page.goto(f"{address}#/splitting")
         taken: Sequence[float] = page.evaluate(UPDATED, UPDATES)
@@ -167,13 +167,13 @@ def updates(browser: Browser, address: str) -> Sequence[float]:
 
 
 def memory_mb(pid: int) -> float:
-    """How much a process had in memory at most."""
+    """Return a process's peak memory in MB."""
     lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     return int(lines["VmHWM"].split()[0]) / 1_024
 
 
 def calls_a_refresh() -> tuple[float, float] | None:
-    """AWS calls of the reading that makes the most: the first time, and later; None where no cloud runs."""
+    """Count the AWS calls of the most expensive reading, the first time and later; None without a running cloud."""
     first, later = 0, 0
     try:
         for reading in READERS:
@@ -182,7 +182,7 @@ def calls_a_refresh() -> tuple[float, float] | None:
             for refresh in range(1 + REFRESHES):
                 before = site.memory.calls
                 watched.read(Topic(reading=reading))
-                time.sleep(ROUND_S)  # in which what was begun beside it ends, too
+                time.sleep(ROUND_S)  # background work that the reading started ends, too
                 made = site.memory.calls - before
                 first, later = (first, max(later, made)) if refresh else (max(first, made), later)
     except SluiceError:
@@ -192,11 +192,11 @@ def calls_a_refresh() -> tuple[float, float] | None:
 
 def main(
     *,
-    rounds: Annotated[int, typer.Option(help="How often each page is opened.")] = ROUNDS,
+    rounds: Annotated[int, typer.Option(help="Number of times that each page is opened.")] = ROUNDS,
     serves: Annotated[bool, typer.Option("--serve", hidden=True)] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The figures as JSON on the last line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON on the last line, too.")] = False,
 ) -> None:
-    """Measure, and compare to the limits."""
+    """Run all measurements, and compare them with the limits."""
     if serves:
         serve()
         return
@@ -206,26 +206,30 @@ def main(
         taken = updates(browser, address)
         resident = memory_mb(pid)
     figures = {
-        f"paint_{name.partition('?')[0].replace('-', '_')}_ms": Figure(name=f"{name}: content, ms", value=content)
+        f"paint_{name.partition('?')[0].replace('-', '_')}_ms": Figure(
+            name=f"{name}: time to content, ms", value=content
+        )
         for name, (_, content) in paints.items()
     }
     figures["first_paint_ms"] = Figure(
-        name="first paint of the slowest page, ms",
+        name="slowest page: time to first paint, ms",
         value=max(paint for paint, _ in paints.values()),
         limit=FIRST_PAINT_MAX_MS,
     )
     figures["first_content_ms"] = Figure(
-        name="content of the slowest page, ms",
+        name="slowest page: time to content, ms",
         value=max(content for _, content in paints.values()),
         limit=FIRST_PAINT_MAX_MS,
     )
-    figures["update_ms"] = Figure(name="update of 1,000 sessions, ms", value=median(taken), limit=UPDATE_MAX_MS)
+    figures["update_ms"] = Figure(
+        name="time to update a table of 1,000 sessions, ms", value=median(taken), limit=UPDATE_MAX_MS
+    )
     if calls is not None:
         first, later = calls
-        figures["aws_calls_first"] = Figure(name="AWS calls of a first refresh, at most", value=first, limit=CALLS_MAX)
-        figures["aws_calls"] = Figure(name="AWS calls of a later refresh, at most", value=later, limit=CALLS_MAX)
+        figures["aws_calls_first"] = Figure(name="AWS calls of a first refresh", value=first, limit=CALLS_MAX)
+        figures["aws_calls"] = Figure(name="AWS calls of a later refresh", value=later, limit=CALLS_MAX)
     figures["memory_mb"] = Figure(name="resident memory, MB", value=resident, limit=MEMORY_MAX_MB)
-    report("console", figures, as_json=as_json)
+    report("Console: pages in a browser", figures, as_json=as_json)
 
 
 if __name__ == "__main__":

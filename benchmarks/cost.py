@@ -1,9 +1,9 @@
-"""What it costs: a million of each kind of message, and a month in which nothing comes, by parameters.
+"""Computes costs: a million messages of each kind, and a month without messages for several sets of parameters.
 
-`python -m benchmarks.cost [--json] [--last] [--write] [-c KEY=VALUE]`: counts each kind of message anew, in some eight
-minutes, and synthesizes the stacks for each set of parameters. With `--last` messages are as they were last counted;
-`--write` keeps what was found, and writes the tables in the documents; `-c` adds a month of one's own parameters.
-Prices are those of `prices.toml`. Free tiers aren't taken off.
+`python -m benchmarks.cost [--json] [--last] [--write] [-c KEY=VALUE]` counts the use of each kind of message, which
+takes about eight minutes, and synthesizes the stacks for each set of parameters. `--last` uses the stored counts;
+`--write` stores the results and updates the tables in the documents; `-c` adds a month with parameters of your own.
+Prices are those of `prices.toml`, without free tiers.
 """
 
 import re
@@ -32,27 +32,27 @@ PLACE = re.compile(r"(?P<begin><!-- costs: (?P<name>[a-z -]+) -->\n).*?(?P<end><
 MILLION = 1_000_000
 MOST_USD = {"rendezvous": 10.0}
 IDLE_MOST_USD = 5.0
-COUNTING_WRITES = 6  # write units of a rendezvous whose three events each change two counters
-# Each kind of message, as people call it.
+COUNTING_WRITES = 6  # write units of a rendezvous, whose three events each change two counters
+# The labels of the kinds of messages in tables.
 MESSAGES = {
-    "rendezvous": "rendezvous under load: an offer, the poll that takes it from the table, its answer",
-    UNANSWERED: "offer over HTTP that finds no proxy, and is held until its client gives up",
+    "rendezvous": "rendezvous under load: an offer, the poll that gets it from the table, the answer",
+    UNANSWERED: "offer over HTTP that finds no proxy and waits until its client gives up",
     "exchanged": "message through an exchange, profile `latency`, full batches",
-    "exchanged_fifo": "the same, in order",
-    "exchanged_throughput": "through an exchange, profile `throughput`, full batches",
-    "exchanged_alone": "through an exchange, alone in its batch: light load, either profile",
+    "exchanged_fifo": "message through a FIFO exchange",
+    "exchanged_throughput": "message through an exchange, profile `throughput`, full batches",
+    "exchanged_alone": "message through an exchange, alone in its batch (light load, either profile)",
     "bridged": "message over a bridge",
-    "bridged_fifo": "the same, in order",
+    "bridged_fifo": "message over a FIFO bridge",
     "split": "message through the splitter, profile `latency`, full batches",
-    "split_throughput": "the same, profile `throughput`",
-    "split_alone": "the same, alone in its batch: light load, either profile",
+    "split_throughput": "message through the splitter, profile `throughput`",
+    "split_alone": "message through the splitter, alone in its batch (light load, either profile)",
     "landed": "message from the main queue into a table",
 }
 AT_RATE = {
-    "exchanged_at_rate": f"through an exchange at {RATE} messages a second, profile `latency`",
-    "exchanged_provisioned": "the same, profile `provisioned`, with its two pollers",
+    "exchanged_at_rate": f"message through an exchange at {RATE} messages a second, profile `latency`",
+    "exchanged_provisioned": f"message through an exchange at {RATE} messages a second, profile `provisioned`",
 }
-# Quantities in units of their own: times what, in which text.
+# Quantities that are shown in smaller units: the factor, and the text.
 SCALED = {
     "lambda_gb_s": (1e3, "{:.1f} GB-ms"),
     "logs_gb": (1e9, "{:,.0f} B of logs"),
@@ -62,7 +62,7 @@ SCALED = {
 }
 PROFILES = [f"{hop}{batches}" for hop in ("exchanged", "split") for batches in ("", "_throughput", "_alone")]
 WHOLE_WAY = ("exchanged", "bridged", "exchanged", "split", "landed")
-# Sets of parameters on top of cdk.json's.
+# Sets of parameters, in addition to those of cdk.json.
 SETS: Mapping[str, Mapping[str, object]] = {
     "default": {},
     "least": {
@@ -77,70 +77,72 @@ MONTHS = {
     "default": "cdk.json's parameters: a pipeline that was not started yet",
     "least": "no split queue, no pipeline, no events",
     "streaming": "the land job streams all month, with its endpoints",
-    "two zones": "the same, with endpoints in two zones",
+    "two zones": "a streaming pipeline with endpoints in two zones",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """All that is known: `months` by sets of parameters."""
+    """All counts, with `months` by set of parameters."""
 
     counts: Counts
     months: Months
 
     @classmethod
     def kept(cls) -> "Costs":
-        """Read what was last written."""
+        """Read the stored results."""
         return cls(counts=Counts.read(), months=rest.read())
 
     def million_usd(self, *kinds: str) -> float:
-        """Dollars for a million messages that pass all of these."""
+        """Return the dollars for a million messages that take all of these steps."""
         return MILLION * sum(price_list().usd(self.counts.messages[kind]) for kind in kinds)
 
     def used(self, numbers: Numbers) -> Used:
-        """Say what things of a month use together."""
+        """Add up the use of several parts of a month."""
         used = used_in_a_month(self.counts)
         return together(*(times(used[thing], number) for thing, number in numbers.items()))
 
     def usd_by_part(self, name: str) -> Mapping[str, float]:
-        """Dollars for each part of a month with a set of parameters."""
+        """Return the dollars of each part of a month with a set of parameters."""
         return {part: price_list().usd(self.used(numbers)) for part, numbers in self.months[name].items()}
 
     def month_usd(self, name: str) -> float:
-        """Dollars for a month at rest with a set of parameters."""
+        """Return the dollars of a month without messages with a set of parameters."""
         return sum(self.usd_by_part(name).values())
 
     @property
     def billed_usd(self) -> float:
-        """Dollars for a month at rest by default, in an account that does nothing else."""
+        """Return the dollars of an idle month with default parameters, in an account without other use."""
         return price_list().billed_usd(together(*map(self.used, self.months["default"].values())))
 
     @property
     def peered_usd(self) -> float:
-        """Dollars for what a site polls for as soon as it has a peer."""
+        """Return the dollars of the queues that a site polls from its first peer on."""
         return price_list().usd(self.used(PEERED))
 
     @property
     def two_sites_usd(self) -> float:
-        """Dollars for two sites with default parameters and a route between them, which has a trigger."""
+        """Return the dollars of two sites with default parameters and a route between them, which has a trigger."""
         site_usd = self.month_usd("default") + self.peered_usd
         return 2 * site_usd + price_list().usd(self.used(POLLED))
 
 
 def main(
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="The figures as JSON on the last line.")] = False,
-    last: Annotated[bool, typer.Option("--last", help="Messages as they were last counted.")] = False,
-    write: Annotated[bool, typer.Option("--write", help="Keep the counts, write the documents' tables.")] = False,
-    context: Annotated[list[str] | None, typer.Option("--context", "-c", help="Parameters of your own.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON on the last line, too.")] = False,
+    last: Annotated[bool, typer.Option("--last", help="Use the stored counts instead of deploying.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="Store the counts and update the tables in docs/.")] = False,
+    context: Annotated[
+        list[str] | None, typer.Option("--context", "-c", help="A parameter to change, as NAME=VALUE.")
+    ] = None,
 ) -> None:
-    """Count, synthesize, and print dollars."""
+    """Count, synthesize, and print the costs."""
     with Console(stderr=True).status("counting") as status:
         counts = Counts.read() if last else count(Parameters(), progress=status.update)
         own = {"yours": dict(each.split("=", 1) for each in context)} if context else {}
         months = {}
         for name, parameters in {**SETS, **own}.items():
-            status.update(f"a month at rest: {name}")
+            status.update(f"idle month: {name}")
             months[name] = rest.month_with(parameters)
     costs = Costs(counts=counts, months=months)
     if write:
@@ -148,14 +150,14 @@ def main(
         rest.keep({name: months[name] for name in SETS})
         for document in documents():
             document.write_text(written(document.read_text(), costs))
-    report(f"dollars, with prices of {price_list().on}, {price_list().region}", figures(costs), as_json=as_json)
+    report(f"Costs in dollars, prices of {price_list().on} in {price_list().region}", figures(costs), as_json=as_json)
 
 
 def figures(costs: Costs) -> dict[str, Figure]:
-    """Name the figures by the keys that programs read."""
+    """Return the figures for programs, by key."""
     found = {
         f"{kind}_million_usd": Figure(
-            name=f"a million: {text}", value=costs.million_usd(kind), limit=MOST_USD.get(kind)
+            name=f"dollars for a million: {text}", value=costs.million_usd(kind), limit=MOST_USD.get(kind)
         )
         for kind, text in (MESSAGES | AT_RATE).items()
     }
@@ -167,31 +169,31 @@ def figures(costs: Costs) -> dict[str, Figure]:
         found[f"{kind}_million_invocations"] = Figure(
             name=f"invocations: {MESSAGES[kind]}", value=MILLION * used["lambda_calls"]
         )
-    found["whole_way_million_usd"] = Figure(name="a million, all the way", value=costs.million_usd(*WHOLE_WAY))
-    found["idle_month_billed_usd"] = Figure(
-        name="a month at rest, less what is free in an account that does nothing else", value=costs.billed_usd
+    found["whole_way_million_usd"] = Figure(
+        name="dollars for a million through all of these", value=costs.million_usd(*WHOLE_WAY)
     )
+    found["idle_month_billed_usd"] = Figure(name="idle month after AWS's free tier", value=costs.billed_usd)
     for name, text in MONTHS.items():
         key = f"idle_month_{name.replace(' ', '_')}_usd"
         limit = IDLE_MOST_USD if name == "default" else None
-        found[key] = Figure(name=f"a month at rest: {text}", value=costs.month_usd(name), limit=limit)
-    found["idle_month_two_sites_usd"] = Figure(name="a month at rest: two sites, a route", value=costs.two_sites_usd)
-    found["run_hour_usd"] = Figure(name="an hour of a job run, with its endpoints", value=_run_hour_usd())
-    found["daily_jobs_month_usd"] = Figure(name="daily jobs, a month", value=_daily_jobs_usd())
-    found["held_month_usd"] = Figure(name="polls held, a month, as soon as any proxy polls", value=_held_usd())
+        found[key] = Figure(name=f"idle month: {text}", value=costs.month_usd(name), limit=limit)
+    found["idle_month_two_sites_usd"] = Figure(name="idle month: two sites with a route", value=costs.two_sites_usd)
+    found["run_hour_usd"] = Figure(name="an hour of a running job, with its VPC endpoints", value=_run_hour_usd())
+    found["daily_jobs_month_usd"] = Figure(name="daily jobs for a month", value=_daily_jobs_usd())
+    found["held_month_usd"] = Figure(name="a month of waiting polls, from the first proxy on", value=_held_usd())
     if "yours" in costs.months:
-        found["yours_month_usd"] = Figure(name="a month at rest with your parameters", value=costs.month_usd("yours"))
+        found["yours_month_usd"] = Figure(name="idle month with the given parameters", value=costs.month_usd("yours"))
     return found
 
 
 def documents() -> list[Path]:
-    """Find the documents that have tables of costs or limits."""
+    """List the documents with tables of costs or limits."""
     paths = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
     return [path for path in paths if PLACE.search(path.read_text())]
 
 
 def written(text: str, costs: Costs) -> str:
-    """Make a document's text with its tables as they should be. Raises KeyError for a table that there isn't."""
+    """Return a document's text with current tables. Raises KeyError for an unknown table."""
     tables = {
         "summary": _summary(costs),
         "besides": _besides(),
@@ -218,7 +220,7 @@ def _daily_jobs_usd() -> float:
 
 
 def _summary(costs: Costs) -> str:
-    """Say in a few lines what people ask first."""
+    """Write the summary for the README."""
     idle, run = costs.month_usd("default"), _usd(_run_hour_usd())
     stream = _usd(costs.month_usd("streaming") - idle)
     exchange, bridge, split, table, rendezvous = (
@@ -270,13 +272,13 @@ def _rates(costs: Costs) -> str:
 
 def _messages(costs: Costs) -> str:
     used = [*price_list().prices]
-    rows = ["| what | takes | a million |", "|---|---|---:|"]
+    rows = ["| kind of message | uses | a million |", "|---|---|---:|"]
     for kind, text in MESSAGES.items():
         quantities = costs.counts.messages[kind]
         takes = ", ".join(_quantity(name, quantities[name]) for name in used if quantities.get(name))
         rows.append(f"| {text} | {takes} | {_usd(costs.million_usd(kind))} |")
     rows.append(
-        f"| all the way: exchange, bridge, exchange, splitter, table | | {_usd(costs.million_usd(*WHOLE_WAY))} |"
+        f"| all of these: exchange, bridge, exchange, splitter, table | | {_usd(costs.million_usd(*WHOLE_WAY))} |"
     )
     said = (
         f"\nCounted on {costs.counts.on} by `python -m benchmarks.cost`.\n"
@@ -286,7 +288,7 @@ def _messages(costs: Costs) -> str:
 
 
 def _quantity(name: str, quantity: float) -> str:
-    """Say a quantity of a message in units that people read."""
+    """Format a quantity of a message in readable units."""
     if name in SCALED:
         times, text = SCALED[name]
         return text.format(quantity * times)
@@ -332,11 +334,11 @@ def _rest(costs: Costs) -> str:
 
 def _prices() -> str:
     prices = price_list()
-    rows = [f"| {prices.region}, {prices.on} | dollars | free each month | page |", "|---|---:|---:|---|"]
+    rows = [f"| {prices.region}, {prices.on} | dollars | free each month |", "|---|---:|---:|"]
     for price in prices.prices.values():
         per = "a million " if price.per == MILLION else ""
         free = f"{price.free:,}" if price.free else ""
-        rows.append(f"| {per}{price.unit} | {price.usd:g} | {free} | {price.page} |")
+        rows.append(f"| [{per}{price.unit}]({price.page}) | {price.usd:g} | {free} |")
     return "\n".join([*rows, ""])
 
 

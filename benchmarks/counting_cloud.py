@@ -1,6 +1,6 @@
-"""An embedded cloud that counts what DynamoDB's requests would cost on AWS: `start_counting`.
+"""An embedded cloud that counts what DynamoDB requests would cost on AWS; start it with `start_counting`.
 
-Its server, `python -m benchmarks.counting_cloud`, is the embedded cloud's with one more patch of ministack.
+Its server, `python -m benchmarks.counting_cloud`, is the embedded cloud's server with one more patch of ministack.
 """
 
 import json
@@ -17,23 +17,23 @@ from sluice.local.cloud import Cloud, start_cloud
 
 dynamodb = ministack.services.dynamodb
 
-UNIT_LOG = "units.jsonl"  # in the cloud's folder, beside the log of requests
+UNIT_LOG = "units.jsonl"  # in the cloud's folder, next to the request log
 BATCHES = {"BatchWriteItem", "BatchGetItem", "TransactWriteItems"}
 DONE_STATUS, REFUSED_STATUS = 200, 400
 
 
 def start_counting(folder: Path) -> Cloud:
-    """Start such a cloud, which ends with this process. Raises `CloudFailed`."""
+    """Start the cloud, which ends with this process. Raises `CloudFailed`."""
     return start_cloud(folder, ends_with_us=True, server="benchmarks.counting_cloud")
 
 
 def unit_log(cloud: Cloud) -> Path:
-    """Where it notes them, as `read_units` reads it."""
+    """Return the path of the log of units, which `read_units` reads."""
     return cloud.folder / UNIT_LOG
 
 
 def count_units(log: UnitLog) -> None:
-    """Note what each request would cost. ministack counts reads by the request, whatever they read."""
+    """Record the cost of each request. ministack itself counts every read as one unit, whatever its size."""
     add, handle = dynamodb._add_consumed_capacity, dynamodb.handle_request  # noqa: SLF001 - no public hook
     size_of = dynamodb._item_size_bytes  # noqa: SLF001 - see above
 
@@ -73,12 +73,13 @@ def count_units(log: UnitLog) -> None:
 
 
 def _batch_units(action: str, data: Mapping[str, Any]) -> Iterator[tuple[str, str, str, float]]:
-    """Count a batch's or a transaction's units, by table and partition; items deleted count as small ones."""
+    """Count the units of a batch or transaction by table and partition. Deleted items count as small ones."""
     size_of = dynamodb._item_size_bytes  # noqa: SLF001 - no public hook
     if action == "TransactWriteItems":
         for each in data["TransactItems"]:
             for write in each.values():
-                # A transaction takes two for each: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/transaction-apis.html
+                # A transaction uses two units for each:
+                # https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/transaction-apis.html
                 yield write["TableName"], partition_of(write), WRITE, 2 * write_units(size_of(write.get("Item") or {}))
         return
     for table, requests in data["RequestItems"].items():

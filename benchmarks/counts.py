@@ -1,8 +1,8 @@
-"""What each kind of message takes of AWS, counted: the other benchmarks' runs, shorter, and a site that rests.
+"""Counts the AWS use of each kind of message with short runs of the other benchmarks, and of an idle site.
 
-Requests and units are counted on the embedded cloud, or on an in-memory SQS. What no emulator can say is assumed, and
-stands here or in `benchmarks.pool_costs`: how long a warm function takes, and how much Lambda logs of a call. What is
-found is kept in `counts.json`, so that documents and tests don't count anew.
+Requests and units are counted on the embedded cloud, or on an in-memory SQS. Values that no emulator can show are
+assumed here or in `benchmarks.pool_costs`: the duration of warm functions, and the size of Lambda's logs. Results are
+stored in `counts.json`, so that documents and tests need no new count.
 """
 
 import json
@@ -31,12 +31,12 @@ from sluice.parameters import Parameters
 from tests.site_access import SiteAccess
 from tests.sqs_requests import SqsRequest, read_requests
 
-BATCH_S = 0.05  # that a warm function takes to send ten messages on; assumed
-PROXY_CALLS = 2  # a poll, an answer
+BATCH_S = 0.05  # assumed time in which a warm function sends ten messages
+PROXY_CALLS = 2  # a poll and an answer
 RATE = 100  # messages a second
-TEN = 10  # messages of a request to SQS, and of a batch without a window
+TEN = 10  # messages per SQS request, and per batch without a window
 UNANSWERED = "unanswered_http"
-REST_S = 190.0  # of which the last minutes count: first calls make what isn't there yet
+REST_S = 190.0  # only the last minutes are counted: the first calls create missing resources
 REST_MINUTES = 2
 LANDED_BYTES = 1024
 FILE = Path(__file__).with_name("counts.json")
@@ -45,9 +45,9 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """`messages` is what one of each kind takes; `minute` what all schedules' calls of a minute ask for at rest.
+    """The results: `messages` by kind of message, and `minute` for the scheduled calls of an idle minute.
 
-    `metrics` are published at rest; `land_msgs_per_s` is what a land job carries with a driver and an executor.
+    `metrics` are published while idle. `land_msgs_per_s` is the rate of a land job with a driver and one executor.
     """
 
     on: date
@@ -58,17 +58,17 @@ class Counts:
 
     @classmethod
     def read(cls) -> "Counts":
-        """Read those that were kept."""
+        """Read the stored counts."""
         found = json.loads(FILE.read_text())
         return cls(**{**found, "on": date.fromisoformat(found["on"])})
 
     def keep(self) -> None:
-        """Write the file."""
+        """Write the counts to the file."""
         FILE.write_text(json.dumps(asdict(self) | {"on": self.on.isoformat()}, indent=2) + "\n")
 
 
 def count(parameters: Parameters, *, progress: Progress) -> Counts:
-    """Count everything anew, in some eight minutes. Spark's environment is built where there is none."""
+    """Count everything, in about eight minutes. Builds Spark's environment if it is missing."""
     progress("rendezvous")
     rendezvous = _met(steady(Load), parameters)
     without_proxy = _unanswered(unanswered(), parameters)
@@ -93,9 +93,9 @@ def count(parameters: Parameters, *, progress: Progress) -> Counts:
 def count_profiles(parameters: Parameters) -> Mapping[str, Used]:
     """Count a message through the splitter and through an exchange: in full batches of each profile, and alone.
 
-    At light load a message is alone in its batch, whatever the profile. At `RATE` a model of Lambda's pollers says how
-    full batches are. `split` is in full batches of the default profile; the same of an exchange is counted over routes.
-    Three sessions have a tenth of the messages each.
+    At light load a message is alone in its batch, whatever the profile. At `RATE` a model of Lambda's pollers computes
+    the sizes of batches. `split` is in full batches of the default profile; the same for an exchange is counted over
+    routes. Each of three sessions gets a tenth of the messages.
     """
 
     def in_batches(batch: float, sends: float, memory_mb: int) -> Used:
@@ -127,7 +127,7 @@ def count_profiles(parameters: Parameters) -> Mapping[str, Used]:
 
 
 def _landed(parameters: Parameters, *, progress: Progress) -> tuple[Used, float]:
-    """Land a full queue with a driver and an executor, and an endpoint between them and SQS."""
+    """Count the landing of a full queue with a driver and an executor, and an endpoint between them and SQS."""
     progress("messages into tables")
     with memory_sqs() as url:
         found = runs(spark_python(), url, module="benchmarks.pipeline_runs")
@@ -143,7 +143,7 @@ def _landed(parameters: Parameters, *, progress: Progress) -> tuple[Used, float]
 
 
 def _over_routes(parameters: Parameters, *, progress: Progress) -> Mapping[str, Used]:
-    """Messages over routes between two sites, as fast as they are forwarded."""
+    """Count messages over routes between two sites, sent as fast as they are forwarded."""
     cloud = start_cloud(BUILD / "bench-cost-routes", ends_with_us=True)
     try:
         over, _, _ = federation.sent_over_routes(cloud, progress=progress)
@@ -158,7 +158,7 @@ def _over_routes(parameters: Parameters, *, progress: Progress) -> Mapping[str, 
 
 
 def _hop(over: OverRoute, function: str, kind: str, *, memory_mb: int) -> Used:
-    """Say what a message takes on a hop, with a call of the function for each receive."""
+    """Return the use of a message at one hop, with one function call for each receive."""
     hops = [hop for name, hop in zip(FUNCTIONS, over.hops, strict=True) if name == function]
     calls = sum(hop["ReceiveMessage"] for hop in hops) / len(hops) / OVER_ROUTES
     return {
@@ -170,7 +170,7 @@ def _hop(over: OverRoute, function: str, kind: str, *, memory_mb: int) -> Used:
 
 
 def _at_rest(*, progress: Progress) -> tuple[Used, int]:
-    """Count what a site's schedules ask for in a minute in which nothing comes, and how many metrics they publish."""
+    """Count the use of an idle site's schedules per minute, and the metrics that they publish."""
     cloud = start_counting(BUILD / "bench-cost")
     try:
         cloud = Deployer(cloud=cloud, progress=progress).deploy(DEFAULT_SITE)
@@ -205,7 +205,7 @@ def _units(units: Iterable[Units]) -> Used:
 
 
 def _lines(site: SiteAccess, *, since_ms: float, until_ms: float) -> Sequence[str]:
-    """Read what all functions and Lambda itself logged in that time."""
+    """Read all log lines of functions and Lambda in that period."""
     logs = site.connection.client("logs")
     groups = [each["logGroupName"] for each in logs.describe_log_groups()["logGroups"]]
     pages = (
@@ -215,7 +215,7 @@ def _lines(site: SiteAccess, *, since_ms: float, until_ms: float) -> Sequence[st
 
 
 def _metrics(lines: Iterable[str]) -> set[tuple[str, ...]]:
-    """Find the metrics in embedded form: each name with each set of dimensions is one that is paid for."""
+    """Find the embedded metrics: AWS charges each combination of name and dimensions."""
     found = set()
     for line in lines:
         if '"CloudWatchMetrics"' in line:
@@ -228,7 +228,7 @@ def _metrics(lines: Iterable[str]) -> set[tuple[str, ...]]:
 
 
 def _met(found: Steady, parameters: Parameters) -> Used:
-    """Say what a rendezvous takes: its offer, the poll that it meets, the answer; not what a poll is held for."""
+    """Return the use of a rendezvous: its offer, the poll that takes it and the answer, without holding a poll."""
     rendezvous = parameters.rendezvous
     gb_s = found.broker_calls * BROKER_S * rendezvous.broker_memory_mb / 1024
     return {
@@ -242,7 +242,7 @@ def _met(found: Steady, parameters: Parameters) -> Used:
 
 
 def _unanswered(found: Unanswered, parameters: Parameters) -> Used:
-    """Say what an offer over HTTP takes that finds no proxy: it occupies the client function as long as it waits."""
+    """Return the use of an offer over HTTP without a proxy, which occupies the client function while it waits."""
     return {
         "sqs_standard": found.sqs,
         "dynamodb_writes": found.writes,
@@ -254,5 +254,5 @@ def _unanswered(found: Unanswered, parameters: Parameters) -> Used:
 
 
 def _logged_gb(calls: float) -> float:
-    """Count a line of metrics for each call. Lambda itself logs nothing of functions that are called often."""
+    """Return the size of a line of metrics for each call. Frequently called functions have no log lines of Lambda."""
     return calls * METRICS_KB / 1e6

@@ -1,8 +1,8 @@
-"""How fast what a site wants is known to others: `python -m benchmarks.dynamic [--json]`.
+"""Measures how fast a binding is known at other sites: `python -m benchmarks.dynamic [--json]`.
 
-The first figure is of the protocol's core: the control messages that tell a new link of 40,000 bindings. The second is
-of three sites in a line on the embedded cloud: from a binding at one end to the first message that is published at the
-other end and comes, so with the second for which exchanges may know old bindings.
+The first figure is of the protocol's core: the control messages for a new link with 40,000 bindings. The second uses
+three sites in a line on the embedded cloud. It is the time from a binding at one end until the first message published
+at the other end arrives, so it includes the second for which exchanges cache bindings.
 """
 
 import itertools
@@ -18,8 +18,8 @@ from rich.console import Console
 
 from benchmarks.report import Figure, report
 from sluice.aws.connections import Connection, connect_environment
-from sluice.aws.deployment import stack_outputs
-from sluice.aws.federation.publisher import Publisher, Publishing
+from sluice.aws.deployment import read_stack_outputs
+from sluice.aws.federation.publisher import Publisher, PublishRequest
 from sluice.codec import encode
 from sluice.federation.dynamic.ops import BindingAdvertisement, RequestSnapshot, SnapshotPart
 from sluice.federation.dynamic.state import DynamicRoutes, PulledRoute
@@ -45,13 +45,13 @@ QUEUE = "sluice-queue-bench"
 
 
 class NotReady(RuntimeError):
-    """Routes that don't come up: then nothing can be measured."""
+    """The routes don't become operational, so nothing can be measured."""
 
 
 def main(
-    *, as_json: Annotated[bool, typer.Option("--json", help="The figures as JSON on the last line.")] = False
+    *, as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON on the last line, too.")] = False
 ) -> None:
-    """Measure, in one run."""
+    """Run both measurements."""
     messages, largest = snapshot()
     console = Console(stderr=True)
     with console.status("deploying three sites") as status:
@@ -64,15 +64,21 @@ def main(
         "snapshot_messages_40k": Figure(
             name=f"control messages for {BINDINGS:,} bindings", value=messages, limit=MOST_MESSAGES
         ),
-        "snapshot_message_share": Figure(name="largest of them, share of what SQS takes", value=largest, limit=1),
-        "two_hop_s": Figure(name="bound to active, two hops away, s", value=statistics.median(took_s), limit=MOST_S),
-        "two_hop_max_s": Figure(name=f"the slowest of {len(took_s)}, s", value=max(took_s), limit=MOST_S),
+        "snapshot_message_share": Figure(
+            name="size of the largest control message, as a share of SQS's limit", value=largest, limit=1
+        ),
+        "two_hop_s": Figure(
+            name="from bind to active route two hops away, median, s", value=statistics.median(took_s), limit=MOST_S
+        ),
+        "two_hop_max_s": Figure(
+            name=f"from bind to active route, slowest of {len(took_s)}, s", value=max(took_s), limit=MOST_S
+        ),
     }
-    report("dynamic routes", figures, as_json=as_json)
+    report("Dynamic routes", figures, as_json=as_json)
 
 
 def snapshot() -> tuple[int, float]:
-    """How many messages tell a new link everything, and how large the largest is."""
+    """Return the number of messages that transfer all bindings over a new link, and the size of the largest."""
     wants = frozenset(
         BindingAdvertisement.from_binding(f"region-{n % 50}.site-{n % 1000}.device-{n}.#") for n in range(BINDINGS)
     )
@@ -80,13 +86,13 @@ def snapshot() -> tuple[int, float]:
     pull = PulledRoute(bridge="route", link="link", peer="SRC", max_hops=8, epoch=1)
     routes = step(routes, add_pull(pull)).routes
     asked = RequestSnapshot(exchange=EXCHANGE, bridge="route", epoch=1, number=1)
-    sent = step(routes, receive_op("SRC", asked)).sendings
+    sent = step(routes, receive_op("SRC", asked)).outgoing_ops
     parts = [encode(sending.op) for sending in sent if isinstance(sending.op, SnapshotPart)]
     return len(parts), max(map(len, parts)) / MESSAGE_BYTES
 
 
 def two_hops(cloud: Cloud, *, progress: Any) -> Sequence[float]:
-    """Seconds from a binding at the last site to the first message from the first site that comes."""
+    """Return the seconds from a binding at the last site until a message from the first site arrives."""
     parameters = {
         "sluice.rendezvous.keep_state": False,
         "sluice.splitting.queues": [],
@@ -117,7 +123,7 @@ def _route(source: ControlClient, dest: ControlClient) -> None:
 def _took_s(ends: Sequence[Connection], clients: Sequence[ControlClient], key: str) -> float:
     far, near = ends[0], ends[-1]
     with _queue(near) as url:
-        publisher = Publisher(stack_outputs(far, FEDERATION[0])["IngressUrl"], far.client("sqs"))
+        publisher = Publisher(read_stack_outputs(far, FEDERATION[0])["IngressUrl"], far.client("sqs"))
         sqs = near.client("sqs")
         bound_at = time.monotonic()
         clients[-1].ask(BindQueue(exchange=EXCHANGE, queue=QUEUE, key=key))
@@ -126,9 +132,9 @@ def _took_s(ends: Sequence[Connection], clients: Sequence[ControlClient], key: s
             for number in itertools.count():
                 body = f"{key}/{number}"
                 sent_at[body] = time.monotonic()
-                publisher.publish(Publishing(exchange=EXCHANGE, key=key, body=body))
+                publisher.publish(PublishRequest(exchange=EXCHANGE, key=key, body=body))
                 received = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", [])
-                # Some of the last round may still be under way.
+                # Messages of the last round may still be on their way.
                 if came := [sent_at[each["Body"]] for each in received if each["Body"] in sent_at]:
                     return min(came) - bound_at
                 time.sleep(EVERY_S)

@@ -1,14 +1,12 @@
-"""What federation costs: SQS requests per message and hop, CPU per message by the number of bindings, and forwarding.
+"""Measures federation: SQS requests per message and hop, CPU per message by number of bindings, and forwarding.
 
-`python -m benchmarks.federation [--json]`. Requests are counted on the embedded cloud, over routes between two sites in
-two accounts. CPU is this process's own, on one core: of matching alone, of the bridge's shell before an SQS in memory,
-and of the whole bridge function as Lambda calls it, with its adapters, before one that is reached over HTTP.
+`python -m benchmarks.federation [--json]`. Requests are counted on the embedded cloud, over routes between sites in two
+accounts. CPU time is this process's own, on one core: of matching, of the bridge's shell with an in-memory SQS, and of
+the whole bridge function as Lambda calls it, with an SQS over HTTP.
 
-Messages come as fast as they are forwarded, so batches are full: receive, send and delete cost a tenth of a request
-each. Messages that come one by one cost three a hop. The embedded cloud's triggers ask for ten only where there is
-something; on AWS those of a queue at rest ask in vain some 15 times a minute, which is on top.
-
-What a bind costs where there are 100,000, and the memory of as many, is `benchmarks.bindings`'.
+Messages are published as fast as they are forwarded, so batches are full: receive, send and delete cost a tenth of a
+request each. A message alone costs three requests per hop. The embedded cloud polls only if there is something; AWS
+also polls an idle queue about 15 times a minute. `benchmarks.bindings` measures adding bindings, and their memory.
 """
 
 import io
@@ -42,8 +40,8 @@ from benchmarks.ways import (
     requests_since,
 )
 from sluice.aws.connections import connect_environment
-from sluice.aws.deployment import stack_outputs
-from sluice.aws.federation.publisher import Publisher, Publishing
+from sluice.aws.deployment import read_stack_outputs
+from sluice.aws.federation.publisher import Publisher, PublishRequest
 from sluice.aws.queues import SqsQueues
 from sluice.aws.splitting.queues import SplitQueues
 from sluice.federation.forwarder import forward_all
@@ -66,38 +64,38 @@ from tests.site_access import SiteAccess
 from tests.sqs.queues import Queue
 from tests.sqs_requests import SqsRequest, by_action
 
-# Measured on two cores with persistent messages of 1 KiB.
-QPID_FORWARDED = 13_900  # messages a second: a durable queue route, acknowledged by fifty
+# Measured on two cores, with persistent messages of 1 KiB.
+QPID_FORWARDED = 13_900  # messages per second over a durable queue route, acknowledged by fifty
 RABBITMQ = "RabbitMQ: shovel 5,400, exchange federation 2,300"
 LEAST_FORWARDED = 14_000
-LEAST_REQUESTS = 0.3  # a message and hop: receive, send and delete by batches of ten
+LEAST_REQUESTS = 0.3  # per message and hop: receive, send and delete in batches of ten
 MOST_REQUESTS = 0.32
 BODY = "x" * 1024
-BATCH = 10  # as SQS has it
-OVER_ROUTES = 500  # messages, of each kind of route
-FORWARDED, BY_FUNCTION = 10_000, 2_000  # messages a round
-ROUTED = 20_000  # messages a round
+BATCH = 10  # SQS's limit
+OVER_ROUTES = 500  # messages over each kind of route
+FORWARDED, BY_FUNCTION = 10_000, 2_000  # messages per round
+ROUTED = 20_000  # messages per round
 ROUNDS = 5
 BINDINGS = (10, 1_000, 100_000)
-PUBLISHED_TO = 1_000  # bindings, where all of the exchange's work is measured
+PUBLISHED_TO = 1_000  # bindings, if all of the exchange's work is measured
 SEED = 11
 SOURCE, DEST = "eu-central-1-000000000000", "us-east-1-111111111111"
 NOW_MS = 1_700_000_000_000
 Records = list[dict[str, Any]]
 T = TypeVar("T")
-KINDS = {"fifo": True, "standard": False}  # of routes: whether they keep order
+KINDS = {"fifo": True, "standard": False}  # kinds of routes, and whether they keep the order
 
 
 class Wrong(Exception):
-    """What was measured isn't what should have happened."""
+    """The run had an unexpected result, so its figures are wrong."""
 
 
 def main(
-    *, as_json: Annotated[bool, typer.Option("--json", help="The figures as JSON on the last line.")] = False
+    *, as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON on the last line, too.")] = False
 ) -> None:
-    """Measure, side by side in one run."""
+    """Run all measurements."""
     console = Console(stderr=True)
-    # No spinner from here on: it would be on our CPU.
+    # From here on no spinner may use this process's CPU.
     routed = {kind: {number: route_us(kind, number) for number in BINDINGS} for kind in BOUND}
     published = publish_msgs_per_core_s()
     changed = binding_figures()
@@ -116,7 +114,7 @@ def main(
         **_cpu_figures(forwarded=forwarded, by_function=by_function, published=published),
         **changed,
     }
-    report(f"federation, messages of {len(BODY)} bytes, profile throughput", figures, as_json=as_json, series=SERIES)
+    report(f"Federation: messages of {len(BODY)} bytes, profile throughput", figures, as_json=as_json, series=SERIES)
 
 
 SERIES = {
@@ -131,24 +129,24 @@ SERIES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverRoute:
-    """What one kind of route asked of SQS: for each hop of the way by action, and everything else meanwhile."""
+    """The SQS requests of one kind of route: by action for each hop, and all others."""
 
     hops: Sequence[Counter[str]]
     others: Counter[str]
 
     def per_hop(self, function: str) -> float:
-        """Count the requests per message on the hops that go through the function."""
+        """Count the requests per message at the hops through this function."""
         hops = [hop for name, hop in zip(FUNCTIONS, self.hops, strict=True) if name == function]
         return sum(hop.total() for hop in hops) / len(hops) / OVER_ROUTES
 
     @property
     def mean(self) -> float:
-        """Of a hop through an exchange and one over a bridge."""
+        """Return the mean of a hop through an exchange and a hop over a bridge."""
         return (self.per_hop("exchange") + self.per_hop("bridge")) / 2
 
 
 def on_cloud(cloud: Cloud, *, progress: Callable[[str], None]) -> tuple[dict[str, OverRoute], float]:
-    """Measure what each kind of route asks of SQS, and how many messages a core takes a second."""
+    """Measure each kind of route's SQS requests, and the messages per second and core."""
     over, source, ways = sent_over_routes(cloud, progress=progress)
     progress(f"{ROUNDS} rounds of {BY_FUNCTION:,} messages through the bridge function")
     return over, function_msgs_per_core_s(source, ways["fifo"])
@@ -157,7 +155,10 @@ def on_cloud(cloud: Cloud, *, progress: Callable[[str], None]) -> tuple[dict[str
 def sent_over_routes(
     cloud: Cloud, *, progress: Callable[[str], None]
 ) -> tuple[dict[str, OverRoute], SiteAccess, dict[str, Way]]:
-    """Deploy two sites and send messages over each kind of route. Returns what that asked, the source, and the ways."""
+    """Deploy two sites and send messages over each kind of route.
+
+    Returns the requests, the source, and the routes' paths.
+    """
     queues = [{"name": kind, "fifo": fifo} for kind, fifo in KINDS.items()]
     context = {**PARAMETERS, "sluice.federation.queues": queues, "sluice.splitting.queues": []}
     cloud = Deployer(cloud=cloud, context=context).deploy(DEFAULT_SITE, PEER_SITE)
@@ -176,13 +177,13 @@ def _route(kind: str, *, fifo: bool) -> BridgeDeclaration:
 def _sent_over(way: Way, kind: str, source: SiteAccess, dest: SiteAccess) -> OverRoute:
     publisher = Publisher(way.ingress_url, source.connection.client("sqs"))
     queues, queue = SplitQueues(dest.connection.client("sqs"), way.queue_url), way.hops[-1].dest
-    one = Publishing(exchange="amq.topic", key=f"{kind}.key", body="the functions start")
+    one = PublishRequest(exchange="amq.topic", key=f"{kind}.key", body="the functions start")
     publisher.publish(one)
     receive(queues, queue, 1)
     log = source.cloud.request_log
     requests_since(log, 0, way)
     offset = log.stat().st_size
-    publisher.publish_all(Publishing(exchange=one.exchange, key=one.key, body=BODY) for _ in range(OVER_ROUTES))
+    publisher.publish_all(PublishRequest(exchange=one.exchange, key=one.key, body=BODY) for _ in range(OVER_ROUTES))
     arrived = receive(queues, queue, OVER_ROUTES)
     if len(arrived) != OVER_ROUTES:
         raise Wrong(f"{len(arrived)} of {OVER_ROUTES} messages came over the {kind} route")
@@ -191,7 +192,7 @@ def _sent_over(way: Way, kind: str, source: SiteAccess, dest: SiteAccess) -> Ove
 
 
 def _others(requests: Iterable[SqsRequest], way: Way) -> Counter[str]:
-    """Count what neither the hops nor the publisher and the consumer asked."""
+    """Count the requests that belong to no hop, publisher or consumer."""
     stops = {way.hops[0].src, *(hop.dest for hop in way.hops)}
     return by_action(request for request in requests if request.queue not in stops)
 
@@ -200,12 +201,12 @@ def _others(requests: Iterable[SqsRequest], way: Way) -> Counter[str]:
 
 
 def function_msgs_per_core_s(site: SiteAccess, way: Way) -> float:
-    """Of the bridge function with the site's settings and registry, and an SQS in another process for the peer's."""
+    """Measure the bridge function with its site's settings and registry; another process is the peer's SQS."""
     bridge = way.hops[1]
     with memory_sqs() as url, _environment(_variables(site) | {"AWS_ENDPOINT_URL_SQS": url}):
         peer = connect_environment(site.cloud.environment(PEER_SITE) | {"AWS_ENDPOINT_URL": url})
         SqsQueues(peer.client("sqs"), url).create(bridge.dest, {"FifoQueue": "true"})
-        # Its clients are made at its first call, from the environment.
+        # Its clients are created from the environment at its first call.
         from functions.bridge.handler import handler  # noqa: PLC0415 - see above
 
         def forward(records: Records) -> None:
@@ -217,14 +218,14 @@ def function_msgs_per_core_s(site: SiteAccess, way: Way) -> float:
 
 
 def _variables(site: SiteAccess) -> dict[str, str]:
-    """Give the environment that the site's bridge function has on the embedded cloud."""
+    """Return the environment variables of the site's bridge function on the embedded cloud."""
     client = site.connection.client("lambda")
 
     def of_function(name: str) -> dict[str, str]:
         variables: dict[str, str] = client.get_function_configuration(FunctionName=name)["Environment"]["Variables"]
         return variables
 
-    links = of_function(stack_outputs(site.connection, STACK)["LinksFunctionName"])
+    links = of_function(read_stack_outputs(site.connection, STACK)["LinksFunctionName"])
     return site.cloud.environment(site.site) | of_function(links["BRIDGE_FUNCTION"])
 
 
@@ -241,7 +242,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def memory_sqs() -> Iterator[str]:
-    """Give the URL of an SQS in memory, in a process of its own so that its CPU isn't ours."""
+    """Yield the URL of an in-memory SQS in its own process, so that its CPU isn't counted."""
     command = [sys.executable, "-m", "tests.sqs", "--queues", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=clean_environment()) as server:
         try:
@@ -256,12 +257,12 @@ def memory_sqs() -> Iterator[str]:
 
 @dataclass(slots=True)
 class PeersInMemory:
-    """Peer sites' queues, where all of them have one queue, here."""
+    """Peers' queues in memory: all peers share one queue."""
 
     queue: Queue = field(default_factory=lambda: Queue("ingress.fifo"))
 
-    def tell(self, link: Link, endpoint: Endpoint, body: str) -> None:
-        """Nobody does."""
+    def send_control_message(self, link: Link, endpoint: Endpoint, body: str) -> None:
+        """Do nothing."""
         raise NotImplementedError
 
     def send_batch(
@@ -271,7 +272,7 @@ class PeersInMemory:
         url: str,  # noqa: ARG002 - the port's
         entries: Sequence[dict[str, Any]],
     ) -> Mapping[str, str]:
-        """All of it goes well."""
+        """Accept all entries."""
         now = time.time()
         for entry in entries:
             self.queue.send(entry, now)
@@ -279,11 +280,11 @@ class PeersInMemory:
 
 
 def forward_msgs_per_core_s() -> float:
-    """Of the bridge's shell, from a trigger's records to what is in the peer's queue, and its work is in it."""
+    """Measure the bridge's shell from a trigger's records to the peer's queue, including the queue's work."""
     forward = _forward()
 
     def prepare() -> list[tuple[Records, Any]]:
-        peers: Any = PeersInMemory()  # a FIFO queue takes a message once
+        peers: Any = PeersInMemory()  # a FIFO queue accepts each message once
         return [(batch, peers) for batch in _batches(records_of(FORWARDED, queue="bridge.fifo"))]
 
     def forward_batch(prepared: tuple[Records, Any]) -> None:
@@ -313,7 +314,7 @@ def _forward() -> Forward:
 
 
 def records_of(number: int, *, queue: str) -> Iterator[dict[str, Any]]:
-    """Make what a trigger gives of a bridge's queue: messages as an exchange has left them there."""
+    """Build a trigger's records of a bridge queue, with messages as an exchange sends them."""
     table = table_of(ExchangeType.TOPIC, 1)
     for place in range(number):
         message = Message.from_lambda(_published(place, of=1))
@@ -324,14 +325,14 @@ def records_of(number: int, *, queue: str) -> Iterator[dict[str, Any]]:
 
 
 def _published(place: int, *, of: int = PUBLISHED_TO) -> dict[str, Any]:
-    """Make what a trigger gives of an ingress: a message of one of so many objects."""
+    """Build a trigger's record of an ingress queue: a message about one of several objects."""
     key = _publication(ExchangeType.TOPIC, place % of).key
-    outgoing = Publishing(exchange=ExchangeType.TOPIC.value, key=key, body=BODY).outgoing(fifo=True)
+    outgoing = PublishRequest(exchange=ExchangeType.TOPIC.value, key=key, body=BODY).to_message(fifo=True)
     return _record(f"{place:032x}", outgoing, "ingress.fifo")
 
 
 def _record(message_id: str, outgoing: Outgoing, queue: str) -> dict[str, Any]:
-    """As Lambda gives it."""
+    """Build a record in Lambda's form."""
     return {
         "messageId": message_id,
         "receiptHandle": "handle",
@@ -356,11 +357,11 @@ def _batches(records: Iterable[dict[str, Any]]) -> list[Records]:
 
 
 def _fastest(prepare: Callable[[], Iterable[T]], work: Callable[[T], None]) -> float:
-    """Seconds of CPU of the fastest round, as others use the machine too. What is prepared isn't in it."""
+    """Return the CPU seconds of the fastest round, because others use the machine too. Preparation isn't included."""
     fastest = float("inf")
     for _ in range(ROUNDS):
         prepared = prepare()
-        with redirect_stdout(io.StringIO()):  # a function's metrics go there
+        with redirect_stdout(io.StringIO()):  # a function prints its metrics
             started = time.process_time()
             for each in prepared:
                 work(each)
@@ -372,13 +373,13 @@ def _fastest(prepare: Callable[[], Iterable[T]], work: Callable[[T], None]) -> f
 
 
 def _publication(kind: ExchangeType, number: int) -> Publication:
-    """Give a message of one object, which one binding wants."""
+    """Return a message about one object, which one binding matches."""
     headers: dict[str, TypedValue] = {"order": number, "event": "created", "region": "eu"}
     return Publication(exchange=kind.value, key=f"eu.orders.{number}.created", headers=headers)
 
 
 def table_of(kind: ExchangeType, number: int) -> RoutingTable:
-    """Give an exchange of the kind, called as the kind is, with so many bindings."""
+    """Build the table of one exchange, named after its type, with this many bindings."""
     queues = [queue_of(place) for place in range(min(number, QUEUES))]
     return RoutingTable(
         bound(
@@ -390,7 +391,7 @@ def table_of(kind: ExchangeType, number: int) -> RoutingTable:
 
 
 def route_us(kind: ExchangeType, number: int) -> float:
-    """µs of CPU that it takes to find a message's queues."""
+    """Return the microseconds of CPU for finding a message's queues."""
     table, draw = table_of(kind, number), random.Random(SEED)
     publications = [_publication(kind, draw.randrange(number)) for _ in range(ROUTED)]
 
@@ -402,7 +403,7 @@ def route_us(kind: ExchangeType, number: int) -> float:
 
 
 def publish_msgs_per_core_s() -> float:
-    """Of the exchange's shell, from a trigger's records to sends that are counted and go nowhere."""
+    """Measure the exchange's shell from a trigger's records to sends, which are only counted."""
     table, ingress = table_of(ExchangeType.TOPIC, PUBLISHED_TO), Ingress(fifo=True)
     records = [_published(number) for number in range(FORWARDED)]
 
@@ -425,14 +426,14 @@ def publish_msgs_per_core_s() -> float:
     return FORWARDED / _fastest(lambda: _batches(records), publish_batch)
 
 
-# What is said of it
+# Results
 
 
 def _show(console: Console, kind: str, over: OverRoute) -> None:
     for hop, function in zip(over.hops, FUNCTIONS, strict=True):
         by = ", ".join(f"{action} {number / OVER_ROUTES:.3f}" for action, number in sorted(hop.items()))
         console.print(f"{kind} route, {function}, per message: {by}", soft_wrap=True)
-    console.print(f"{kind} route, all else meanwhile: {dict(over.others) or 'nothing'}", soft_wrap=True)
+    console.print(f"{kind} route, other requests: {dict(over.others) or 'nothing'}", soft_wrap=True)
 
 
 def _request_figures(over: Mapping[str, OverRoute]) -> dict[str, Figure]:
@@ -443,11 +444,17 @@ def _request_figures(over: Mapping[str, OverRoute]) -> dict[str, Figure]:
             value=fifo.mean,
             limit=MOST_REQUESTS,
             ratio=fifo.mean / LEAST_REQUESTS,
-            compared_to=f"{LEAST_REQUESTS}, the least by batches of ten",
+            compared_to=f"{LEAST_REQUESTS}, the minimum with batches of ten",
         ),
-        "requests_per_message_hop_exchange": Figure(name="through an exchange", value=fifo.per_hop("exchange")),
-        "requests_per_message_hop_bridge": Figure(name="over a bridge", value=fifo.per_hop("bridge")),
-        "requests_per_message_hop_standard": Figure(name="the same, routes that keep no order", value=standard.mean),
+        "requests_per_message_hop_exchange": Figure(
+            name="SQS requests per message through an exchange", value=fifo.per_hop("exchange")
+        ),
+        "requests_per_message_hop_bridge": Figure(
+            name="SQS requests per message over a bridge", value=fifo.per_hop("bridge")
+        ),
+        "requests_per_message_hop_standard": Figure(
+            name="SQS requests per message and hop, standard queues", value=standard.mean
+        ),
     }
 
 
@@ -462,19 +469,19 @@ def _route_figures(routed: Mapping[ExchangeType, Mapping[int, float]]) -> dict[s
 def _cpu_figures(*, forwarded: float, by_function: float, published: float) -> dict[str, Figure]:
     return {
         "forward_msgs_per_core_s": Figure(
-            name=f"forwarded a second of CPU, more than {LEAST_FORWARDED:,}",
+            name=f"messages forwarded per CPU second, at least {LEAST_FORWARDED:,}",
             value=forwarded,
             ratio=forwarded / QPID_FORWARDED,
             compared_to=f"Qpid, durable queue route, {QPID_FORWARDED:,}; {RABBITMQ}",
         ),
         "function_msgs_per_core_s": Figure(
-            name="forwarded by the whole function, SQS over HTTP",
+            name="messages forwarded per CPU second, with SQS over HTTP",
             value=by_function,
             ratio=by_function / QPID_FORWARDED,
-            compared_to=f"the same {QPID_FORWARDED:,}",
+            compared_to=f"Qpid, {QPID_FORWARDED:,}",
         ),
         "publish_msgs_per_core_s": Figure(
-            name=f"routed a second of CPU, {PUBLISHED_TO:,} topic bindings", value=published
+            name=f"messages published per CPU second to {PUBLISHED_TO:,} topic bindings", value=published
         ),
     }
 

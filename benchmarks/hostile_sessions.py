@@ -1,7 +1,7 @@
-"""What one hostile session costs everybody else: production's delay with one beside it, to that without.
+"""Measures what a hostile session costs others: the deployed consumer's delay beside it, and without it.
 
-On the embedded cloud: ten honest sessions, of which each wants a hundredth of the traffic, and 1,000 messages sent at
-once. What is measured is when the last of production's is at the main queue; what the honest ones got is counted.
+On the embedded cloud, ten honest sessions each get a hundredth of 1,000 messages that are sent at once. Measured is
+when the deployed consumer's last message is in the main queue; the messages of honest sessions are counted.
 """
 
 import time
@@ -26,10 +26,10 @@ QUEUE = "pipeline"
 HONEST = 10
 MESSAGES = 1_000
 OF_EACH = MESSAGES // 100
-SENT_BESIDE = 2  # times, with each session
+SENT_BESIDE = 2  # rounds of sending with each hostile session
 WITHIN_S = 60.0
 TOGETHER = 10
-WORD = "a" * 40 + "b"  # on which a pattern that backtracks takes for ever
+WORD = "a" * 40 + "b"  # a text on which a backtracking pattern doesn't end
 HOSTILE: Mapping[str, Filter] = {
     "an endless program": Filter(jq="def f: f; f"),
     "a pattern that backtracks": Filter(attributes=(("word", "^(a|aa)+$"),)),
@@ -38,37 +38,37 @@ HOSTILE: Mapping[str, Filter] = {
 
 
 class Wrong(Exception):
-    """What was measured isn't what should have happened."""
+    """The run had an unexpected result, so its figures are wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delayed:
-    """When the last of production's messages was there, in seconds from the first's sending, and why who ended."""
+    """Seconds from the first sent message until the main queue's last, and the reason of each session that ended."""
 
     last_s: float
     ended: str = ""
 
 
 def figures() -> dict[str, Figure]:
-    """Measure, and compare."""
+    """Run all measurements, and compare them."""
     without, beside = measure()
     name = f"{MESSAGES:,} messages, until production's are at main, s"
     found = {"production_s": Figure(name=name, value=without.last_s)}
     for number, (name, delayed) in enumerate(beside.items()):
         found[f"production_s_beside_{number}"] = Figure(
-            name=f"beside {name} ({delayed.ended}), s",
+            name=f"production beside {name} ({delayed.ended}), s",
             value=delayed.last_s,
             limit=30,
             ratio=delayed.last_s / without.last_s,
-            compared_to="without it",
+            compared_to="production alone",
         )
     slowest = max(delayed.last_s for delayed in beside.values())
     ratio = slowest / without.last_s
-    return found | {"hostile_delay_ratio": Figure(name="the slowest of these to that without", value=ratio, limit=3)}
+    return found | {"hostile_delay_ratio": Figure(name="slowest of these, relative to none", value=ratio, limit=3)}
 
 
 def measure() -> tuple[Delayed, Mapping[str, Delayed]]:
-    """Measure without a hostile session, and beside each."""
+    """Measure without a hostile session, and with each of them."""
     cloud = start_cloud(BUILD / "bench-splitting", ends_with_us=True)
     try:
         context = {"sluice.splitting.queues": [{"queue_id": QUEUE}]}
@@ -76,12 +76,12 @@ def measure() -> tuple[Delayed, Mapping[str, Delayed]]:
         site = SiteAccess(cloud, DEFAULT_SITE)
         with ExitStack() as sessions:
             honest = [sessions.enter_context(_session(site, _honest(number))) for number in range(HONEST)]
-            _round(site, honest)  # the functions start
+            _round(site, honest)  # starts the functions
             without = Delayed(last_s=max(_round(site, honest) for _ in range(SENT_BESIDE)))
             beside = {}
             for name, filter_ in HOSTILE.items():
                 with _session(site, filter_) as hostile:
-                    # What is slow once is forgiven, and cancelled the second time.
+                    # The first slow batch is forgiven; the second one cancels the session.
                     rounds = [_round(site, honest) for _ in range(SENT_BESIDE)]
                     beside[name] = Delayed(last_s=max(rounds), ended=_reason(site, hostile))
         return without, beside
@@ -101,7 +101,7 @@ def _session(site: SiteAccess, filter_: Filter) -> Iterator[OpenSession]:
 
 
 def _round(site: SiteAccess, honest: Sequence[OpenSession]) -> float:
-    """Send all, and have all received; after how many seconds production's last was there."""
+    """Send and receive all messages. Returns the seconds until the main queue had its last one."""
     client = ControlClient.connect(site.connection)
     [queue] = [each for each in client.ask(ListQueues()) if each.queue_id == QUEUE]
     queues = SplitQueues(site.connection.client("sqs"), queue.source)
@@ -124,7 +124,7 @@ def _message(number: int) -> Outgoing:
 
 
 def _receive(queues: SplitQueues, name: str, number: int) -> None:
-    """Receive until so many different messages have come."""
+    """Receive until this many different messages have arrived."""
     found = Counter[str]()
     deadline = time.monotonic() + WITHIN_S
     while len(found) < number:

@@ -1,9 +1,9 @@
-"""How much CPU a handler's import takes, as Lambda loads it, to that of `import boto3` alone.
+"""Measures the CPU time of each handler's import as Lambda loads it, relative to `import boto3`.
 
-Each import has a fresh interpreter: the one that the embedded cloud runs functions with, which has boto3, compiled, as
-Lambda's has it. It finds our code and the layer as on Lambda, with the bytecode that is deployed, and writes
-none. They take turns; what counts is the median of user and system time, less that of an interpreter that imports
-nothing. Neither side makes a client: handlers make theirs at the first call.
+Each import runs in a new interpreter of the embedded cloud's Python, which has a compiled boto3 as Lambda's has. It
+uses our code and layer with the deployed bytecode, and writes none. Imports alternate; the result is the median of user
+and system time, less that of an interpreter without imports. No client is created, because handlers create clients at
+the first call.
 """
 
 import os
@@ -22,15 +22,15 @@ from sluice.local.cloud import BUILD
 from sluice.local.runtime import runtime_python
 from sluice.parameters import Architecture
 
-ROUNDS = 30  # on a machine that does other things too, medians of fewer differ by a tenth
+ROUNDS = 30  # with fewer, medians differ by a tenth on a busy machine
 BOTO3 = "boto3"
-LAYER = ("functions", "splitter")  # what all functions' layers have together
+LAYER = ("functions", "splitter")  # extras that the layers of all functions contain
 RATIO_MAX = 1.25
 FUNCTIONS = tuple(sorted(path.parent.name for path in (PROJECT.files / "functions").glob("*/handler.py")))
 
 
 def import_cpu_ms(functions: Sequence[str], *, rounds: int = ROUNDS) -> dict[str, float]:
-    """Milliseconds of CPU for each handler, and for `BOTO3`."""
+    """Return the CPU milliseconds of each handler's import, and of `BOTO3`."""
     assets = Assets(PROJECT)
     packages = assets.layer(assets.bundle(*LAYER), Target.of(Architecture.LOCAL)).folder / "python"
     path = [assets.code().folder, packages]
@@ -46,7 +46,7 @@ def import_cpu_ms(functions: Sequence[str], *, rounds: int = ROUNDS) -> dict[str
 
 
 def ratios(cpu_ms: Mapping[str, float]) -> dict[str, float]:
-    """Give each handler's CPU to boto3's."""
+    """Return each handler's CPU relative to boto3's."""
     return {name: took / cpu_ms[BOTO3] for name, took in cpu_ms.items() if name != BOTO3}
 
 
@@ -65,10 +65,10 @@ def _cpu_ms(python: Path, code: str) -> float:
 
 def main(
     *,
-    rounds: Annotated[int, typer.Option(help="How often each is imported.")] = ROUNDS,
-    as_json: Annotated[bool, typer.Option("--json", help="The figures as JSON on the last line.")] = False,
+    rounds: Annotated[int, typer.Option(help="Number of times that each is imported.")] = ROUNDS,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON on the last line, too.")] = False,
 ) -> None:
-    """Measure every function's import, and compare."""
+    """Measure the import of every function, and compare."""
     cpu_ms = import_cpu_ms(FUNCTIONS, rounds=rounds)
     to_boto3 = ratios(cpu_ms)
     figures = {"boto3_ms": Figure(name="import boto3, ms of CPU", value=cpu_ms[BOTO3])}
@@ -76,8 +76,10 @@ def main(
         figures[f"import_{name}_ms"] = Figure(
             name=f"{name}'s handler, ms of CPU", value=cpu_ms[name], ratio=ratio, compared_to="boto3"
         )
-    figures["import_ratio_max"] = Figure(name="the slowest, to boto3's", value=max(to_boto3.values()), limit=RATIO_MAX)
-    report("imports", figures, as_json=as_json)
+    figures["import_ratio_max"] = Figure(
+        name="slowest import, relative to boto3", value=max(to_boto3.values()), limit=RATIO_MAX
+    )
+    report("Import times", figures, as_json=as_json)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""How long a message takes at light load, and what it takes of AWS under load: `python -m benchmarks.latency [--json]`.
+"""Measures a message's latency at light load and its requests under load: `python -m benchmarks.latency [--json]`.
 
-Two sites on the embedded cloud, with each profile in turn. A message a second is sent through the splitter, through an
-exchange, and over a route from site to site. What a hop adds is the time from the request that sends a message to the
-hop's queue to the one that sends it on, as the cloud notes both. The figures are medians, of warm functions. They are
-of this machine: on AWS only the batching window is the same.
+Two sites on the embedded cloud get one message a second through the splitter, through an exchange, and over a route,
+with each profile in turn. A hop adds the time from the request that sends a message to its queue until the request that
+forwards the message, according to the cloud's log. Figures are medians with warm functions on this machine. Only the
+batching window is the same on AWS.
 
-Then a hundred messages a second are sent on each way, or as many as this machine can, and what each hop asks of SQS and
-DynamoDB is counted. How full batches are depends on how long its calls take; `benchmarks.polling` says what AWS's own
-pollers make of that rate.
+Then each hop gets a hundred messages a second, or as many as this machine can send, and its requests to SQS and
+DynamoDB are counted. The number of messages per batch depends on how long requests take; `benchmarks.polling` models
+AWS's own pollers at that rate.
 """
 
 import time
@@ -23,8 +23,8 @@ from benchmarks.counting_cloud import start_counting, unit_log
 from benchmarks.report import Figure, report
 from benchmarks.units import READ, read_units
 from benchmarks.ways import PARAMETERS, PEER_SITE, STACK, STANDARD_INGRESS, Hop, asked_sites, lay
-from sluice.aws.deployment import stack_outputs
-from sluice.aws.federation.publisher import Publisher, Publishing
+from sluice.aws.deployment import read_stack_outputs
+from sluice.aws.federation.publisher import Publisher, PublishRequest
 from sluice.federation.links.links import BridgeDeclaration
 from sluice.federation.operations import BindQueue
 from sluice.local.cloud import BUILD, Cloud
@@ -40,13 +40,13 @@ from tests.site_access import SiteAccess
 from tests.sqs_requests import SqsRequest, read_requests
 
 PROFILES = Profile.LATENCY, Profile.THROUGHPUT  # the embedded cloud has no provisioned pollers
-MOST_ADDED_MS = 50.0  # a hop, with the default profile
+MOST_ADDED_MS = 50.0  # per hop, with the default profile
 EVERY_S = 1.0
 WARM_UP, MEASURED = 3, 30  # messages
 LONG_POLL_S = 20
-RATE, RATE_S = 100, 10  # messages a second, and for how long
+RATE, RATE_S = 100, 10  # messages per second, and seconds
 SENDERS = 16
-SETTLED_S = 3.0  # after the last message: triggers delete when their functions are done
+SETTLED_S = 3.0  # after the last message, until triggers have deleted the messages
 EXCHANGE = "amq.topic"
 HOPS = {
     "splitter_added_ms": "through the splitter",
@@ -55,12 +55,12 @@ HOPS = {
 }
 
 
-class Lost(Exception):
-    """A message didn't come in time."""
+class NoReply(Exception):
+    """A message didn't arrive in time."""
 
 
 def main(
-    *, as_json: Annotated[bool, typer.Option("--json", help="The figures as JSON on the last line.")] = False
+    *, as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON on the last line, too.")] = False
 ) -> None:
     """Measure both profiles, one after the other."""
     console = Console(stderr=True)
@@ -74,19 +74,24 @@ def main(
                 limit = MOST_ADDED_MS if profile is Profile.LATENCY else None
                 name = f"ms added {text}, profile {profile}"
                 figures[f"{hop}_{profile}"] = Figure(name=name, value=added[hop], limit=limit)
-            for what, value in taken.items():
-                name = f"{what.replace('_', ' ')}, of {RATE} a second, profile {profile}"
-                figures[f"{what}_{profile}"] = Figure(name=name, value=value)
+            for figure, value in taken.items():
+                name = f"{figure.replace('_', ' ')}, at {RATE} a second, profile {profile}"
+                figures[f"{figure}_{profile}"] = Figure(name=name, value=value)
     finally:
         cloud.stop()
-    series = {what: {profile.value: f"{what}_{profile}" for profile in PROFILES} for what in (*HOPS, *taken)}
-    report("a message a second, medians; and a hundred a second", figures, as_json=as_json, series=series)
+    series = {figure: {profile.value: f"{figure}_{profile}" for profile in PROFILES} for figure in (*HOPS, *taken)}
+    report(
+        f"Latency at a message a second (medians), and requests at {RATE} a second",
+        figures,
+        as_json=as_json,
+        series=series,
+    )
 
 
 def measure(
     cloud: Cloud, profile: Profile, *, progress: Callable[[str], None]
 ) -> tuple[Mapping[str, float], Mapping[str, float]]:
-    """Deploy both sites with the profile. Returns the milliseconds that each hop adds, and what a message takes."""
+    """Deploy both sites with the profile. Returns the milliseconds that each hop adds, and requests per message."""
     context = {
         **PARAMETERS,
         "sluice.federation.queues": [{"name": "bound"}],
@@ -102,10 +107,10 @@ def measure(
         open_site(str(here.site)).client.ask(BindQueue(exchange=EXCHANGE, queue="bound", key="here.#"))
     client, bound = here.connection.client("sqs"), queue_url(here.connection, "bound")
     [split] = ControlClient.connect(here.connection).ask(ListQueues())
-    publisher = Publisher(stack_outputs(here.connection, STACK)[STANDARD_INGRESS], client)
+    publisher = Publisher(read_stack_outputs(here.connection, STACK)[STANDARD_INGRESS], client)
 
     def publish(key: str) -> Callable[[], object]:
-        return lambda: publisher.publish(Publishing(exchange=EXCHANGE, key=key, body="x"))
+        return lambda: publisher.publish(PublishRequest(exchange=EXCHANGE, key=key, body="x"))
 
     source, main, ingress, name = (url.rsplit("/", 1)[1] for url in (split.source, split.main, laid.ingress_url, bound))
     added, taken = dict[str, float](), dict[str, float]()
@@ -136,9 +141,9 @@ def measure(
 
 
 def _take(cloud: Cloud, hop: Hop, send: Callable[[], object]) -> Mapping[str, float]:
-    """Send `RATE` messages a second, and count what one takes on the hop: requests of SQS, and read units.
+    """Send `RATE` messages a second, and count each message's SQS requests and read units on the hop.
 
-    With profile `latency` the function is called with what its trigger receives at once.
+    With profile `latency` the trigger invokes the function at once with each batch that it receives.
     """
     offset, units_offset = cloud.request_log.stat().st_size, unit_log(cloud).stat().st_size
     began, number = time.monotonic(), RATE * RATE_S
@@ -159,19 +164,19 @@ def _take(cloud: Cloud, hop: Hop, send: Callable[[], object]) -> Mapping[str, fl
 
 
 def _send_slowly(send: Callable[[], object], client: Any, url: str) -> None:
-    """Send a message a second, each after the one before has arrived. Raises `Lost`."""
+    """Send a message a second, each after the previous one has arrived. Raises `NoReply`."""
     for _ in range(WARM_UP + MEASURED):
         sent_s = time.monotonic()
         send()
         found = client.receive_message(QueueUrl=url, WaitTimeSeconds=LONG_POLL_S)
         if not found.get("Messages"):
-            raise Lost(f"nothing has come to {url} within {LONG_POLL_S} s")
+            raise NoReply(f"nothing has come to {url} within {LONG_POLL_S} s")
         client.delete_message(QueueUrl=url, ReceiptHandle=found["Messages"][0]["ReceiptHandle"])
         time.sleep(max(0.0, sent_s + EVERY_S - time.monotonic()))
 
 
 def _median_ms(hop: Hop, requests: Sequence[SqsRequest]) -> float:
-    """Find how long it took to send each message on, of messages that came one after the other."""
+    """Return the median milliseconds from a message's request to the hop's queue until that to the next queue."""
     sends = [each for each in requests if each.by == BY_CALL and each.action.startswith("SendMessage")]
     sent_ms, sent_on_ms = ([each.at_ms for each in sends if each.queue == name] for name in (hop.src, hop.dest))
     return median(on - at for at, on in list(zip(sent_ms, sent_on_ms, strict=True))[WARM_UP:])

@@ -1,6 +1,7 @@
-"""Which limits a growing site meets first, of each capability: quotas and parameters, over what a message takes.
+"""Finds the limits that each capability of a growing site reaches first, from quotas, parameters and use.
 
-What a message takes was counted (`benchmarks.counts`), quotas are AWS's (`quotas.toml`), parameters are cdk.json's.
+A message's use was counted by `benchmarks.counts`, quotas are AWS's (`quotas.toml`), and parameters are those of
+cdk.json.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,15 +16,15 @@ from sluice.operator.accounts import RESERVES
 from sluice.parameters import Parameters
 from sluice.parameters.splitting import PIPELINE_QUEUE
 
-RATES = (1_000, 100_000)  # a second
+RATES = (1_000, 100_000)  # per second
 FIRST = 5
-OFFER_WRITES = 3  # of its own partition: made, matched, answered
-SPLIT_S = 1.0  # that a full batch of the splitter takes: ten sends of a hundred messages side by side; assumed
+OFFER_WRITES = 3  # of its own partition: recorded, matched, answered
+SPLIT_S = 1.0  # assumed time of a splitter's full batch: a hundred messages in ten concurrent sends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """So many are there of what one message takes `each` of: `quota` names AWS's, else it is a parameter of ours."""
+    """A limit of which a message uses `each`, and which is AWS's `quota` or else a parameter of ours."""
 
     what: str
     there: float
@@ -33,17 +34,17 @@ class Limit:
 
     @property
     def rate(self) -> float:
-        """Messages a second at which it is met."""
+        """The messages per second at which the limit is reached."""
         return self.there / self.each
 
 
 def first(limits: Sequence[Limit]) -> Sequence[Limit]:
-    """Give the first ones that are met, in order."""
+    """Return the limits that are reached first, in order."""
     return sorted(limits, key=lambda limit: limit.rate)[:FIRST]
 
 
 def limits(counts: Counts, parameters: Parameters) -> Mapping[str, Sequence[Limit]]:
-    """All that are known, by capability."""
+    """Return all limits, by capability."""
     messages = counts.messages
     return {
         "rendezvous": list(_rendezvous(counts, parameters)),
@@ -54,7 +55,7 @@ def limits(counts: Counts, parameters: Parameters) -> Mapping[str, Sequence[Limi
 
 
 def tables(counts: Counts, parameters: Parameters) -> Mapping[str, str]:
-    """Write each capability's table, and that of the quotas."""
+    """Render each capability's table, and the quotas' table."""
     found = {f"limits of {name}": _table(first(known)) for name, known in limits(counts, parameters).items()}
     return found | {"quotas": _quotas()}
 
@@ -212,7 +213,7 @@ def _federation(parameters: Parameters) -> Iterator[Limit]:
 
 def _pipeline(counts: Counts, parameters: Parameters) -> Iterator[Limit]:
     pipeline = parameters.pipeline
-    # The source takes what comes while a batch is written, and has both until the batch is committed.
+    # While a batch is written, the source receives more messages; it keeps both until the batch is committed.
     yield Limit(
         what="messages in flight of the main queue",
         there=quota("in_flight"),
@@ -255,7 +256,7 @@ def _table(known: Sequence[Limit]) -> str:
         "|---|---:|---:|---:|---|---|---|",
     ]
     for limit in known:
-        at = " | ".join("holds" if limit.rate >= rate else f"{rate / limit.rate:,.1f} times too many" for rate in RATES)
+        at = " | ".join("within" if limit.rate >= rate else f"{rate / limit.rate:,.1f} times" for rate in RATES)
         rows.append(
             f"| {limit.what} | {limit.there:,.0f} | {limit.each:.3g} | {limit.rate:,.0f} a second | {at} "
             f"| {limit.remedy} |"
@@ -264,6 +265,6 @@ def _table(known: Sequence[Limit]) -> str:
 
 
 def _quotas() -> str:
-    rows = ["| quota | | raised | page |", "|---:|---|---|---|"]
-    rows += [f"| {each.value:,} | {each.unit} | {each.raised} | {each.page} |" for each in quotas().values()]
+    rows = ["| quota | | raised |", "|---:|---|---|"]
+    rows += [f"| {each.value:,} | [{each.unit}]({each.page}) | {each.raised} |" for each in quotas().values()]
     return "\n".join([*rows, ""])

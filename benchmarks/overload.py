@@ -1,8 +1,8 @@
-"""Whether every client hears when very many offer at once and no proxy is there.
+"""Measures whether every client gets a reply when very many send offers at once and no proxy polls.
 
-`python -m benchmarks.overload [--json] [--offers N]`: so many offers are sent as fast as SQS takes them, each of its
-own client. Snowflake's looks for its queue for five seconds, and then receives for twenty: so long all look here, once
-a second. How many read a reply, and when, from the offer's send on.
+`python -m benchmarks.overload [--json] [--offers N]` sends offers as fast as SQS accepts them, each of another client.
+As Snowflake's client does, each looks for its queue for five seconds and then receives for twenty seconds, here once a
+second. Results are how many clients read a reply, and how long after sending.
 """
 
 import statistics
@@ -30,12 +30,12 @@ LOOK_UPS, LOOK_UP_EVERY_S = 5, 1.0
 RECEIVE_S = 20
 HEARD_PART = 0.99
 WARM_UP = 10
-CALLERS = 32  # of a process that sends and receives for all: clients each have their own
+CALLERS = 32  # threads of this process, which sends and receives for all clients
 
 
 @dataclass(slots=True)
 class Client:
-    """One client: when it sent, and what it read when."""
+    """A client: when it sent its offer, and when it read which reply."""
 
     client_id: str
     sent_at: float = 0.0
@@ -47,9 +47,9 @@ class Client:
 def main(
     *,
     offers: Annotated[int, typer.Option(min=1)] = 1_000,
-    as_json: Annotated[bool, typer.Option("--json", help="The figures as JSON on the last line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON on the last line, too.")] = False,
 ) -> None:
-    """Send them, and print who heard what."""
+    """Send the offers, and print the replies."""
     cloud = start_cloud(BUILD / "bench-overload", ends_with_us=True)
     console = Console(stderr=True)
     try:
@@ -62,7 +62,7 @@ def main(
             clients = crowd.offer(offers)
     finally:
         cloud.stop()
-    report(f"{offers} offers at once, no proxies", figures(clients), as_json=as_json)
+    report(f"Overload: {offers} offers at once, no proxies", figures(clients), as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Crowd:
     executor: ThreadPoolExecutor
 
     def offer(self, number: int) -> Sequence[Client]:
-        """Have so many clients offer, and wait until each has read a reply or given up."""
+        """Send this many offers, and wait until each client has read a reply or given up."""
         sqs = self._client()
         clients = [Client(draw_client_id()) for _ in range(number)]
         list(self.executor.map(lambda client: self._send(sqs, client), clients))
@@ -110,13 +110,15 @@ class Crowd:
 
 
 def figures(clients: Sequence[Client]) -> dict[str, Figure]:
-    """Name the figures by the keys that programs read."""
+    """Return the figures for programs, by key."""
     heard = [client.heard_after_s for client in clients if client.heard]
     texts = Counter(client.heard for client in clients)
     hundredths = statistics.quantiles(heard, n=100, method="inclusive") if len(heard) > 1 else [0.0] * 99
     return {
-        "replies": Figure(name=f"clients that heard, at least {round(HEARD_PART * len(clients))}", value=len(heard)),
-        "different_replies": Figure(name="different replies", value=len(texts.keys() - {""})),
+        "replies": Figure(
+            name=f"clients that got a reply, at least {round(HEARD_PART * len(clients))}", value=len(heard)
+        ),
+        "different_replies": Figure(name="number of different replies", value=len(texts.keys() - {""})),
         "heard_s_p50": Figure(name="offer to reply, median, s", value=hundredths[49]),
         "heard_s_p99": Figure(name="offer to reply, 99th percentile, s", value=hundredths[98]),
     }

@@ -1,7 +1,7 @@
-"""The measured half of `benchmarks.pipeline`: runs in an environment that has Spark, prints its findings as JSON.
+"""Runs the measurements of `benchmarks.pipeline` in an environment with Spark, and prints them as JSON.
 
-`python -m benchmarks.pipeline_runs URL`, where URL is an in-memory SQS's. The land job, from a full queue to tables,
-and the bare source before it to a sink that writes nothing, both with the same trigger and on one Spark.
+`python -m benchmarks.pipeline_runs URL`, where URL is that of an in-memory SQS. Both read a full queue with the same
+trigger on one Spark: first the source, with a sink that writes nothing, then the land job.
 """
 
 import json
@@ -33,7 +33,7 @@ LATENCY_MS = 20
 
 
 def main() -> None:
-    """Both; one line of JSON."""
+    """Run both; print one line of JSON."""
     server = Server(sys.argv[1])
     server.control("latency", seconds=LATENCY_MS / 1000)
     with session() as spark, tempfile.TemporaryDirectory(prefix="sluice-pipeline-") as folder:
@@ -88,7 +88,7 @@ def by_land(spark: SparkSession, server: Server, queue: str, place: Path) -> Run
 
 
 def _query(spark: SparkSession, failed: list[BaseException]) -> Any:
-    """Once it has started. Raises what kept it from that."""
+    """Return the query after its start. Raises the error that prevents the start."""
     while True:
         if failed:
             raise failed[0]

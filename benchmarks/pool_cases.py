@@ -1,4 +1,4 @@
-"""Small sites in virtual time: what a few proxies must do for a few clients, whoever else polls."""
+"""Small sites in virtual time: a few proxies and clients, with other volunteers that poll too."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from sluice.rendezvous.protocol.matching import Pool
 from sluice.rendezvous.protocol.pace import COOLDOWN, MEAN, NEXT_POLL_MS
 from sluice.times import HOUR_MS, MINUTE_MS
 
-STAYS_MS = 1e12  # nobody's session ends
+STAYS_MS = 1e12  # no volunteer's session ends
 AT_ONCE_MS = 1_000
 SITE = Site(environments=2)
 SETTLES_MS = 10 * MINUTE_MS
@@ -15,9 +15,9 @@ SETTLES_MS = 10 * MINUTE_MS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """Volunteers, of whom `hostile` come `haste` times as often as they are told, and the offers that come at once.
+    """Volunteers, of which `hostile` poll `haste` times too often, and offers that arrive at once.
 
-    With `every_ms` offers come one by one instead, `offers` of them.
+    With `every_ms`, the `offers` arrive one after the other instead.
     """
 
     volunteers: int
@@ -30,7 +30,7 @@ class Case:
     spread_ms: int = NEXT_POLL_MS
 
 
-# With the least part of offers that has to be matched, to honest proxies.
+# Each case with the least part of offers that must be matched to honest proxies.
 CASES: dict[str, tuple[Case, float]] = {
     "three_proxies": (Case(volunteers=3, offers=1, spread_ms=AT_ONCE_MS, after_ms=2 * AT_ONCE_MS), 1.0),
     "ten_at_once": (Case(volunteers=45, offers=10), 1.0),
@@ -52,12 +52,12 @@ CASES: dict[str, tuple[Case, float]] = {
         0.8,
     ),
 }
-# The same when a day's allowance for holding is spent: what is held then is what the day allows, `held_min`.
+# The same cases after the day's allowance for holding polls is spent, so that only `held_min` polls are held.
 DAY_LATER = {"ten_at_once": 26 * HOUR_MS, "hundred_at_once": 26 * HOUR_MS}
 
 
 def served(case: Case, *, seed: int, after_ms: int | None = None) -> Outcome:
-    """Play a case on a site that nobody has polled before; its outcome."""
+    """Simulate a case at a new site; return its outcome."""
     population = Population(
         volunteers=case.volunteers,
         unrestricted=1.0,
@@ -77,7 +77,7 @@ def served(case: Case, *, seed: int, after_ms: int | None = None) -> Outcome:
 
 
 def honest_part(outcome: Outcome) -> float:
-    """Say which part of all offers went to a proxy that answers."""
+    """Return the part of all offers that went to proxies that answer."""
     return (outcome.matched.total() - outcome.matched[Manner.HOSTILE]) / outcome.offers
 
 

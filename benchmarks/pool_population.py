@@ -177,7 +177,7 @@ class Held:
     volunteer: Volunteer
     proxy: WaitingProxy
     environment: Pacing
-    away_ms: int
+    interval_ms: int
     is_over: bool = False
 
 
@@ -317,41 +317,43 @@ class Run:
         place = len(self.idle) - 1 - int(self.chance.random() * min(len(self.idle), self.site.environments))
         environment = self.idle[place]
         pace = environment.pace()
-        away_ms = pace.next_poll_ms(pool, self.chance.random())
-        hold_chance = pace.hold_chance(pool, at_rest=self.site.held_min, at_most=self.site.held_max)
-        is_held = self.chance.random() < hold_chance
-        cooldown_ms = (HOLD_MS if is_held else 0) + round(COOLDOWN * away_ms)
-        rested = environment.start_cooldown(volunteer.address, cooldown_ms)
-        if is_held and rested >= 1:
-            rested = environment.confirm(volunteer.address, cooldown_ms)
-        if is_held and rested >= 1:
-            self._hold(volunteer, environment, place, away_ms)
+        interval_ms = pace.next_poll_ms(pool, self.chance.random())
+        compute_hold_fraction = pace.compute_hold_fraction(
+            pool, on_average=self.site.held_min, at_most=self.site.held_max
+        )
+        is_held = self.chance.random() < compute_hold_fraction
+        cooldown_ms = (HOLD_MS if is_held else 0) + round(COOLDOWN * interval_ms)
+        elapsed_fraction = environment.start_cooldown(volunteer.address, cooldown_ms)
+        if is_held and elapsed_fraction >= 1:
+            elapsed_fraction = environment.confirm(volunteer.address, cooldown_ms)
+        if is_held and elapsed_fraction >= 1:
+            self._hold(volunteer, environment, place, interval_ms)
             return
         confirm = partial(environment.confirm, volunteer.address, cooldown_ms)
-        taken = self._take(pool, rested=rested, confirm=confirm)
-        if rested >= 1 and self.counts:
+        taken = self._take(pool, elapsed_fraction=elapsed_fraction, confirm=confirm)
+        if elapsed_fraction >= 1 and self.counts:
             self.outcome.polls_by_minute[pool, now_ms // MINUTE_MS] += 1
         if taken is not None:
             self._count(Step.TAKEN, volunteer)
-            self._matched(volunteer, taken.sent_at_ms, environment, away_ms)
+            self._matched(volunteer, taken.sent_at_ms, environment, interval_ms)
             return
-        if rested >= 1:
-            environment.note_poll(pool, away_ms=away_ms)
-        self._count(Step.EARLY if rested < 1 else Step.DEFERRED, volunteer)
+        if elapsed_fraction >= 1:
+            environment.count_poll(pool, interval_ms=interval_ms)
+        self._count(Step.EARLY if elapsed_fraction < 1 else Step.DEFERRED, volunteer)
         environment.flush()
-        self._go(volunteer, away_ms)
+        self._go(volunteer, interval_ms)
 
-    def _go(self, volunteer: Volunteer, away_ms: int) -> None:
+    def _go(self, volunteer: Volunteer, interval_ms: int) -> None:
         """Have a volunteer go that got nothing."""
         match volunteer.manner:
             case Manner.OBEYING:
-                self._come(volunteer, away_ms)
+                self._come(volunteer, interval_ms)
             case Manner.ROTATING:
                 pass  # its machine has others
             case Manner.HOSTILE:
-                self._come(volunteer, away_ms / self.population.haste)
+                self._come(volunteer, interval_ms / self.population.haste)
             case Manner.OLDER:
-                every_ms = max(away_ms / OLDER_PLAYED, OLDER_EVERY_MS)
+                every_ms = max(interval_ms / OLDER_PLAYED, OLDER_EVERY_MS)
                 self._count(Step.EARLY, volunteer, every_ms / OLDER_EVERY_MS - 1)
                 self._come(volunteer, every_ms)
 
@@ -359,34 +361,34 @@ class Run:
         if self.counts:
             self.outcome.steps[step, volunteer.pool, volunteer.manner] += times
 
-    def _matched(self, volunteer: Volunteer, sent_at_ms: int, environment: Pacing, away_ms: int) -> None:
+    def _matched(self, volunteer: Volunteer, sent_at_ms: int, environment: Pacing, interval_ms: int) -> None:
         """Note who was given an offer, and have it serve its client, or not."""
-        environment.note_given(volunteer.pool)
+        environment.count_given(volunteer.pool)
         if self.counts:
             self.outcome.matched[volunteer.manner] += 1
             self.outcome.waits_ms.append(self.now_ms - sent_at_ms)
         if volunteer.manner is Manner.HOSTILE:
-            self._come(volunteer, away_ms / self.population.haste)
+            self._come(volunteer, interval_ms / self.population.haste)
         if volunteer.manner in {Manner.HOSTILE, Manner.ROTATING}:
             return
         self._count(Step.ANSWER, volunteer)
-        environment.note_given(volunteer.pool, is_answered=True)
+        environment.count_given(volunteer.pool, is_answered=True)
         environment.flush()
         self.available[volunteer.pool] -= 1
         serves_ms = self.chance.expovariate(1 / self.population.serves_ms)
-        self.at(self.now_ms + max(serves_ms, away_ms), self._served, volunteer)
+        self.at(self.now_ms + max(serves_ms, interval_ms), self._served, volunteer)
 
     def _served(self, volunteer: Volunteer) -> None:
         self.available[volunteer.pool] += 1
         self._poll(volunteer)
 
-    def _hold(self, volunteer: Volunteer, environment: Pacing, place: int, away_ms: int) -> None:
+    def _hold(self, volunteer: Volunteer, environment: Pacing, place: int, interval_ms: int) -> None:
         """As `Volunteers._hold`: it stands in its pool, looks for offers that wait, and stays."""
-        taken = self._take(volunteer.pool, rested=1.0)
+        taken = self._take(volunteer.pool, elapsed_fraction=1.0)
         if taken is not None:
             self._count(Step.HELD_MATCHED, volunteer)
-            environment.note_held(0)
-            self._matched(volunteer, taken.sent_at_ms, environment, away_ms)
+            environment.count_hold(0)
+            self._matched(volunteer, taken.sent_at_ms, environment, interval_ms)
             return
         self.idle[place] = self.idle[-1]
         self.idle.pop()
@@ -400,7 +402,7 @@ class Run:
             polled_at_ms=self.now_ms,
             profile=Profile(address=volunteer.address),
         )
-        held = Held(volunteer, proxy, environment, away_ms)
+        held = Held(volunteer, proxy, environment, interval_ms)
         self.held[volunteer.pool][proxy.poll_id] = held
         self.at(self.now_ms + HOLD_MS, self._let_go, held)
 
@@ -409,22 +411,24 @@ class Run:
             return
         volunteer = held.volunteer
         self._end(held)
-        held.environment.note_poll(volunteer.pool, away_ms=held.away_ms + HOLD_MS)
+        held.environment.count_poll(volunteer.pool, interval_ms=held.interval_ms + HOLD_MS)
         self._count(Step.HELD_IDLE, volunteer)
         held.environment.flush()
-        self._go(volunteer, held.away_ms)
+        self._go(volunteer, held.interval_ms)
 
     def _end(self, held: Held) -> None:
         del self.held[held.volunteer.pool][held.proxy.poll_id]
         held.is_over = True
         held_ms = self.now_ms - held.proxy.polled_at_ms
-        held.environment.note_held(held_ms)
+        held.environment.count_hold(held_ms)
         self.idle.append(held.environment)
         if self.counts:
             self.outcome.held_ms += held_ms
 
-    def _take(self, pool: Pool, *, rested: float, confirm: Callable[..., float] = lambda **_: 1.0) -> Waiting | None:
-        """As `Volunteers._take` and `WaitingOffers.oldest`: those that only this pool may serve come first."""
+    def _take(
+        self, pool: Pool, *, elapsed_fraction: float, confirm: Callable[..., float] = lambda **_: 1.0
+    ) -> Waiting | None:
+        """As `Volunteers._take` and `WaitingOffers.read_oldest`: those that only this pool may serve come first."""
         for fitting in (Pool.UNRESTRICTED, Pool.RESTRICTED) if pool is Pool.UNRESTRICTED else (Pool.RESTRICTED,):
             waiting = self.waiting[fitting]
             while waiting and (waiting[0].is_taken or waiting[0].waits_until_ms <= self.now_ms):
@@ -433,7 +437,7 @@ class Run:
                 continue
             oldest = waiting[0]
             waited = (self.now_ms - oldest.sent_at_ms) / (oldest.waits_until_ms - oldest.sent_at_ms)
-            if may_take(rested, waited) and may_take(confirm(waited=waited), waited):
+            if may_take(elapsed_fraction, waited) and may_take(confirm(waited=waited), waited):
                 oldest.is_taken = True
                 return waiting.popleft()
             return None
@@ -468,7 +472,7 @@ class Run:
     def _serve(self, nat: Nat, sent_at_ms: int) -> None:
         """As `Broker._serve` and `Matchmaker`: a proxy whose poll is held, or a place among those that wait."""
         broker = self.brokers[int(self.chance.random() * len(self.brokers))]
-        broker.note_offer(pools_for(nat)[0])
+        broker.count_offer(pools_for(nat)[0])
         broker.pace()
         broker.flush()
         if self.counts:
@@ -484,7 +488,7 @@ class Run:
                 self._end(given)
                 self._count(Step.HELD_MATCHED, given.volunteer)
                 self._count(Step.OFFER_MATCHED, given.volunteer)
-                self._matched(given.volunteer, sent_at_ms, given.environment, given.away_ms)
+                self._matched(given.volunteer, sent_at_ms, given.environment, given.interval_ms)
                 return
         until_ms = answers_until(sent_at_ms=sent_at_ms, now_ms=self.now_ms) - ANSWERING_MS
         waits = Waiting(sent_at_ms, until_ms)

@@ -1,4 +1,4 @@
-"""What AWS takes for what is used, from `prices.toml`: the prices of one day in one region, each with its page."""
+"""AWS's prices from `prices.toml`: those of one day in one region, each with its page."""
 
 import tomllib
 from collections.abc import Mapping
@@ -11,13 +11,13 @@ FILE = Path(__file__).with_name("prices.toml")
 MONTH_H = 730.0
 MONTH_MIN = MONTH_H * 60
 MONTH_S = MONTH_MIN * 60
-POLL_S = 20  # that a trigger's long poll takes, in vain
+POLL_S = 20  # of a trigger's long poll that finds nothing
 Used = Mapping[str, float]  # quantities by the prices' names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """Dollars for `per` of a unit, of which an account has `free` each month; `page` is AWS's page that says so."""
+    """A price: dollars for `per` of a unit, of which an account has `free` each month, as AWS's `page` says."""
 
     usd: float
     per: int
@@ -27,26 +27,28 @@ class Price:
 
     @property
     def each(self) -> float:
-        """Dollars for one."""
+        """Dollars for one unit."""
         return self.usd / self.per
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceList:
-    """All prices by their names, as they were on that day."""
+    """All prices by name, as they were on that day."""
 
     on: date
     region: str
     prices: Mapping[str, Price]
 
     def usd(self, used: Used) -> float:
-        """Dollars for what is used. Raises KeyError for what has no price."""
+        """Return the dollars for this use. Raises KeyError for a use without a price."""
         return sum(self.prices[name].each * quantity for name, quantity in used.items())
 
     def billed_usd(self, month: Used) -> float:
-        """Dollars for a month's use in an account that uses nothing else. Raises KeyError for what has no price.
+        """Return the dollars for a month's use in an account without other use.
 
-        What is free of SQS is so of both kinds of queues together, and taken off standard ones here.
+        Raises KeyError for a use without a price.
+
+        SQS's free requests cover both kinds of queues together, and are subtracted from standard ones here.
         """
         return sum(
             max(quantity - self.prices[name].free, 0.0) * self.prices[name].each for name, quantity in month.items()
@@ -62,7 +64,7 @@ def price_list() -> PriceList:
 
 
 def together(*parts: Used) -> dict[str, float]:
-    """Add up what parts use."""
+    """Add up the use of several parts."""
     found: dict[str, float] = {}
     for part in parts:
         for name, quantity in part.items():
@@ -71,5 +73,5 @@ def together(*parts: Used) -> dict[str, float]:
 
 
 def times(used: Used, number: float) -> dict[str, float]:
-    """Multiply."""
+    """Multiply a use by a number."""
     return {name: quantity * number for name, quantity in used.items()}

@@ -1,4 +1,4 @@
-"""AWS's quotas from `quotas.toml`, each with its page: documents and the simulation have them from here."""
+"""AWS's quotas from `quotas.toml`, each with its page, for documents and the simulation."""
 
 import tomllib
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ FILE = Path(__file__).with_name("quotas.toml")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """So many of a unit; `raised` says by whom or what it grows, `page` is AWS's page that says so."""
+    """A quota: a number of a unit. `raised` is how it can be raised, as AWS's `page` says."""
 
     value: int
     unit: str
@@ -21,12 +21,12 @@ class Quota:
 
 @cache
 def quotas() -> Mapping[str, Quota]:
-    """Read the file: the quotas by their names."""
+    """Read the file; return the quotas by name."""
     document = tomllib.loads(FILE.read_text())
     del document["on"]
     return {name: Quota(**quota) for name, quota in document.items()}
 
 
 def quota(name: str) -> int:
-    """Give a quota's value."""
+    """Return a quota's value."""
     return quotas()[name].value

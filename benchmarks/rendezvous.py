@@ -1,12 +1,10 @@
-"""What a rendezvous over SQS costs and how long it takes, on the embedded cloud with everything in it counted.
+"""Measures the cost and the latency of a rendezvous over SQS on the embedded cloud, with all requests counted.
 
-`python -m benchmarks.rendezvous [--json]`: first some offers one by one, to proxies that poll without a pause, answer
-at once, and whose polls are all held; then offers at a steady rate, random in time, to so many proxies that none is
-held, which poll when they are told to. With `--held` these too meet the first ones. Clients have the deployed
-credentials. Both end when the sweeper has deleted the last answer queue, as its requests count too.
-
-What telling of its events takes is a rendezvous' own; what idle polls and counting take is told apart, the latter with
-events of as many countries as there are.
+`python -m benchmarks.rendezvous [--json]` first sends some offers one by one, to proxies whose polls are all held and
+that answer at once. Then it sends offers at a steady rate, at random times, to so many proxies that no poll is held;
+`--held` uses the first proxies for these too. Clients use the deployed credentials. Both parts end when the sweeper has
+deleted the last answer queue, because its requests count too. A rendezvous includes the recording of its events; idle
+polls and counting are separate figures, the latter with events from all countries.
 """
 
 import asyncio
@@ -46,32 +44,31 @@ from tests.sqs_requests import SqsRequest, by_action, read_requests
 from tests.traffic import Proxies, draw_number, offer_body
 
 SNOWFLAKE_REQUESTS = 12.9  # of Snowflake's own broker, per rendezvous, with an SQS emulator on one machine
-SNOWFLAKE_ANSWER_MS = 24  # the same, from the offer's send to the answer in the client's queue
-WARM_UP = 10  # rendezvous before anything is counted: cold starts are another question
-HELD_MAX = 20  # environments are processes of this machine
-SWEPT_WITHIN_S = 300  # two minutes of age, a minute's schedule, and as much again
-LOOK_UP_AFTER_S = 1.0  # and as long again after each that finds no queue
+SNOWFLAKE_ANSWER_MS = 24  # of that broker, from sending the offer until the client's queue has the answer
+WARM_UP = 10  # rendezvous before counting starts, without which cold starts would be included
+HELD_MAX = 20  # each environment is a process of this machine
+SWEPT_WITHIN_S = 300  # two minutes of age, a minute's schedule, and as much in reserve
+LOOK_UP_AFTER_S = 1.0  # also after each look-up that finds no queue
 LOOK_UPS = 5
-COLD_START_S = 4.0  # within a client's patience
+COLD_START_S = 4.0  # within a client's timeout
 COUNTED_WITHIN_S = 240
 CLIENT_THREADS = 64
 COUNTED = {"counters", "seen"}  # partitions of the table
 SWEPT = {"offers"} | COUNTED
 ALONE, ALONE_EVERY_S = 10, 3.0  # rendezvous one by one
 COUNTRIES = [f"{first}{second}" for first in "ABCDEFGHIJ" for second in "ABCDEFGHIJKLMNOPQRST"]  # two hundred
-EVENTS, EVENTS_A_SECOND = 900, 30  # as ten rendezvous a second tell of
-QUIET_S = 150.0  # the counters wait for two minutes: nothing is left to count then
+EVENTS, EVENTS_A_SECOND = 900, 30  # as many as ten rendezvous a second have
+QUIET_S = 150.0  # after the counters' window of two minutes nothing remains to be counted
 SEED = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """Offers at a steady rate, random in time, to `volunteers` of whom no poll is held.
+    """Offers at a steady rate, at random times, to `volunteers` whose polls aren't held.
 
-    Before that some come one by one, to `proxies` whose polls are held: so many that an offer finds one even after a
-    second in which this machine did nothing. Volunteers begin within `ramp_s`: polls that a site knows nothing of are
-    held, each by a process. After `known_after_s` of offers the site has counted whom it has and what they want; then
-    offers go on for `seconds`.
+    First some offers come one by one, to `proxies` whose polls are held: enough that an offer finds one even after this
+    machine was busy for a second. Volunteers begin within `ramp_s`, because a new site holds polls, each in a process.
+    After `known_after_s` of offers the site has counted volunteers and demand; then offers continue for `seconds`.
     """
 
     rate: float = 3.0
@@ -87,10 +84,10 @@ STEADY = Load()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One run. `requests` are all of it, also those that events make; `answer_ms` is one entry a rendezvous.
+    """The results of a run. `requests` include those of events; `answer_ms` has an entry for each rendezvous.
 
-    A client that finds no queue yet has `looked_again`, once for each look. Offers that found no proxy have
-    no `answer_ms`, and None in `outcomes`, which are in the order of offers: their requests count.
+    `looked_again` counts the look-ups of clients that found no queue yet. An offer without a proxy has no `answer_ms`,
+    and None in `outcomes`, which are in the order of offers; its requests count.
     """
 
     answer_ms: Sequence[float]
@@ -102,38 +99,38 @@ class Run:
 
     @property
     def idle_polls(self) -> int:
-        """Receives of proxies to which no offer came."""
+        """The receives of proxies' held polls that got no offer."""
         return sum((r.action == "ReceiveMessage") - (r.action == "SendMessage") for r in self.requests if of_mailbox(r))
 
     @property
     def requests_per_rendezvous(self) -> float:
-        """All of them, whoever made them, but those of idle polls, and those that are about no queue."""
+        """All requests per rendezvous, except those of idle polls, and those that concern no queue."""
         return (sum(bool(each.queue) for each in self.requests) - self.idle_polls) / len(self.answer_ms)
 
     @property
     def by_action(self) -> Mapping[str, float]:
-        """How many of each there are for a rendezvous."""
+        """Return the requests per rendezvous, by action."""
         counted = by_action(iter(self.requests))
         return {action: number / len(self.answer_ms) for action, number in counted.most_common()}
 
     def units_per_rendezvous(self, kind: str) -> float:
-        """Write or read units, but what counts events, and what idle polls take to look for offers."""
+        """Return the write or read units per rendezvous, without counting events, and without idle polls' queries."""
         own = sum(each.units for each in self.units if each.kind == kind and each.partition not in COUNTED)
         return own / len(self.answer_ms) - (self.idle_looks if kind == READ else 0.0)
 
     @property
     def idle_looks(self) -> float:
-        """Read units with which polls without a client looked for offers, for each rendezvous; all look alike."""
+        """The read units per rendezvous with which polls without a client query the waiting offers."""
         looks = sum(each.units for each in self.units if each.kind == READ and each.partition == "waiting")
         return looks * (1 - len(self.answer_ms) / max(self.polls, len(self.answer_ms))) / len(self.answer_ms)
 
 
 def main(
     *,
-    rate: Annotated[float, typer.Option(help="Rendezvous a second.")] = STEADY.rate,
-    seconds: Annotated[float, typer.Option(help="How long offers are sent.")] = STEADY.seconds,
-    held: Annotated[bool, typer.Option("--held", help="Under load, too, to polls that are held.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The figures as JSON on the last line.")] = False,
+    rate: Annotated[float, typer.Option(help="Rendezvous per second.")] = STEADY.rate,
+    seconds: Annotated[float, typer.Option(help="Seconds for which offers are sent.")] = STEADY.seconds,
+    held: Annotated[bool, typer.Option("--held", help="Let polls wait under load, too.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON on the last line, too.")] = False,
 ) -> None:
     """Measure requests and latency, and compare."""
     console = Console(stderr=True)
@@ -151,10 +148,10 @@ def main(
             counting = units_of_counting(cloud, progress=status.update)
     finally:
         cloud.stop()
-    for run, title in ((load, "under load"), (alone, "alone")):
+    for run, title in ((load, "under load"), (alone, "without load")):
         for action, number in run.by_action.items():
             console.print(f"{number:8.3f}  {action}, {title}")
-    title = f"{len(load.answer_ms)} rendezvous at {rate:g}/s"
+    title = f"Rendezvous: {len(load.answer_ms)} at {rate:g}/s"
     report(
         title,
         figures(load, alone, settled_offers=round(rate * seconds)) | of_counting(counting),
@@ -163,7 +160,7 @@ def main(
 
 
 async def measure(cloud: Cloud, load: Load, *, held: bool, progress: Callable[[str], None]) -> tuple[Run, Run]:
-    """Offers of that load, and before that some one by one; and all that follows from them."""
+    """Measure a load, after some rendezvous one by one, with everything that follows from them."""
     site = SiteAccess(cloud, DEFAULT_SITE)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         proxies = Proxies(session, site.deployment.broker_url)
@@ -176,7 +173,7 @@ async def measure(cloud: Cloud, load: Load, *, held: bool, progress: Callable[[s
         steadily = f"{load.rate:g} rendezvous a second"
         async with running([proxies.serve() for _ in range(load.proxies)]):
             await asyncio.gather(*(client.rendezvous(look_up_after_s=COLD_START_S) for _ in range(WARM_UP)))
-            await asyncio.sleep(1)  # the warm-up's last trigger deletes
+            await asyncio.sleep(1)  # the last warm-up trigger deletes its messages
             progress("some one by one")
             alone = await run_of(lambda: one_by_one(client))
             if held:
@@ -191,7 +188,7 @@ async def measure(cloud: Cloud, load: Load, *, held: bool, progress: Callable[[s
 
 @asynccontextmanager
 async def running(works: Iterable[Coroutine[None, None, None]]) -> AsyncIterator[None]:
-    """Have them run meanwhile."""
+    """Run proxies during the block."""
     tasks = [asyncio.create_task(work) for work in works]
     try:
         yield
@@ -202,7 +199,7 @@ async def running(works: Iterable[Coroutine[None, None, None]]) -> AsyncIterator
 
 
 async def late(proxies: Proxies, number: int, load: Load) -> None:
-    """One of the load's volunteers: it begins in its turn."""
+    """Run one of the load's volunteers from its start time on."""
     await asyncio.sleep(load.ramp_s * number / load.volunteers)
     await proxies.obey(random=random.Random(number))
 
@@ -214,7 +211,7 @@ async def counted(
     progress: Callable[[str], None],
     offer: Callable[[], Awaitable[list[float | None]]],
 ) -> Run:
-    """Have clients offer, and count what that takes until their queues are swept."""
+    """Let clients send offers, and count all requests until their queues are swept."""
     client.looked_again = 0
     offset, units_offset, polls = (
         cloud.request_log.stat().st_size,
@@ -225,7 +222,7 @@ async def counted(
     ended_at_ms, polls = time.time() * 1000, proxies.statuses.total() - polls
     progress(f"waiting until {len(replies)} answer queues are swept")
     made = await until_swept(cloud.request_log, offset)
-    # Polls go on meanwhile; what sweeps takes is of those offers, and of nothing else.
+    # Polls continue meanwhile, but the sweeper's requests belong only to these offers.
     of_run = [each for each in made if each.at_ms < ended_at_ms or each.action == "DeleteQueue"]
     units = [
         each
@@ -244,7 +241,7 @@ async def counted(
 
 
 async def one_by_one(client: "Client") -> list[float | None]:
-    """Give what rendezvous return that meet no other."""
+    """Return the results of rendezvous that don't overlap."""
     replies = []
     for _ in range(ALONE):
         replies.append(await client.rendezvous())
@@ -253,7 +250,7 @@ async def one_by_one(client: "Client") -> list[float | None]:
 
 
 def units_of_counting(cloud: Cloud, *, progress: Callable[[str], None]) -> float:
-    """Tell of events from everywhere, as functions do, each by itself. Returns the write units for each."""
+    """Record events of all countries, each by itself, as functions do. Returns the write units for each."""
     draw = random.Random(SEED)
     offset = unit_log(cloud).stat().st_size
     site = SiteAccess(cloud, DEFAULT_SITE)
@@ -275,7 +272,7 @@ def units_of_counting(cloud: Cloud, *, progress: Callable[[str], None]) -> float
 
 
 def event(number: int, *, country: str) -> Event:
-    """One of the three that a rendezvous has; each poll is from another address."""
+    """Build one of a rendezvous' three events; each poll has another address."""
     at_ms, id_ = now_ms(), event_id("bench", new_id(), at_ms=now_ms())
     if number % 3 == 0:
         return PollEvent(
@@ -287,18 +284,18 @@ def event(number: int, *, country: str) -> Event:
 
 
 def of_counting(units: float) -> dict[str, Figure]:
-    """Name the figure by the key that programs read."""
-    name = f"DynamoDB write units to count an event, of {len(COUNTRIES)} countries"
+    """Return the figure's key for programs."""
+    name = f"DynamoDB write units per counted event, {len(COUNTRIES)} countries"
     return {"counter_write_units_per_event": Figure(name=name, value=units, limit=4)}
 
 
 def declare(site: SiteAccess) -> None:
-    """Make the exchange that events go to, as the links function does by itself within a minute."""
+    """Create the exchange of events, as the links function would within a minute."""
     ControlClient.connect(site.connection, FEDERATION).ask(SweepSite())
 
 
 async def until_counted(session: aiohttp.ClientSession, broker_url: str) -> None:
-    """Until a first event has come through: then the counters function is there."""
+    """Wait until a first event was counted, so that the counters function runs."""
     deadline = time.monotonic() + COUNTED_WITHIN_S
     while time.monotonic() < deadline:
         async with session.get(f"{broker_url}prometheus") as response:
@@ -309,15 +306,15 @@ async def until_counted(session: aiohttp.ClientSession, broker_url: str) -> None
 
 
 def of_mailbox(request: SqsRequest) -> bool:
-    """Whether it is about the queue where a function that holds a poll hears of an offer."""
+    """Return whether the request concerns the mailbox of a function that holds a poll."""
     return request.queue.startswith(MAILBOX_PREFIX)
 
 
 class Client:
-    """Makes any number of rendezvous, each in the real client's steps: three requests where all goes well."""
+    """Makes any number of rendezvous, with the steps of the real client: three requests if nothing fails."""
 
     def __init__(self, site: SiteAccess) -> None:
-        """With the deployed client's credentials."""
+        """Use the deployed client's credentials."""
         credentials = ClientCredentials.parse(site.sqscreds)
         self._sqs = open_client(credentials, region=site.site.region, endpoint_url=site.cloud.endpoint)
         self._offers_queue_url = site.deployment.offers_queue_url
@@ -325,7 +322,7 @@ class Client:
         self.looked_again = 0
 
     async def rendezvous(self, *, look_up_after_s: float = LOOK_UP_AFTER_S) -> float | None:
-        """From the offer's send to the answer's arrival in the client's queue, in milliseconds; None where denied."""
+        """Return the milliseconds from sending the offer until the client's queue has the answer; None if denied."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._rendezvous, look_up_after_s)
 
     def _rendezvous(self, look_up_after_s: float) -> float | None:
@@ -352,11 +349,11 @@ class Client:
                 return self._sqs.get_queue_url(QueueName=name)["QueueUrl"]
             except self._sqs.exceptions.QueueDoesNotExist:
                 self.looked_again += 1
-        return None  # its offer came too late to a broker
+        return None  # the offer reached a broker too late
 
 
 async def at_rate(work: Callable[[], Awaitable[float | None]], *, rate: float, seconds: float) -> list[float | None]:
-    """Give what `work` returns, begun at random times, as independent clients would: a Poisson process."""
+    """Start `work` at random times, as independent clients would (a Poisson process); return the results."""
     draw = random.Random(SEED)
     begun, ends_at = [], time.monotonic() + seconds
     while time.monotonic() < ends_at:
@@ -366,7 +363,7 @@ async def at_rate(work: Callable[[], Awaitable[float | None]], *, rate: float, s
 
 
 async def until_swept(log: Path, offset: int) -> Sequence[SqsRequest]:
-    """Give the requests since `offset`, once the answer queues made since are deleted; not those for earlier ones."""
+    """Return the requests since `offset`, once the answer queues created since then are deleted."""
     made = {request.queue for request in read_requests(log) if request.action == "CreateQueue"}
     later = {request.queue for request in read_requests(log, offset=offset) if request.action == "CreateQueue"}
     mine = {queue for queue in later if queue.startswith(ANSWER_QUEUE_PREFIX)}
@@ -383,7 +380,7 @@ async def until_swept(log: Path, offset: int) -> Sequence[SqsRequest]:
 
 
 def figures(load: Run, alone: Run, *, settled_offers: int) -> dict[str, Figure]:
-    """Name the figures by the keys that programs read. How soon is of the last so many offers, all else of all."""
+    """Return the figures for programs, by key. Latencies are of the last offers only, all other figures of all."""
     settled = load.outcomes[-settled_offers:]
     answer_ms = [outcome for outcome in settled if outcome is not None]
     hundredths = statistics.quantiles(answer_ms, n=100, method="inclusive")
@@ -391,7 +388,7 @@ def figures(load: Run, alone: Run, *, settled_offers: int) -> dict[str, Figure]:
 
     def requests(run: Run, how: str, limit: float) -> Figure:
         return Figure(
-            name=f"SQS requests per rendezvous {how}, its events among them",
+            name=f"SQS requests per rendezvous {how}, with its events",
             value=run.requests_per_rendezvous,
             limit=limit,
             ratio=run.requests_per_rendezvous / SNOWFLAKE_REQUESTS,
@@ -402,10 +399,12 @@ def figures(load: Run, alone: Run, *, settled_offers: int) -> dict[str, Figure]:
         "sqs_requests_per_rendezvous": requests(load, "under load", 9.5),
         "sqs_requests_per_rendezvous_alone": requests(alone, "alone", 11.0),
         "sqs_requests_idle_polls": Figure(
-            name="SQS requests of idle polls, for each rendezvous", value=load.idle_polls / len(load.answer_ms)
+            name="SQS requests of unmatched polls, per rendezvous", value=load.idle_polls / len(load.answer_ms)
         ),
-        "idle_polls": Figure(name="idle polls, for each rendezvous", value=load.polls / len(load.answer_ms) - 1),
-        "read_units_idle_polls": Figure(name="DynamoDB read units of these", value=load.idle_looks),
+        "idle_polls": Figure(name="unmatched polls per rendezvous", value=load.polls / len(load.answer_ms) - 1),
+        "read_units_idle_polls": Figure(
+            name="DynamoDB read units of unmatched polls, per rendezvous", value=load.idle_looks
+        ),
         "write_units_per_rendezvous": Figure(
             name="DynamoDB write units per rendezvous", value=load.units_per_rendezvous(WRITE), limit=7
         ),
@@ -413,10 +412,10 @@ def figures(load: Run, alone: Run, *, settled_offers: int) -> dict[str, Figure]:
             name="DynamoDB read units per rendezvous", value=load.units_per_rendezvous(READ), limit=4
         ),
         "write_units_per_rendezvous_alone": Figure(
-            name="DynamoDB write units alone, and of polls meanwhile", value=alone.units_per_rendezvous(WRITE)
+            name="DynamoDB write units per rendezvous without load, with polls", value=alone.units_per_rendezvous(WRITE)
         ),
         "read_units_per_rendezvous_alone": Figure(
-            name="DynamoDB read units alone, and of polls meanwhile", value=alone.units_per_rendezvous(READ)
+            name="DynamoDB read units per rendezvous without load, with polls", value=alone.units_per_rendezvous(READ)
         ),
         "answer_ms_p50": Figure(
             name="offer to answer, median, ms",
@@ -425,15 +424,15 @@ def figures(load: Run, alone: Run, *, settled_offers: int) -> dict[str, Figure]:
             compared_to=f"Snowflake's broker, {SNOWFLAKE_ANSWER_MS}, in one process",
         ),
         "answer_ms_p50_alone": Figure(
-            name="the same, alone, to a poll that is held",
+            name="offer to answer without load, to a waiting poll, median, ms",
             value=statistics.median(alone.answer_ms),
             ratio=statistics.median(alone.answer_ms) / SNOWFLAKE_ANSWER_MS,
-            compared_to="the same",
+            compared_to=f"Snowflake's broker, {SNOWFLAKE_ANSWER_MS}",
         ),
         "answer_ms_p99": Figure(name="offer to answer, 99th percentile, ms", value=hundredths[98], limit=1000),
         "denied": Figure(name="offers that found no proxy", value=len(settled) - len(answer_ms), limit=0),
-        "denied_before": Figure(name="and before the site knew whom it has", value=before.count(None)),
-        "looked_again": Figure(name="looks for a queue that wasn't there yet", value=load.looked_again),
+        "denied_before": Figure(name="offers that found no proxy during the start", value=before.count(None)),
+        "looked_again": Figure(name="lookups of queues that didn't exist yet", value=load.looked_again),
     }
 
 

@@ -1,4 +1,4 @@
-"""How a benchmark says what it found."""
+"""Prints the results of a benchmark."""
 
 import json
 from collections.abc import Mapping
@@ -10,11 +10,11 @@ from rich.table import Table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One measured number. `compared_to` names what `ratio` relates it to."""
+    """One measured number. `compared_to` names the base of `ratio`."""
 
     name: str
     value: float
-    limit: float | None = None  # at most
+    limit: float | None = None  # the maximum
     ratio: float | None = None
     compared_to: str = ""
 
@@ -22,9 +22,10 @@ class Figure:
 def report(
     title: str, figures: Mapping[str, Figure], *, as_json: bool, series: Mapping[str, Mapping[str, str]] | None = None
 ) -> None:
-    """Print a table; with `as_json` the numbers follow as one line.
+    """Print a table; with `as_json` a line with the numbers follows.
 
-    `series` are figures that belong together: its name to the keys of its figures by what they were measured at.
+    `series` are figures that belong together: by the series' name, the keys of its figures by the value at which they
+    were measured.
     """
     table = Table(title=title)
     for heading in ("", "measured", "at most", "ratio", "to"):

@@ -1,4 +1,4 @@
-"""A month at rest by sets of parameters, each with a synth of its own; kept in `rest.json`, for documents and tests."""
+"""The idle month for several sets of parameters, each synthesized; stored in `rest.json`, for documents and tests."""
 
 import json
 import os
@@ -17,17 +17,17 @@ from sluice.parameters.pipeline import PipelineParameters
 from sluice.rendezvous.protocol.matching import HOLD_MS
 from stacks import reproducible_app
 
-Months = Mapping[str, Month]  # by sets of parameters
+Months = Mapping[str, Month]  # by set of parameters
 FILE = Path(__file__).with_name("rest.json")
-SCHEDULED_S = 0.1  # that a schedule's call takes which finds nothing to do; assumed, as no emulator says it
-DAILY_JOB_S = 300  # that a daily job's workers run; assumed
-POLLED: Numbers = {"standard poller": POLLERS}  # of a route's queue by its trigger, in vain
-# Of the queues that peers send to, two of them FIFO, as soon as a site has a peer.
+SCHEDULED_S = 0.1  # assumed time of a scheduled call that finds nothing to do, which no emulator can show
+DAILY_JOB_S = 300  # assumed run time of a daily job's workers
+POLLED: Numbers = {"standard poller": POLLERS}  # of a route's queue by its trigger, while it is empty
+# The queues that peers send to, two of them FIFO, from a site's first peer on.
 PEERED: Numbers = {**POLLED, "FIFO poller": 2 * POLLERS}
 
 
 def read() -> Months:
-    """Read the months that were kept."""
+    """Read the stored months."""
     found: Months = json.loads(FILE.read_text())
     return found
 
@@ -38,7 +38,7 @@ def keep(months: Months) -> None:
 
 
 def used_in_a_month(counts: Counts) -> Mapping[str, Used]:
-    """Say what each thing that a month at rest counts uses of what AWS has prices for."""
+    """Return the use of each item of an idle month, by the prices' names."""
     return {
         "site": together(times(counts.minute, MONTH_MIN), {"metrics": counts.metrics}),
         "standard poller": {"sqs_standard": MONTH_S / POLL_S},
@@ -57,9 +57,9 @@ def used_in_a_month(counts: Counts) -> Mapping[str, Used]:
 
 
 def month_with(parameters: Mapping[str, object]) -> Month:
-    """Count a month's things with parameters on top of cdk.json's, by the keys that `-c` takes: synthesizes the stacks.
+    """Count a month's items with parameters in addition to cdk.json's, by the keys that `-c` takes.
 
-    Raises `BadConfiguration`.
+    Synthesizes the stacks. Raises `BadConfiguration`.
     """
     # CDK's own validation of templates takes eight seconds, and only warns.
     os.environ.setdefault("CDK_VALIDATION", "false")
@@ -75,7 +75,7 @@ def month_with(parameters: Mapping[str, object]) -> Month:
 
 
 def resources_of_a_run(pipeline: PipelineParameters) -> Numbers:
-    """Count what a run uses as long as it lasts."""
+    """Count the resources of a running job."""
     return run_resources(
         vcpu=pipeline.worker_vcpu, memory_gb=pipeline.worker_memory_gb, endpoints=endpoint_count(pipeline)
     )
@@ -87,13 +87,13 @@ def endpoint_count(pipeline: PipelineParameters) -> int:
 
 
 def used_in_an_hour(numbers: Numbers) -> Used:
-    """Say what a run uses in an hour."""
+    """Return the use of a run in an hour."""
     units = {"worker vCPU": "emr_vcpu_hours", "worker GB": "emr_gb_hours", "endpoint": "endpoint_hours"}
     return {units[thing]: number for thing, number in numbers.items()}
 
 
 def daily_jobs_month(pipeline: PipelineParameters) -> Used:
-    """Say what the daily jobs take: each some minutes of workers, and a whole hour of endpoints, which AWS charges."""
+    """Return the use of the daily jobs: minutes of workers each, and a whole hour of endpoints, which AWS charges."""
     of_hour = used_in_an_hour(resources_of_a_run(pipeline))
     shares = {"endpoint_hours": 1.0, "emr_vcpu_hours": DAILY_JOB_S / 3600, "emr_gb_hours": DAILY_JOB_S / 3600}
     runs = sum(at is not None for at in (pipeline.statistics_at, pipeline.compaction_at)) * MONTH_H / 24
@@ -101,6 +101,6 @@ def daily_jobs_month(pipeline: PipelineParameters) -> Used:
 
 
 def held_month(parameters: Parameters) -> Used:
-    """Say what the polls take that are always held, as soon as any proxy polls."""
+    """Return the use of the polls that are always held once any proxy polls."""
     number = parameters.rendezvous.held_proxies_min
     return times(held(memory_mb=parameters.rendezvous.proxy_memory_mb), number * MONTH_S / (HOLD_MS / 1000))

@@ -1,7 +1,7 @@
-"""What rendezvous take under a steady load, counted in virtual time: the deployed functions in a world without faults.
+"""Counts a rendezvous under steady load in virtual time: the deployed functions in a world without faults.
 
-The world is `tests.simulation`'s, its DynamoDB counts units. `benchmarks.rendezvous` measures the same in real time on
-the embedded cloud, where a busy machine makes a difference; here it makes none, and minutes take seconds.
+The world is that of `tests.simulation`, whose DynamoDB counts units. `benchmarks.rendezvous` measures the same on the
+embedded cloud, where a busy machine distorts the result; here minutes take seconds and nothing is distorted.
 """
 
 from collections import Counter
@@ -21,11 +21,11 @@ from tests.simulation.scenarios.rendezvous_callers import Method
 from tests.simulation.scenarios.rendezvous_watch import TABLE, WAITING
 
 KINDS = (WRITE, READ)
-INGRESS = "ingress"  # where events are published, which is apart
-COUNTED = {"counters", "seen"}  # partitions where events are counted
-KNOWN_AFTER_S = 300.0  # then the site has counted whom it has and what they want, and sweeps what came first
+INGRESS = "ingress"  # where events are published, which is counted separately
+COUNTED = {"counters", "seen"}  # partitions in which events are counted
+KNOWN_AFTER_S = 300.0  # then the site has counted volunteers and demand, and sweeps the first offers
 COUNTED_S = 600.0
-AGAIN_AFTER_S = 20.0  # where a broker doesn't say
+AGAIN_AFTER_S = 20.0  # if a broker gives no interval
 RENDEZVOUS = Parameters().rendezvous
 MOST_CALLS = 5_000_000
 SEED = 8
@@ -33,10 +33,10 @@ SEED = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steady:
-    """Requests and units for each rendezvous that was answered, while as many are swept as come.
+    """Requests and units per answered rendezvous, while as many are swept as arrive.
 
-    Receives of held polls that nothing comes of aren't in `sqs`, looks of polls without a client not in `reads`, nor
-    what counts events, which is apart.
+    `sqs` excludes the receives of held polls without an offer, and `reads` the queries of polls without a client.
+    Counting events is separate.
     """
 
     answered: int
@@ -48,7 +48,7 @@ class Steady:
 
 
 def steady(kind: "type[Load]") -> Steady:
-    """Run a load. Raises `Failed` where something doesn't hold of what the simulation watches."""
+    """Run a load. Raises `Failed` if a check of the simulation fails."""
     load = run(kind, SEED).scenario
     assert isinstance(load, Load)
     return load.found()
@@ -56,10 +56,10 @@ def steady(kind: "type[Load]") -> Steady:
 
 @dataclass(slots=True)
 class Tally:
-    """What was counted so far."""
+    """The counts so far."""
 
-    sqs: Counter[str] = field(default_factory=Counter)  # by operation; of mailboxes apart
-    units: dict[tuple[str, str], float] = field(default_factory=dict)  # by partition's first word and kind
+    sqs: Counter[str] = field(default_factory=Counter)  # by operation; those of mailboxes separately
+    units: dict[tuple[str, str], float] = field(default_factory=dict)  # by the partition's first word, and kind
     calls: Counter[str] = field(default_factory=Counter)  # of functions
     answered: int = 0
     polls: int = 0
@@ -67,12 +67,12 @@ class Tally:
     offered_s: float = 0.0
 
     def copy(self) -> "Tally":
-        """As it is now."""
+        """Return a copy of the current counts."""
         return replace(self, sqs=Counter(self.sqs), units=dict(self.units), calls=Counter(self.calls))
 
 
 class CountedSqs:
-    """The world's SQS; each call is counted before it is made."""
+    """The world's SQS, which counts each call first."""
 
     def __init__(self, sqs: Any, tally: Tally) -> None:
         self._sqs, self._tally = sqs, tally
@@ -89,7 +89,7 @@ class CountedSqs:
 
 
 class Load(Rendezvous):
-    """Offers at a steady rate, random in time, to volunteers who answer at once and poll when they are told to."""
+    """Offers at a steady rate, at random times, to volunteers that answer at once and obey the poll interval."""
 
     method = Method.SQS
 
@@ -101,7 +101,7 @@ class Load(Rendezvous):
     counters_window_s = float(RENDEZVOUS.counters_window_s)
 
     def build(self) -> None:
-        """Deploy, and plan who comes when."""
+        """Deploy, and schedule offers and volunteers."""
         world = self.world
         world.max_calls = MOST_CALLS
         world.lambdas.is_steady = True
@@ -127,10 +127,10 @@ class Load(Rendezvous):
         world.scheduler.at(world.now + self.faulty_s, self._end)
 
     def at_rest(self) -> None:
-        """Nothing is to be checked: that is the scenario's of which this is one."""
+        """Check nothing: the scenario that this one extends has the checks."""
 
     def found(self) -> Steady:
-        """Say what came of it."""
+        """Return the results."""
         assert self.began is not None
         assert self.ended is not None
         sqs = self.ended.sqs - self.began.sqs
@@ -190,13 +190,13 @@ class Load(Rendezvous):
 
 
 def own_units(units: Mapping[tuple[str, str], float]) -> Mapping[str, float]:
-    """Add up units by kind, without those that count events."""
+    """Add up units by kind, without those for counting events."""
     return {kind: sum(units[key] for key in units if key[0] not in COUNTED and key[1] == kind) for kind in KINDS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unanswered:
-    """Requests, units and seconds of the client function for each offer over HTTP for which there is no proxy."""
+    """Requests, units and the client function's seconds for each offer over HTTP without a proxy."""
 
     sqs: float
     writes: float
@@ -205,13 +205,13 @@ class Unanswered:
 
 
 class UnansweredLoad(Load):
-    """Offers over HTTP at a steady rate, where no proxy polls."""
+    """Offers over HTTP at a steady rate, without proxies."""
 
     method = Method.HTTP
     volunteers = 0
 
     def unanswered(self) -> Unanswered:
-        """Say what came of it."""
+        """Return the results."""
         assert self.began is not None
         assert self.ended is not None
         offers, own = self.ended.offers - self.began.offers, own_units(self._units())
@@ -224,7 +224,7 @@ class UnansweredLoad(Load):
 
 
 def unanswered() -> Unanswered:
-    """Run such a load. Raises `Failed` where something doesn't hold of what the simulation watches."""
+    """Run such a load. Raises `Failed` if a check of the simulation fails."""
     load = run(UnansweredLoad, SEED).scenario
     assert isinstance(load, UnansweredLoad)
     return load.unanswered()

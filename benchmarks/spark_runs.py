@@ -1,9 +1,9 @@
-"""The measured half of `benchmarks.spark_source`: runs in an environment that has Spark, prints its findings as JSON.
+"""Runs the measurements of `benchmarks.spark_source` in an environment with Spark, and prints them as JSON.
 
-`python -m benchmarks.spark_runs URL`, where URL is an in-memory SQS's. Two ways from a queue to a sink, one after
-the other on one Spark: the `sqs` source, and what people write without one: a `rate` stream whose foreachBatch
-receives, writes and deletes with boto3. The sink takes every row and writes none, so that it isn't Java's Parquet that
-is measured. A run begins warm, with the stream waiting at an empty queue, and ends when all is written and deleted.
+`python -m benchmarks.spark_runs URL`, where URL is that of an in-memory SQS. Two ways from a queue to a sink run one
+after the other on one Spark: the `sqs` source, and a `rate` stream whose foreachBatch receives, writes and deletes with
+boto3. The sink reads all rows and writes none, so that Java's Parquet isn't measured. A run begins warm, with the
+stream waiting at an empty queue, and ends when everything is written and deleted.
 """
 
 import ast
@@ -28,18 +28,18 @@ from sluice_spark.options import BUFFER_DEFAULT_BYTES
 
 LATENCIES_MS = (0, 20)
 MESSAGE_BYTES = 1024
-LARGE = {256 * 2**10: 1_200, 2**20: 300}  # messages by their size: some 300 MiB, all of them there at the start
+LARGE = {256 * 2**10: 1_200, 2**20: 300}  # messages by size: about 300 MiB, all in the queue at the start
 LARGE_WARM_UP = 10
-MESSAGES = 600_000  # some twenty seconds, so that the last trigger weighs little
+MESSAGES = 600_000  # about twenty seconds, so that the last trigger has little weight
 BOTO3_MESSAGES = {0: 12_000, 20: 1_000}
-WARM_UP = 300_000  # ten triggers: so long Java compiles what runs often, with half a core
+WARM_UP = 300_000  # ten triggers, during which Java compiles its hot code with half a core
 BOTO3_WARM_UP = 500
-BOTO3_BATCH = 5_000  # a foreachBatch call's messages at most
-CONNECTIONS = 256  # at 20 ms a call 64 carry 32,000 messages a second at most, and less whenever the process is busy
+BOTO3_BATCH = 5_000  # the most messages of a foreachBatch call
+CONNECTIONS = 256  # at 20 ms per call, 64 carry at most 32,000 messages per second, and less while the process is busy
 LOOK_EVERY_S = 0.05
 WITHIN_S = 240.0
 SINK = "noop"
-TRIGGER = "1 second"  # of both ways: what a stream for throughput has, as each micro-batch costs Java some 0.2 s
+TRIGGER = "1 second"  # of both; usual for throughput, because each micro-batch takes Java about 0.2 s
 SCHEMA = "message_id string, body string"
 SOURCE_RUNNER = "python_streaming_source_runner"
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
@@ -48,7 +48,7 @@ MIB = 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One measured run. Of the boto3 loop the driver-side process is the driver itself, and its memory isn't of use."""
+    """One measured run. With the boto3 loop, the driver-side process is the driver itself: ignore its memory."""
 
     way: str
     latency_ms: int
@@ -63,36 +63,36 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """The in-memory SQS, by its control calls."""
+    """The in-memory SQS, with its control calls."""
 
     url: str
 
     def control(self, command: str, **request: Any) -> Any:
-        """Ask the server for its counts. Raises URLError."""
+        """Make a control call. Raises URLError."""
         body = json.dumps(request).encode()
         asked = urllib.request.Request(f"{self.url}/_memory/{command}", data=body, method="POST")
         with urllib.request.urlopen(asked) as answer:
             return json.loads(answer.read())
 
     def queue_url(self, name: str) -> str:
-        """Of a queue made at the start."""
+        """Return the URL of a queue that exists from the start."""
         return f"{self.url}/000000000000/{name}"
 
     def fill(self, name: str, count: int, size: int = MESSAGE_BYTES) -> None:
-        """All at once: they are there when it returns."""
+        """Fill the queue; all messages are in it on return."""
         self.control("fill", queue=name, count=count, size=size)
 
     def empty(self, name: str) -> bool:
-        """Everything is deleted."""
+        """Return whether all messages are deleted."""
         return bool(self.control("depths")[name] == 0)
 
     def requests(self) -> int:
-        """So far, of all kinds."""
+        """Return the number of requests so far, of all kinds."""
         return sum(self.control("calls").values())
 
 
 def main() -> None:
-    """Every way at every latency; one line of JSON."""
+    """Run every way at every latency; print one line of JSON."""
     server = Server(sys.argv[1])
     with session() as spark, tempfile.TemporaryDirectory(prefix="sluice-spark-source-") as folder:
         runs = []
@@ -110,7 +110,7 @@ def main() -> None:
 
 @contextmanager
 def session(master: str = "local[2]", settings: Mapping[str, str] = MappingProxyType({})) -> Iterator[SparkSession]:
-    """Local, on two cores unless said otherwise, workers on this Python."""
+    """Create a local session, with two cores unless configured otherwise, and this Python for workers."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(master).appName("benchmark")
     for name, value in {
@@ -134,7 +134,7 @@ def session(master: str = "local[2]", settings: Mapping[str, str] = MappingProxy
 def by_source(  # noqa: PLR0917  of one run
     spark: SparkSession, server: Server, queue: str, latency_ms: int, place: Path, size: int = MESSAGE_BYTES
 ) -> Run:
-    """Run the `sqs` source: of large messages fewer, as it is their memory that is asked after."""
+    """Run the `sqs` source; with fewer large messages, as only their memory is measured."""
     warm_up, messages = (LARGE_WARM_UP, LARGE[size]) if size in LARGE else (WARM_UP, MESSAGES)
     options = {
         "queueUrl": server.queue_url(queue),
@@ -143,7 +143,7 @@ def by_source(  # noqa: PLR0917  of one run
         "maxConnections": str(CONNECTIONS),
     }
     frame = spark.readStream.format("sqs").options(**options).load()
-    others = set(pythons())  # an earlier query's process may still be waiting for its last receive
+    others = set(pythons())  # an earlier query's process may still wait for its last receive
     writer = frame.writeStream.format(SINK).option("checkpointLocation", str(place / "checkpoint"))
     query = writer.trigger(processingTime=TRIGGER).start()
     try:
@@ -167,7 +167,7 @@ def by_source(  # noqa: PLR0917  of one run
 
 
 def by_boto3(spark: SparkSession, server: Server, queue: str, latency_ms: int, place: Path) -> Run:
-    """Run the loop."""
+    """Run the boto3 loop."""
     client = boto3.client("sqs", endpoint_url=server.url, region_name="eu-west-1", config=Config(user_agent="loop"))
     queue_url, written = server.queue_url(queue), [0]
 
@@ -217,7 +217,7 @@ def measured(
     queue: str,
     size: int = MESSAGE_BYTES,
 ) -> Run:
-    """Fill the queue and wait."""
+    """Fill the queue, and wait until it is processed."""
     requests, before = server.requests(), cpu_by_process()
     server.fill(queue, messages, size)
     started = time.perf_counter()
@@ -236,7 +236,7 @@ def measured(
 
 
 def until(done: Callable[[], bool], query: Any) -> None:
-    """Look rarely, as looking costs CPU of what is measured. Raises what ended the query, or TimeoutError."""
+    """Wait for the condition, checking rarely to save CPU. Raises the query's error, or TimeoutError."""
     deadline = time.monotonic() + WITHIN_S
     while not done():
         if not query.isActive:
@@ -247,30 +247,30 @@ def until(done: Callable[[], bool], query: Any) -> None:
 
 
 def rows_of(query: Any) -> int:
-    """How far the last finished batch reached. PySpark gives an offset as the text of a Python dict."""
+    """Return the row up to which the last finished batch read. PySpark formats an offset as a Python dict."""
     progress = query.lastProgress
     end = progress and progress["sources"][0]["endOffset"]
     return int(ast.literal_eval(end)["numRecordsIn"]) if end else 0
 
 
 def cpu_by_process() -> Mapping[int, float]:
-    """CPU seconds of this process and every Python below it: driver, source, workers. Spark's workers live on idle."""
+    """Return the CPU seconds of this process and of all Python processes below it: driver, source and idle workers."""
     return {pid: cpu_of(pid) for pid in pythons()}
 
 
 def cpu_of(pid: int) -> float:
-    """CPU seconds of one process so far."""
+    """Return the CPU seconds of one process so far."""
     fields = _stat(pid)
     return (int(fields[11]) + int(fields[12])) / TICKS_A_SECOND
 
 
 def pythons() -> list[int]:
-    """Give this process and its descendants that are Pythons."""
+    """List this process and its Python descendants."""
     return [pid for pid in descendants() if "python" in command(pid).split("\0", 1)[0]]
 
 
 def descendants() -> set[int]:
-    """Give this process and all below it."""
+    """List this process and all its descendants."""
     alive = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
     parents = {pid: int(_stat(pid)[1]) for pid in alive}
     mine = {os.getpid()}
@@ -280,7 +280,7 @@ def descendants() -> set[int]:
 
 
 def command(pid: int) -> str:
-    """Its arguments, with zero bytes between; empty when it is gone."""
+    """Return a process's arguments, separated by zero bytes; empty if it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text()
     except OSError:
@@ -288,13 +288,13 @@ def command(pid: int) -> str:
 
 
 def memory_mb(pid: int, name: str) -> float:
-    """VmRSS is now, VmHWM the most so far."""
+    """Return a process's memory in MB: VmRSS for the current value, VmHWM for the peak."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) / 1024
 
 
 def _stat(pid: int) -> list[str]:
-    """Give the fields after the name, from the state on; a process that is gone has zeros."""
+    """Return the fields of a process's stat after its name, from the state on; zeros if it has ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

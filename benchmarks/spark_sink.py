@@ -1,8 +1,8 @@
-"""What the Spark sink carries, and what it costs: side by side with a boto3 loop in foreachPartition, on Spark itself.
+"""Measures the Spark sink's rate and cost, relative to a boto3 loop in foreachPartition.
 
-`python -m benchmarks.spark_sink [--json]`: two tasks on two cores, messages of 1 KiB that Spark makes, to an in-memory
-SQS in a process of its own, at 0 and 20 ms a call; then two runs in which SQS takes batches in part. CPU is of all
-Python processes of Spark's, not Java's, and not the queue's. Figures per CPU second hold on a busy machine too.
+`python -m benchmarks.spark_sink [--json]`: two tasks on two cores send messages of 1 KiB that Spark generates, to an
+in-memory SQS in its own process, at 0 and 20 ms per call; two more runs have partly failing batches. CPU time is that
+of Spark's Python processes, without Java and the queue. Figures per CPU second hold on a busy machine too.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ class Measured:
 
     @classmethod
     def of(cls, run: Mapping[str, Any]) -> "Measured":
-        """From what `spark_sink_runs` says."""
+        """Build it from the output of `spark_sink_runs`."""
         messages = run["messages"]
         return cls(
             msgs_per_s=messages / run["seconds"],
@@ -39,11 +39,11 @@ class Measured:
 
 
 def main(
-    *, as_json: Annotated[bool, typer.Option("--json", help="The figures as JSON on the last line.")] = False
+    *, as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON on the last line, too.")] = False
 ) -> None:
-    """Measure, side by side in one run."""
+    """Run all measurements."""
     console = Console(stderr=True)
-    with console.status("Spark's environment") as status:
+    with console.status("installing Spark") as status:
         python = spark_python()
         status.update("an in-memory SQS, and Spark that writes to it")
         with memory_sqs() as url:
@@ -54,7 +54,7 @@ def main(
         name: {str(latency): f"{name}_{latency}" for latency in LATENCIES_MS}
         for name in ("msgs_per_s", "msgs_per_cpu_s", "boto3_msgs_per_s", "boto3_msgs_per_cpu_s")
     }
-    report("from Spark to SQS, messages of 1 KiB", figures, as_json=as_json, series=series)
+    report("Spark sink: messages of 1 KiB", figures, as_json=as_json, series=series)
 
 
 def _speed(measured: Mapping[tuple[str, int], Measured]) -> dict[str, Figure]:
@@ -64,24 +64,26 @@ def _speed(measured: Mapping[tuple[str, int], Measured]) -> dict[str, Figure]:
         ratios.append(ours.msgs_per_s / loop.msgs_per_s)
         cpu_ratios.append(ours.msgs_per_cpu_s / loop.msgs_per_cpu_s)
         figures[f"msgs_per_s_{latency}"] = Figure(
-            name=f"messages a second, {latency} ms a call",
+            name=f"messages per second, {latency} ms per call",
             value=ours.msgs_per_s,
             ratio=ratios[-1],
             compared_to="a boto3 loop in foreachPartition",
         )
-        figures[f"boto3_msgs_per_s_{latency}"] = Figure(name="the same, of the boto3 loop", value=loop.msgs_per_s)
+        figures[f"boto3_msgs_per_s_{latency}"] = Figure(
+            name=f"boto3 loop: messages per second, {latency} ms per call", value=loop.msgs_per_s
+        )
         figures[f"msgs_per_cpu_s_{latency}"] = Figure(
-            name=f"messages a CPU second of Python, {latency} ms a call",
+            name=f"messages per CPU second of Python, {latency} ms per call",
             value=ours.msgs_per_cpu_s,
             ratio=cpu_ratios[-1],
             compared_to="the boto3 loop",
         )
         figures[f"boto3_msgs_per_cpu_s_{latency}"] = Figure(
-            name="the same, of the boto3 loop", value=loop.msgs_per_cpu_s
+            name=f"boto3 loop: messages per CPU second, {latency} ms per call", value=loop.msgs_per_cpu_s
         )
     return figures | {
-        "ratio_to_boto3": Figure(name="the least of the ratios by second", value=min(ratios)),
-        "cpu_ratio_to_boto3": Figure(name="the least of the ratios by CPU second", value=min(cpu_ratios)),
+        "ratio_to_boto3": Figure(name="lowest ratio of messages per second", value=min(ratios)),
+        "cpu_ratio_to_boto3": Figure(name="lowest ratio of messages per CPU second", value=min(cpu_ratios)),
     }
 
 
@@ -93,15 +95,19 @@ def _requests(measured: Mapping[tuple[str, int], Measured]) -> dict[str, Figure]
 def _in_part(found: Mapping[str, Any]) -> dict[str, Figure]:
     busy, refused = found["in_part"]["busy"], found["in_part"]["refused"]
     return {
-        "failed_entries": Figure(name="entries that failed, of batches taken in part", value=busy["failed"]),
-        "failed_entries_missing": Figure(name="of these, not in the queue in the end", value=busy["missing"], limit=0),
-        "failed_entries_extra": Figure(name="rows that are there twice by then", value=busy["extra"], limit=0),
-        "failed_requests_per_message": Figure(
-            name="requests per message, those for failed entries included", value=busy["requests_per_message"]
+        "failed_entries": Figure(name="entries that failed, of partly accepted batches", value=busy["failed"]),
+        "failed_entries_missing": Figure(
+            name="failed entries missing from the queue in the end", value=busy["missing"], limit=0
         ),
-        "refused_entries": Figure(name="entries that SQS refuses, failOnError=false", value=refused["failed"]),
+        "failed_entries_extra": Figure(
+            name="rows that are in the queue twice in the end", value=busy["extra"], limit=0
+        ),
+        "failed_requests_per_message": Figure(
+            name="requests per message, with those for failed entries", value=busy["requests_per_message"]
+        ),
+        "refused_entries": Figure(name="entries that SQS rejects, failOnError=false", value=refused["failed"]),
         "refused_entries_others_missing": Figure(
-            name="other rows that aren't in the queue", value=refused["missing"] - refused["failed"], limit=0
+            name="other rows missing from the queue", value=refused["missing"] - refused["failed"], limit=0
         ),
     }
 

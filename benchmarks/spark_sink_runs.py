@@ -1,8 +1,8 @@
-"""The measured half of `benchmarks.spark_sink`: runs in an environment that has Spark, prints its findings as JSON.
+"""Runs the measurements of `benchmarks.spark_sink` in an environment with Spark, and prints them as JSON.
 
-`python -m benchmarks.spark_sink_runs URL`, where URL is an in-memory SQS's. Two ways from a frame to a queue, one after
-the other on one Spark: the `sqs` sink, and what people write without one: a foreachPartition that sends by tens with
-boto3. Spark makes the rows, so that it isn't files that are measured. A run begins warm.
+`python -m benchmarks.spark_sink_runs URL`, where URL is that of an in-memory SQS. Two ways from a frame to a queue run
+one after the other on one Spark: the `sqs` sink, and a foreachPartition that sends batches of ten with boto3. Spark
+generates the rows, so that no files are measured. A run begins warm.
 """
 
 import json
@@ -18,14 +18,14 @@ from pyspark.sql import DataFrame, SparkSession
 from benchmarks.spark_runs import MESSAGE_BYTES, Server, cpu_by_process, session
 
 LATENCIES_MS = (0, 20)
-MESSAGES = 200_000  # some ten seconds
+MESSAGES = 200_000  # about ten seconds
 BOTO3_MESSAGES = {0: 20_000, 20: 4_000}
 WARM_UP = 20_000
 BOTO3_WARM_UP = 1_000
 IN_PART_MESSAGES = 20_000
-IN_PART_CALLS = 100  # whose every second entry fails
+IN_PART_CALLS = 100  # calls in which every second entry fails
 TASKS = 2
-CONNECTIONS = 64  # of each task: what hides 20 ms a call
+CONNECTIONS = 64  # of each task: enough for 20 ms per call
 BATCH = 10
 
 
@@ -42,7 +42,7 @@ class Run:
 
 
 def main() -> None:
-    """Every way at every latency, and batches that are taken in part; one line of JSON."""
+    """Run every way at every latency, and partly failing batches; print one line of JSON."""
     server = Server(sys.argv[1])
     with session() as spark:
         runs = []
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def rows(spark: SparkSession, count: int) -> DataFrame:
-    """Of bodies that are all different."""
+    """Generate rows with different bodies."""
     body = f"rpad(format_string('%012d', id), {MESSAGE_BYTES}, 'x') body"
     return spark.range(0, count, 1, TASKS).selectExpr(body)
 
@@ -75,7 +75,7 @@ def by_sink(spark: SparkSession, server: Server, queue: str, latency_ms: int) ->
 
 
 def by_boto3(spark: SparkSession, server: Server, queue: str, latency_ms: int) -> Run:
-    """Run the loop."""
+    """Run the boto3 loop."""
     queue_url, endpoint = server.queue_url(queue), server.url
 
     def send(part: Iterable[Any]) -> None:
@@ -99,7 +99,7 @@ def by_boto3(spark: SparkSession, server: Server, queue: str, latency_ms: int) -
 def measured(
     write: Callable[[int], None], server: Server, *, way: str, latency_ms: int, messages: int, queue: str
 ) -> Run:
-    """Write, and look that all is there."""
+    """Write, and check that all messages are in the queue."""
     requests, before, there = server.requests(), cpu_by_process(), depth(server, queue)
     started = time.perf_counter()
     write(messages)
@@ -119,7 +119,7 @@ def measured(
 
 
 def taken_in_part(spark: SparkSession, server: Server, queue: str, *, status: int) -> Mapping[str, float]:
-    """Write while every second entry of some batches fails; say what of it is in the queue, and by how many calls."""
+    """Write while every second entry of some batches fails; return the messages in the queue, and the calls."""
     requests, there = server.requests(), depth(server, queue)
     server.control("failures", action="SendMessageBatch", how="partial", count=IN_PART_CALLS, status=status)
     _write(rows(spark, IN_PART_MESSAGES), server, queue, failOnError="false")
@@ -133,7 +133,7 @@ def taken_in_part(spark: SparkSession, server: Server, queue: str, *, status: in
 
 
 def depth(server: Server, queue: str) -> int:
-    """How many messages are there."""
+    """Return the number of messages in the queue."""
     return int(server.control("depths")[queue])
 
 

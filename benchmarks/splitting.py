@@ -1,9 +1,9 @@
-"""What splitting costs: send requests per message, and CPU per message by the number of sessions.
+"""Measures splitting: send requests per message, and CPU per message by number of sessions.
 
-`python -m benchmarks.splitting [--json]`. Requests are counted at the splitter's port, with batches as the trigger
-gives them on a busy queue. CPU is that of everything between a batch's arrival and its sending: parsed, matched,
-copied, regrouped. Each session wants one tenant's messages, asked for in one of the ways that teams do. Ten sessions
-with jq programs are a figure of their own, and so is what a hostile session beside ten honest ones costs production.
+`python -m benchmarks.splitting [--json]`. Requests are counted at the splitter's port, with batches as a busy queue's
+trigger provides them. CPU time includes everything between a batch's arrival and its sending: parsing, matching,
+copying, regrouping. Each session selects one tenant's messages, in one of several common forms. Ten sessions with jq
+programs are a figure of their own, and so is the cost of a hostile session beside ten honest ones.
 """
 
 import json
@@ -29,41 +29,41 @@ from sluice.splitting.routing.router import Meter, Router
 from sluice.splitting.settings import SplitConfig
 from sluice.splitting.splitter import Routes, SessionCircuitBreaker, split
 
-# A message, on top of the sender's and the consumer's. Mirrord receives, sends and deletes one by one; the trigger
-# receives and deletes by tens, where a queue is busy.
+# Per message, in addition to the producer and the consumer. Mirrord receives, sends and deletes messages one by one; a
+# busy queue's trigger receives and deletes ten at a time.
 MIRRORD_REQUESTS = 3.0
 TRIGGER_REQUESTS = 0.2
 BATCH = 1_000  # the trigger's, with profile `throughput`
 BODY = "x" * 1024
 MESSAGES = 10_000
 ROUNDS = 5
-FEW, MANY = 3, 30  # sessions, where requests are counted
-FEW_TENANTS, MANY_TENANTS = 10, 100  # so a session has a tenth of the messages, or a hundredth
-SESSIONS = (1, 30, 1_000)  # where CPU is
-TENANTS = 10_000  # of which 1,000 sessions have a tenth together
+FEW, MANY = 3, 30  # sessions when requests are counted
+FEW_TENANTS, MANY_TENANTS = 10, 100  # so a session has a tenth or a hundredth of the messages
+SESSIONS = (1, 30, 1_000)  # when CPU is measured
+TENANTS = 10_000  # of which 1,000 sessions select a tenth together
 JQ_SESSIONS, JQ_MESSAGES, JQ_BODY_BYTES = 10, 200, 10_000
-BATCH_S = 60.0  # what a batch may take, where nobody waits for it
+BATCH_S = 60.0  # a batch's time limit, longer than a function's
 SEED = 3
 QUEUE = SplitConfig(queue_id="q", source="q", main="main")
 
 
 @dataclass(slots=True)
 class CountingQueues:
-    """Takes whatever is sent, and counts the requests."""
+    """Accepts all messages, and counts the requests."""
 
     requests: int = 0
 
     def send_batch(self, name: str, entries: Sequence[dict[str, Any]]) -> Mapping[str, str]:  # noqa: ARG002 - the port's
-        """All of it goes well."""
+        """Accept all entries."""
         self.requests += 1
         return {}
 
 
 class InPlace(Executor):
-    """Runs at once what it is given: threads would blur whose CPU it is."""
+    """Runs each task at once in the caller's thread, so that its CPU is counted there."""
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> "Future[Any]":
-        """Give a future that is done."""
+        """Run the task, and return a finished future."""
         future: Future[Any] = Future()
         future.set_result(fn(*args, **kwargs))
         return future
@@ -71,16 +71,16 @@ class InPlace(Executor):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One number of sessions."""
+    """The results for one number of sessions."""
 
     sends_per_message: float
     cpu_us_per_message: float
 
 
 def main(
-    *, as_json: Annotated[bool, typer.Option("--json", help="The figures as JSON on the last line.")] = False
+    *, as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON on the last line, too.")] = False
 ) -> None:
-    """Measure, side by side in one run."""
+    """Run all measurements."""
     with Console(stderr=True).status("splitting"):
         few = measure(FEW, tenants=FEW_TENANTS).sends_per_message
         many = measure(MANY, tenants=MANY_TENANTS).sends_per_message
@@ -92,28 +92,30 @@ def main(
             limit=0.11,
         ),
         "requests_per_message": Figure(
-            name="requests per message, receiving and deleting by tens included",
+            name="all requests per message, with receiving and deleting",
             value=few + TRIGGER_REQUESTS,
             ratio=(few + TRIGGER_REQUESTS) / MIRRORD_REQUESTS,
             compared_to=f"mirrord's {MIRRORD_REQUESTS:g}",
         ),
-        f"sends_per_message_{MANY}": Figure(name=f"the same, {MANY} sessions with a few messages each", value=many),
+        f"sends_per_message_{MANY}": Figure(
+            name=f"send requests per message, {MANY} sessions with few messages each", value=many
+        ),
     }
     for number in SESSIONS:
         name = f"CPU per message, µs, {number:,} sessions"
         figures[f"cpu_us_per_message_{number}"] = Figure(name=name, value=measured[number].cpu_us_per_message)
     series = {"cpu_us_per_message": {str(number): f"cpu_us_per_message_{number}" for number in SESSIONS}}
     ratio = measured[SESSIONS[-1]].cpu_us_per_message / measured[SESSIONS[0]].cpu_us_per_message
-    figures["ratio_1000_to_1"] = Figure(name="CPU of 1,000 sessions to that of one", value=ratio, limit=5)
-    name = f"messages a CPU second, {JQ_SESSIONS} sessions with jq, {JQ_BODY_BYTES:,} bytes each"
+    figures["ratio_1000_to_1"] = Figure(name="CPU time with 1,000 sessions, relative to one", value=ratio, limit=5)
+    name = f"messages of {JQ_BODY_BYTES:,} bytes per CPU second, {JQ_SESSIONS} sessions with jq"
     figures["jq_messages_per_cpu_s"] = Figure(name=name, value=jq_messages_per_cpu_s())
     figures |= hostile_sessions.figures()
-    title = f"{MESSAGES:,} messages of {len(BODY)} bytes in batches of {BATCH:,}: profile throughput"
+    title = f"Splitting: {MESSAGES:,} messages of {len(BODY)} bytes in batches of {BATCH:,}: profile throughput"
     report(title, figures, as_json=as_json, series=series)
 
 
 def jq_messages_per_cpu_s() -> float:
-    """Measure what routing by jq programs takes, their process and its start included."""
+    """Measure routing by jq programs, including their process and its start."""
     filters = [Filter(jq=f".Body | fromjson | .n == {number}") for number in range(JQ_SESSIONS)]
     shares = [
         Share(session_id=str(number), key=str(number), started_at_ms=number, filter=filter_)
@@ -134,13 +136,13 @@ def jq_messages_per_cpu_s() -> float:
 
 
 def _cpu_s() -> float:
-    """Give the CPU of this process and of its children that have ended."""
+    """Return the CPU seconds of this process and of its ended children."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 def measure(number: int, *, tenants: int, batch: int = BATCH) -> Measured:
-    """Give the fastest of some rounds, as others use the machine too, with this many messages a batch."""
+    """Return the fastest of several rounds, because others use the machine too, with batches of this size."""
     shares = [_share(each) for each in range(number)]
     routes = Routes(
         router=Router.build(shares, decide=lambda _, __: None),
@@ -160,7 +162,7 @@ def measure(number: int, *, tenants: int, batch: int = BATCH) -> Measured:
                 send=queues.send_batch,
                 executor=InPlace(),
                 metadata=lambda _: {},
-                circuit_breaker=SessionCircuitBreaker(now_s=time.monotonic, tell=lambda _, __: None),
+                circuit_breaker=SessionCircuitBreaker(now_s=time.monotonic, cancel=lambda _, __: None),
                 began_s=time.monotonic(),
             )
         fastest, requests = min(fastest, time.process_time() - started), queues.requests
@@ -168,7 +170,7 @@ def measure(number: int, *, tenants: int, batch: int = BATCH) -> Measured:
 
 
 def _share(tenant: int) -> Share:
-    """Give a session that wants one tenant's messages."""
+    """Build a session that selects one tenant's messages."""
     ways = (
         (("tenant", f"^{tenant}$"),),
         (("baggage", f".*tenant={tenant},.*"),),
@@ -185,7 +187,7 @@ def _batches(tenants: int, batch: int) -> Iterator[list[dict[str, Any]]]:
 
 
 def _record(number: int, tenant: int) -> dict[str, Any]:
-    """As Lambda gives it."""
+    """Build a record in Lambda's form."""
     attributes = {
         "tenant": str(tenant),
         "baggage": f"trace=4bf92f3577b34da6,tenant={tenant},region=eu",

@@ -1,4 +1,4 @@
-"""What DynamoDB's requests cost on AWS, in units: a JSON line each, written by `benchmarks.counting_cloud`.
+"""DynamoDB's units that requests would cost on AWS: one JSON line each, written by `benchmarks.counting_cloud`.
 
 https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/read-write-operations.html
 """
@@ -12,12 +12,12 @@ from threading import Lock
 from typing import Any, TextIO
 
 WRITE, READ = "write", "read"
-WRITE_BYTES, READ_BYTES = 1024, 4096  # that a unit writes and reads
+WRITE_BYTES, READ_BYTES = 1024, 4096  # of one unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Units:
-    """What one request took. `partition` is its key's first word: what is before a `#`."""
+    """The units of one request. `partition` is the first word of its key, before a `#`."""
 
     at_ms: int
     action: str
@@ -28,15 +28,15 @@ class Units:
 
 
 class UnitLog:
-    """The file. Safe for threads; each line is written whole, so it can be read while it grows."""
+    """The log file. Thread-safe; each line is written whole, so the file can be read while it grows."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file to append, so a cloud that comes back goes on where it was."""
+        """Open the file to append, so that a restarted cloud continues it."""
         self._file: TextIO = path.open("a", buffering=1)
         self._lock = Lock()
 
     def note(self, *, action: str, table: str, partition: str, kind: str, units: float) -> None:
-        """Add a line."""
+        """Append a line."""
         noted = Units(
             at_ms=time.time_ns() // 1_000_000,
             action=action,
@@ -50,7 +50,7 @@ class UnitLog:
 
 
 def read_units(path: Path, *, offset: int = 0) -> Iterator[Units]:
-    """Those noted after `offset` bytes of the file."""
+    """Read the lines after `offset` bytes of the file."""
     with path.open("rb") as file:
         file.seek(offset)
         for line in file:
@@ -59,17 +59,17 @@ def read_units(path: Path, *, offset: int = 0) -> Iterator[Units]:
 
 
 def write_units(size: int) -> int:
-    """Count the units that an item of so many bytes takes to be written, or deleted."""
+    """Count the units for writing or deleting an item of this size."""
     return max(-(-size // WRITE_BYTES), 1)
 
 
 def read_units_of(size: int, *, consistent: bool) -> float:
-    """Count the units that so many bytes take to be read."""
+    """Count the units for reading this many bytes."""
     return max(-(-size // READ_BYTES), 1) * (1.0 if consistent else 0.5)
 
 
 def partition_of(data: Mapping[str, Any]) -> str:
-    """Find the partition key's text in a request for one item or one partition; empty where there is none."""
+    """Find the partition key's text in a request for one item or one partition; empty if it has none."""
     key = data.get("Key") or data.get("Item") or {}
     value = key.get("pk") or (data.get("ExpressionAttributeValues") or {}).get(":pk") or {}
     found: str = value.get("S", "")

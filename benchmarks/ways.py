@@ -1,6 +1,6 @@
-"""A way from site to site: what a route is made of, queue by queue, and what SQS was asked on each hop.
+"""The path of a route between two sites: its queues, and the SQS requests at each hop.
 
-Link, route and binding are declared as the command line declares them.
+Link, route and binding are created as the command line creates them.
 """
 
 import time
@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from sluice.aws.connections import connect_environment
-from sluice.aws.deployment import stack_outputs
+from sluice.aws.deployment import read_stack_outputs
 from sluice.aws.splitting.queues import SplitQueues
 from sluice.errors import SluiceError
 from sluice.federation.links.links import BridgeDeclaration
@@ -31,7 +31,7 @@ from tests.site_access import SiteAccess
 from tests.sqs_requests import SqsRequest, read_requests
 
 STACK, STANDARD_INGRESS, FIFO_INGRESS = FEDERATION[0], "IngressUrl", "FifoIngressUrl"
-FUNCTIONS = ("exchange", "bridge", "exchange")  # that a message passes on its way from site to site
+FUNCTIONS = ("exchange", "bridge", "exchange")  # that a message passes between two sites
 PEER_SITE = Site("111111111111", "us-east-1")
 OPERATIONAL_WITHIN_S = 60.0
 ARRIVED_WITHIN_S = 60.0
@@ -44,19 +44,19 @@ PARAMETERS: dict[str, object] = {
 
 
 class Missing(SluiceError):
-    """Messages that were published and haven't come in time."""
+    """Published messages didn't arrive in time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hop:
-    """From one queue to the next through a function; both by their names in SQS."""
+    """A hop from one queue to the next through a function, by the queues' names in SQS."""
 
     function: str
     src: str
     dest: str
 
     def requests(self, requests: Iterable[SqsRequest]) -> Counter[str]:
-        """Count what was asked of SQS on it, by action: the trigger's receives and deletes, the function's sends."""
+        """Count the hop's SQS requests by action: the trigger's receives and deletes, and the function's sends."""
         return Counter(
             request.action
             for request in requests
@@ -67,7 +67,7 @@ class Hop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """What messages pass: the publishers' queue at one site, the hops, the consumers' queue at the other."""
+    """A path: the publishers' queue at one site, the hops, and the consumers' queue at the other."""
 
     ingress_url: str
     hops: tuple[Hop, ...]
@@ -75,9 +75,9 @@ class Way:
 
 
 def lay(source: SiteAccess, dest: SiteAccess, route: BridgeDeclaration, *, queue: str) -> Way:
-    """Lets `dest` pull by the route, and binds its queue there. Returns when it carries.
+    """Let `dest` pull by the route, and bind its queue there. Returns when the route is operational.
 
-    The link is made if need be. Raises what the command line would say.
+    Creates the link if necessary. Raises the errors of the commands.
     """
     with asked_sites(source.cloud):
         both = LinkEnds.from_names(str(dest.site), str(source.site), src_local=False)
@@ -85,7 +85,7 @@ def lay(source: SiteAccess, dest: SiteAccess, route: BridgeDeclaration, *, queue
         made = add_route(both, route, link=None)
         wait_until_operational(both.site, made.name, timeout_s=OPERATIONAL_WITHIN_S)
         bridge_queue = _reads(open_site(str(source.site)), made.name)
-    ingress_url = stack_outputs(source.connection, STACK)[FIFO_INGRESS if route.fifo else STANDARD_INGRESS]
+    ingress_url = read_stack_outputs(source.connection, STACK)[FIFO_INGRESS if route.fifo else STANDARD_INGRESS]
     address = both.view.address
     from_links_url = address.fifo_ingress_url if route.fifo else address.ingress_url
     consumed_url = queue_url(dest.connection, queue)
@@ -99,7 +99,7 @@ def lay(source: SiteAccess, dest: SiteAccess, route: BridgeDeclaration, *, queue
 
 
 def asked_sites(cloud: Cloud) -> AbstractContextManager[None]:
-    """Let the command line ask this cloud's sites, in place of those that `sluice local up` starts."""
+    """Let commands use this cloud's sites instead of those of `sluice local up`."""
 
     def ask(name: SiteName) -> ControlClient:
         site = Site(name.local_account or DEFAULT_SITE.account, name.region or DEFAULT_SITE.region)
@@ -109,7 +109,7 @@ def asked_sites(cloud: Cloud) -> AbstractContextManager[None]:
 
 
 def _reads(source: OpenSite, route: str) -> str:
-    """Give the queue at the source that holds the messages of a route that is pulled."""
+    """Return the queue at the source that holds the messages of a pulled route."""
     [queue] = [each.reads for each in source.view().bridges if each.served and each.name.rpartition("@")[0] == route]
     if queue is None:
         raise Missing(f"{route} has no queue at its source")
@@ -117,7 +117,7 @@ def _reads(source: OpenSite, route: str) -> str:
 
 
 def receive(queues: SplitQueues, name: str, number: int) -> list[Message]:
-    """Receive until messages are as many, and whatever more is there, and delete them. Raises `Missing`."""
+    """Receive and delete messages until this many have arrived, and any further ones. Raises `Missing`."""
     messages: list[Message] = []
     deadline = time.monotonic() + ARRIVED_WITHIN_S
     while (batch := queues.receive_batch(name)) or len(messages) < number:
@@ -132,10 +132,10 @@ def receive(queues: SplitQueues, name: str, number: int) -> list[Message]:
 
 
 def requests_since(log: Path, offset: int, way: Way) -> list[SqsRequest]:
-    """Give the requests noted after `offset` bytes of the log, once the triggers have deleted what went the way.
+    """Return the requests after `offset` bytes of the log, once the triggers have deleted the messages of this path.
 
-    A trigger deletes when its function is done: a moment after the message has come. A batch that came again whole was
-    received once more than deleted; that is waited for in vain, for `DELETED_WITHIN_S`.
+    A trigger deletes a message when its function has finished, a moment after the message arrived. A batch that was
+    redelivered is received once more than it is deleted; after `DELETED_WITHIN_S` the wait for it ends.
     """
     deadline = time.monotonic() + DELETED_WITHIN_S
     while True:

@@ -13,7 +13,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from sluice.aws.clients import calls, make_client, sqs_client
 from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.queues import ReceivedQueues, SqsQueues
-from sluice.aws.records import AGAIN_AFTER_S, Batch, Reporter
+from sluice.aws.records import REDELIVERY_DELAYS_S, Batch, Reporter
 from sluice.codec import encode
 from sluice.errors import BadRequest, BadSetting
 from sluice.message import Message
@@ -69,22 +69,22 @@ def make_reporter(
     executor: Executor,
     *,
     redact: Callable[[Message], Message] = lambda message: message,
-    again_after_s: tuple[int, ...] = AGAIN_AFTER_S,
+    redelivery_delays_s: tuple[int, ...] = REDELIVERY_DELAYS_S,
 ) -> Reporter:
     """Return a reporter of failed messages. It sends messages that can't succeed to the dead-letter queue."""
     return Reporter(
         dead_letters=DeadLetters(sqs_client(), dead_letters_url, redact),
         executor=executor,
         received=ReceivedQueues(sqs_client(), dead_letters_url),
-        again_after_s=again_after_s,
+        redelivery_delays_s=redelivery_delays_s,
     )
 
 
-def ask(queue_url: str, operation: Operation[Any], *, delay_s: int = 0) -> None:
+def send_operation(queue_url: str, operation: Operation[Any], *, delay_s: int = 0) -> None:
     """Send an operation to the function that reads this queue. Raises `QueueGone` or `CallFailed`."""
     SqsQueues(sqs_client(), queue_url).send(queue_url, encode(operation).decode(), delay_s=delay_s)
 
 
-def time_is_left(context: LambdaContext, *, last_ms: int) -> Callable[[], bool]:
-    """Return a function that tells whether more than `last_ms` of the invocation's time remains."""
-    return lambda: context.get_remaining_time_in_millis() > last_ms
+def make_time_check(context: LambdaContext, *, reserve_ms: int) -> Callable[[], bool]:
+    """Return a function that tells whether more than `reserve_ms` of the invocation's time remains."""
+    return lambda: context.get_remaining_time_in_millis() > reserve_ms

@@ -132,13 +132,14 @@ class Dispatcher:
     another target would arrive there after its successors.
 
     Requests to different targets run in parallel on the `executor`; those to one target run in order, unless they may
-    go `abreast`. A refusal by an `optional` target is no failure: the caller sends its messages to another target.
+    go `parallel_per_target`. A refusal by an `optional` target is no failure: the caller sends its messages to another
+    target.
     """
 
     fifo: bool
     send: Send
     executor: Executor | None  # None runs one request after the other
-    abreast: bool = False
+    parallel_per_target: bool = False
     optional: Container[str] = ()
     may_go_on: Callable[[], bool] | None = None  # called before each request; False stops
     sent: list[Entry] = field(default_factory=list)
@@ -157,8 +158,8 @@ class Dispatcher:
         ]
         rounds: Sequence[Round] = fifo_rounds(new) if self.fifo else (standard_round(new),)
         for number, requests in enumerate(rounds):
-            lost = [refused for lane in self._send_in_parallel(requests) for refused in lane]
-            if lost:
+            undeliverable = [refused for lane in self._send_in_parallel(requests) for refused in lane]
+            if undeliverable:
                 later = (
                     entry
                     for later_round in rounds[number + 1 :]
@@ -166,8 +167,8 @@ class Dispatcher:
                     for entry in request.entries
                 )
                 return DispatchStop(
-                    gone=tuple(refused.entry for refused in lost if isinstance(refused.fault, QueueGone)),
-                    refused=tuple(refused for refused in lost if not isinstance(refused.fault, QueueGone)),
+                    gone=tuple(refused.entry for refused in undeliverable if isinstance(refused.fault, QueueGone)),
+                    refused=tuple(refused for refused in undeliverable if not isinstance(refused.fault, QueueGone)),
                     later=tuple(later),
                 )
         return DispatchStop()
@@ -181,20 +182,20 @@ class Dispatcher:
     def _send_in_parallel(self, requests: Round) -> Iterable[list[RefusedEntry]]:
         lanes: dict[object, list[Request]] = {}
         for number, request in enumerate(requests):
-            lanes.setdefault(number if self.abreast else request.target, []).append(request)
+            lanes.setdefault(number if self.parallel_per_target else request.target, []).append(request)
         if self.executor is None or len(lanes) == 1:
             return map(self._send, lanes.values())
         return self.executor.map(self._send, lanes.values())
 
     def _send(self, requests: Sequence[Request]) -> list[RefusedEntry]:
         """Send requests in order. Returns the entries that a target refuses permanently, and those after them."""
-        lost: list[RefusedEntry] = []
+        undeliverable: list[RefusedEntry] = []
         for request in requests:
             left = self._remove_held_back(request)
             if left is None:
                 continue
-            if lost:
-                lost += [RefusedEntry(entry, lost[0].fault) for entry in left.entries]
+            if undeliverable:
+                undeliverable += [RefusedEntry(entry, undeliverable[0].fault) for entry in left.entries]
                 continue
             if self.may_go_on is not None and not self.may_go_on():
                 for entry in left.entries:
@@ -204,13 +205,13 @@ class Dispatcher:
             try:
                 refused = self.send(left.target, left.api())
             except QueueGone as error:
-                lost += [RefusedEntry(entry, error) for entry in left.entries]
+                undeliverable += [RefusedEntry(entry, error) for entry in left.entries]
                 continue
             except DestinationFault as error:
                 refused = dict.fromkeys(map(str, range(len(left.entries))), str(error))
                 code = error.code if isinstance(error, CallFailed) else ""
-            lost += self._record_results(left, refused, code=code)
-        return lost
+            undeliverable += self._record_results(left, refused, code=code)
+        return undeliverable
 
     def _record_results(self, request: Request, refused: Mapping[str, str], *, code: str | None) -> list[RefusedEntry]:
         """Record which entries were sent or have failed. Returns those that an optional target refuses permanently."""

@@ -38,7 +38,7 @@ _ENCODER = msgspec.json.Encoder(order="deterministic")  # sorts sets and objects
 
 
 @cache
-def _decoder(type_: Any) -> msgspec.json.Decoder[Any]:
+def _get_decoder(type_: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(type_)
 
 
@@ -52,7 +52,7 @@ def decode(text: bytes | str | msgspec.Raw, type_: type[T], *, of: str) -> T:
 
     Raises `Malformed`, whose text has `of`, the document's name, and the place in it, such as `$.links[0].name`.
     """
-    decoder = _decoder(cast("Any", type_))  # the cast satisfies the cache's type: generic types are hashable
+    decoder = _get_decoder(cast("Any", type_))  # the cast satisfies the cache's type: generic types are hashable
     try:
         value: T = decoder.decode(text)
     except (msgspec.DecodeError, UnicodeError) as error:
@@ -98,7 +98,7 @@ class Format(Generic[T]):
 
     def text(self, value: T) -> str:
         """Encode the value as JSON text; equal values give equal texts."""
-        return self._json(value).decode()
+        return self._encode_json(value).decode()
 
     def from_text(self, text: str | bytes) -> T:
         """Decode JSON text. Raises `BadSnapshot` for another kind or version, or if it doesn't decode."""
@@ -114,7 +114,7 @@ class Format(Generic[T]):
 
     def pack(self, value: T) -> bytes:
         """Encode and compress the value; equal values give equal bytes."""
-        return zlib.compress(self._json(value))
+        return zlib.compress(self._encode_json(value))
 
     def unpack(self, packed: bytes) -> T:
         """Decode packed bytes. Raises `BadSnapshot`, also if the text is larger than the limit."""
@@ -131,5 +131,5 @@ class Format(Generic[T]):
             raise BadSnapshot(f"{self.kind}: cut short, or too large")
         return self.from_text(text), inflate.unused_data
 
-    def _json(self, value: T) -> bytes:
+    def _encode_json(self, value: T) -> bytes:
         return encode(_Envelope(kind=self.kind, version=self.version, value=msgspec.Raw(encode(value))))

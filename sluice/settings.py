@@ -63,15 +63,15 @@ class Settings(Struct, frozen=True, kw_only=True):
             name = field.name.upper()
             text = environment.get(name, "")
             if field.name in kept:
-                values[field.name] = _value(name, kept[field.name], field.type)
+                values[field.name] = _parse_value(name, kept[field.name], field.type)
             elif text:
-                values[field.name] = _value(name, text, field.type)
+                values[field.name] = _parse_value(name, text, field.type)
             elif field.required:
                 raise BadSetting(name, "is not set")
         return cls(**values)
 
 
-def _value(name: str, text: str | msgspec.Raw, type_: Any) -> Any:
+def _parse_value(name: str, text: str | msgspec.Raw, type_: Any) -> Any:
     if isinstance(text, str) and type_ in {str, str | None}:
         return text
     try:

@@ -18,12 +18,12 @@ from sluice.rendezvous.event_recorder import EventRecorder
 from sluice.rendezvous.pacing import Pacing
 from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import (
-    LeftOffer,
     Match,
     OfferRecord,
     OpenOffer,
     Pool,
     Profile,
+    UntakenOffer,
     WaitingProxy,
     pool_for_proxy,
     pools_for,
@@ -31,7 +31,7 @@ from sluice.rendezvous.protocol.matching import (
 from sluice.rendezvous.protocol.pace import Counts
 from sluice.times import HOUR_MS, MINUTE_MS, NowMs
 
-SID_RESTS_MS = 10_000  # as the table has it
+SID_COOLDOWN_MS = 10_000  # as the table has it
 
 
 @dataclass
@@ -58,7 +58,7 @@ class FakePools:
     def leave(self, proxy: WaitingProxy) -> None:
         self.proxies.pop(proxy.poll_id, None)
 
-    def waiting(
+    def read_waiting(
         self, pool: Pool, *, now_ms: int, limit: int, shards: int, consistent: bool = True
     ) -> Sequence[WaitingProxy]:
         self.questions += 1
@@ -81,7 +81,7 @@ class FakeWaitingOffers:
         for offer in offers:
             self.offers[_waiting_key(offer)] = offer
 
-    def oldest(
+    def read_oldest(
         self, pool: Pool, *, now_ms: int, limit: int, shards: int, consistent: bool = False
     ) -> Sequence[OpenOffer]:
         with self.lock:
@@ -96,10 +96,10 @@ class FakeWaitingOffers:
         with self.lock:
             return self.offers.pop(_waiting_key(offer), None) is not None
 
-    def list_left(self, *, until_ms: int, shards: int) -> Iterator[Sequence[LeftOffer]]:
-        yield [LeftOffer("", *key) for key in sorted(self.offers) if key[0] < until_ms]
+    def list_untaken(self, *, until_ms: int, shards: int) -> Iterator[Sequence[UntakenOffer]]:
+        yield [UntakenOffer("", *key) for key in sorted(self.offers) if key[0] < until_ms]
 
-    def forget(self, offers: Sequence[LeftOffer]) -> None:
+    def delete(self, offers: Sequence[UntakenOffer]) -> None:
         for offer in offers:
             self.offers.pop((offer.sent_at_ms, offer.client_id), None)
 
@@ -124,7 +124,7 @@ class FakeOfferStore:
 
     def match(self, offer: OpenOffer, proxy: WaitingProxy, *, now_ms: int) -> bool:
         with self.lock:
-            if not self._is_free(proxy, over_ms=now_ms - SID_RESTS_MS):
+            if not self._is_free(proxy, over_ms=now_ms - SID_COOLDOWN_MS):
                 return self.polls[proxy.sid][:2] == (proxy.poll_id, offer)
             self.polls[proxy.sid] = proxy.poll_id, offer, proxy
             return True
@@ -173,7 +173,7 @@ class FakeOfferStore:
             key=lambda offer: offer.sent_at_ms,
         )
 
-    def forget(self, offers: Sequence[OfferRecord]) -> None:
+    def delete(self, offers: Sequence[OfferRecord]) -> None:
         for offer in offers:
             del self.offers[offer.key]
 
@@ -221,13 +221,13 @@ class FakeMailboxStore:
 
     notes: dict[str, int] = field(default_factory=dict)
 
-    def note(self, name: str, *, created_at_ms: int) -> None:
+    def record(self, name: str, *, created_at_ms: int) -> None:
         self.notes[name] = created_at_ms
 
     def read_created_before(self, until_ms: int) -> Iterator[Sequence[tuple[str, int]]]:
         yield sorted(((name, at) for name, at in self.notes.items() if at < until_ms), key=lambda note: note[1])
 
-    def forget(self, mailboxes: Sequence[tuple[str, int]]) -> None:
+    def delete(self, mailboxes: Sequence[tuple[str, int]]) -> None:
         for name, _ in mailboxes:
             del self.notes[name]
 
@@ -368,8 +368,8 @@ def recorder_of(now_ms: NowMs) -> EventRecorder:
     """Every address is German, and its hash says what it is of."""
     ids = (f"event{number}" for number in itertools.count())
     return EventRecorder(
-        country_of=lambda address: "DE" if address else "??",
-        hash_of=lambda address: f"hash of {address}" if address else None,
+        look_up_country=lambda address: "DE" if address else "??",
+        hash_address=lambda address: f"hash of {address}" if address else None,
         trace=lambda: "Root=1-0-0",
         now_ms=now_ms,
         new_id=lambda: next(ids),

@@ -284,20 +284,20 @@ class FakeMappings(ADAPTER):
     strike: Callable[[], None] = NEVER_STRUCK
     numbers: Any = field(default_factory=count)
 
-    def create(self, queue: str, pace: MappingScaling, *, on: bool) -> str:
+    def create(self, queue: str, scaling: MappingScaling, *, on: bool) -> str:
         self._call("CreateEventSourceMapping")
         there = next((id_ for id_, mapping in self.made.items() if mapping.queue == queue), None)
         id_ = there or f"mapping-{next(self.numbers)}"
-        self.made[id_] = FakeMapping(queue, on, pace)
+        self.made[id_] = FakeMapping(queue, on, scaling)
         self.strike()
         return id_
 
-    def pace(self, mapping: str, queue: str, pace: MappingScaling) -> None:
+    def rescale(self, mapping: str, queue: str, scaling: MappingScaling) -> None:
         self._call("UpdateEventSourceMapping")
         if mapping not in self.made:
             raise MappingGone(mapping)
         assert self.made[mapping].queue == queue
-        self.made[mapping].pace = pace
+        self.made[mapping].pace = scaling
         self.strike()
 
     def switch(self, mapping: str, *, on: bool) -> None:
@@ -331,7 +331,7 @@ class FakeDeadLetters(ADAPTER):
     letters: list[DeadLetter] = field(default_factory=list)
     strike: Callable[[], None] = NEVER_STRUCK
 
-    def bury(self, letter: DeadLetter) -> None:
+    def send(self, letter: DeadLetter) -> None:
         self.strike()
         self.letters.append(letter)
         self.strike()
@@ -348,7 +348,7 @@ class FakePeers(ADAPTER):
     told: list[tuple[str, str]] = field(default_factory=list)  # queue URL and body
     strike: Callable[[], None] = NEVER_STRUCK
 
-    def tell(self, link: Link, endpoint: Endpoint, body: str) -> None:
+    def send_control_message(self, link: Link, endpoint: Endpoint, body: str) -> None:
         site = self._reached(endpoint.control_queue_url)
         self.told.append((endpoint.control_queue_url, body))
         site.control.append((f"{self.here}/{link.name}", body))
@@ -394,12 +394,12 @@ def queue_attributes(bridge: Bridge) -> Mapping[str, str]:
 
 
 def administration_of(
-    registrar: LinkService,
-    upkeep: DriftRepair,
+    link_service: LinkService,
+    drift_repair: DriftRepair,
     *,
     names: SiteNames,
-    ways: Callable[[], PathsView] = lambda: PathsView(ways=()),
-    hear_peers: Callable[[], None] = lambda: None,
+    paths: Callable[[], PathsView] = lambda: PathsView(paths=()),
+    enable_peer_mappings: Callable[[], None] = lambda: None,
     senders: tuple[str, ...] = (),
     peers: tuple[Peer, ...] = (),
     declared: Declared | None = None,
@@ -407,15 +407,15 @@ def administration_of(
 ) -> OperationHandler:
     """What applies operations, of a site where nothing is declared unless a test says so."""
     return OperationHandler(
-        registrar=registrar,
-        upkeep=upkeep,
+        link_service=link_service,
+        drift_repair=drift_repair,
         names=names,
-        hear_peers=hear_peers,
+        enable_peer_mappings=enable_peer_mappings,
         peers=peers,
         declared=declared or Declared(),
         applied=applied or FakeDocument(),
         senders=senders,
-        ways=ways,
+        paths=paths,
     )
 
 
@@ -439,7 +439,7 @@ class Site:
     world: "World"
     document: FakeDocument = field(default_factory=FakeDocument)
     table: FakeChangeLog = field(default_factory=FakeChangeLog)
-    known: FakeDocument = field(default_factory=FakeDocument)
+    known_peers: FakeDocument = field(default_factory=FakeDocument)
     watched: FakeDocument = field(default_factory=FakeDocument)
     mappings: FakeMappings = field(default_factory=FakeMappings)
     dead: FakeDeadLetters = field(default_factory=FakeDeadLetters)
@@ -452,7 +452,7 @@ class Site:
     peers: FakePeers = field(init=False)
     seen_table: CachedReplica[RoutingTable] = field(init=False)
     may_go_on: bool = True
-    readable: Callable[[str], str] = str
+    readable_queue: Callable[[str], str] = str
     absent: AbsentQueues = field(default_factory=AbsentQueues)
 
     def __post_init__(self) -> None:
@@ -478,37 +478,37 @@ class Site:
             fifo_ingress_url=self.queues.url(FIFO_INGRESS),
         )
 
-    def registrar(self) -> LinkService:
+    def link_service(self) -> LinkService:
         exchanges = ExchangeStore(self.table)
         return LinkService(
             here=self.address,
             document=self.document,
             exchanges=exchanges,
-            works=BridgeProvisioner(
+            provisioner=BridgeProvisioner(
                 here=self.address,
                 exchanges=exchanges,
                 queues=self.queues,
                 mappings=self.mappings,
                 dead_letters=self.dead,
                 bridge_queue_attributes=queue_attributes,
-                readable=self.readable,
+                readable_queue=self.readable_queue,
                 may_go_on=lambda: self.may_go_on,
             ),
             peers=self.peers,
             peer_accounts=frozenset({"123456789012"}),
-            known=DocumentStore(self.known, KNOWN_PEERS, dict),
+            known_peers=DocumentStore(self.known_peers, KNOWN_PEERS, dict),
             peer_role_id=None,
             peer_queue_url=lambda peer, name: f"https://sqs.{peer.tag}/{name}",
             last_forwards=lambda: self.forwards,
             waiting_since=lambda: DocumentStore(self.watched, WATCH, SiteWatch).value().waiting_since_ms,
             now_ms=self.world.clock,
             jitter=lambda: 0.5,
-            filter_problem=partial(find_filter_problem, compile_problem=lambda _: None),
+            find_filter_problem=partial(find_filter_problem, compile_problem=lambda _: None),
         )
 
-    def upkeep(self, registrar: LinkService | None = None, **how: Any) -> DriftRepair:
+    def drift_repair(self, link_service: LinkService | None = None, **how: Any) -> DriftRepair:
         asked = {"document": self.watched, "declared": frozenset(), "redrive": self.redrive, **how}
-        return DriftRepair(registrar=registrar or self.registrar(), **asked)
+        return DriftRepair(link_service=link_service or self.link_service(), **asked)
 
     def redrive(self, queue: str) -> int:
         """Put the queue's dead letters back."""
@@ -524,7 +524,7 @@ class Site:
         return Introduction(**asdict(self.address), senders=(role_of(self.tag).partition(":")[0],))
 
     def next_tick_ms(self) -> int | None:
-        times = (self.registrar().next_tick_ms(self.registry()), self.upkeep().next_check_ms())
+        times = (self.link_service().next_tick_ms(self.registry()), self.drift_repair().next_check_ms())
         return min((each for each in times if each is not None), default=None)
 
     def registry(self) -> Registry:
@@ -532,14 +532,14 @@ class Site:
 
     # What the site's functions do
 
-    def hear(self) -> None:
+    def receive(self) -> None:
         """The next control message: it stays where the function fails, and is a dead letter where it is no good."""
         if not self.control:
             return
         said = self.control[0]
         try:
             control: Any = decode_control(said[1])  # none of these tests sends of dynamic routes
-            self.registrar().hear(control, sender_id=role_of(said[0].partition("/")[0]))
+            self.link_service().receive(control, sender_id=role_of(said[0].partition("/")[0]))
         except DestinationFault:
             return
         except SluiceError as error:
@@ -568,7 +568,7 @@ class Site:
             ingress,
             self.seen_table.value(),
             site=self.tag,
-            peers=lambda: KnownPeers(DocumentStore(self.known, KNOWN_PEERS, dict).value()),
+            peers=lambda: KnownPeers(DocumentStore(self.known_peers, KNOWN_PEERS, dict).value()),
             now_ms=self.world.clock(),
             send=lambda url, entries: self.queues.send_batch(url.rsplit("/", 1)[1], entries),
             executor=Inline(),
@@ -577,10 +577,10 @@ class Site:
         self.drops += outcome.drops
         for each in outcome.undeliverable:
             source = self.queues.arn(each.url.rsplit("/", 1)[1])
-            self.dead.bury(DeadLetter(message=messages[each.position], reason=each.reason, source=source))
+            self.dead.send(DeadLetter(message=messages[each.position], reason=each.reason, source=source))
         if outcome.absent:
-            self.upkeep().report({url.rsplit("/", 1)[1]: number for url, number in outcome.absent.items()})
-            self.registrar().advance(ticks=False)
+            self.drift_repair().report({url.rsplit("/", 1)[1]: number for url, number in outcome.absent.items()})
+            self.link_service().advance(ticks=False)
         if outcome.failures:  # they come again
             system = {"ApproximateReceiveCount": "2"}
             again = [messages[position] for position in sorted(outcome.failures)]
@@ -616,12 +616,12 @@ class Site:
             now_ms=self.world.clock(),
             peers=self.peers,
             executor=Inline(),
-            lets_over=self._sieve(found),
+            passes_filter=self._sieve(found),
         )
         self.drops += outcome.drops.values()
         buried = {place: fault for place, fault in outcome.failures.items() if isinstance(fault, SenderFault)}
         for position, fault in buried.items():
-            self.dead.bury(DeadLetter(message=messages[position], reason=str(fault), source=queue))
+            self.dead.send(DeadLetter(message=messages[position], reason=str(fault), source=queue))
         if outcome.outage is not None:
             self._outage(found.link.name, outcome.outage)
         elif outcome.counts["MessagesForwarded"]:
@@ -640,7 +640,7 @@ class Site:
 
     def _outage(self, link: str, outage: PeerUnreachable | PeerRefused) -> None:
         event = AccessRefused(str(outage)) if isinstance(outage, PeerRefused) else Unreachable(str(outage))
-        self.registrar().advance([update_link(link, event)], ticks=False)
+        self.link_service().advance([update_link(link, event)], ticks=False)
 
 
 @dataclass
@@ -663,7 +663,7 @@ class World:
                 for each, other in self.sites.items()
                 if each != tag
             ]
-            site.known.content = KNOWN_PEERS.pack({peer.tag: peer for peer in peers})
+            site.known_peers.content = KNOWN_PEERS.pack({peer.tag: peer for peer in peers})
 
     def clock(self) -> int:
         return self.at_ms
@@ -686,7 +686,7 @@ class World:
         """Every control message is heard, and what follows from it."""
         for _ in range(MAX_HEARD):
             for site in self.sites.values():
-                site.hear()
+                site.receive()
             if not any(site.control for site in self.sites.values()):
                 return
         raise AssertionError("they talk without end")
@@ -714,11 +714,11 @@ class World:
             self.at_ms = max(self.at_ms + 1_000, min(due, swept + 60_000))
             for site, time in zip(self.sites.values(), times, strict=True):
                 if self.at_ms - swept >= 60_000:
-                    site.upkeep().sweep()
-                    site.registrar().advance()
+                    site.drift_repair().sweep()
+                    site.link_service().advance()
                 elif time is not None and time <= self.at_ms:
-                    site.upkeep().recheck()
-                    site.registrar().advance()
+                    site.drift_repair().recheck()
+                    site.link_service().advance()
             if self.at_ms - swept >= 60_000:
                 swept = self.at_ms
 

@@ -50,5 +50,5 @@ def take_out(deployed: Deployed) -> None:
     """Takes all polls out of their pools, so that no offer is given to them."""
     pools = pools_of(deployed)
     for pool in Pool:
-        for proxy in pools.waiting(pool, now_ms=now_ms(), limit=MOST, shards=1):
+        for proxy in pools.read_waiting(pool, now_ms=now_ms(), limit=MOST, shards=1):
             pools.leave(proxy)

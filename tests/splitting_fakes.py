@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from sluice.errors import BadConsumer, CallFailed, QueueGone
 from sluice.message import Message, Value
 from sluice.splitting.consumers.targets import Target, describe_target
-from sluice.splitting.filters.index import Need, fold
+from sluice.splitting.filters.index import RequiredLiterals, fold
 from sluice.splitting.pointing import Pointing
-from sluice.splitting.sessions.state import Registry, Session, Sighting
+from sluice.splitting.sessions.state import Registry, Session, SplitterAnnouncement
 from sluice.splitting.settings import ControlSettings, Repointed, SplitConfig
 
 SETTINGS = ControlSettings(
@@ -37,7 +37,7 @@ class FakeConsumers(ADAPTER):
     failing: set[str] = field(default_factory=set)  # AWS refuses to change them, for now
     warnings: list[tuple[str, str, str]] = field(default_factory=list)
 
-    def original(self, target: Target, *, queue: str) -> str:
+    def read_original(self, target: Target, *, queue: str) -> str:
         text = self._text(target)
         if text != queue:
             raise BadConsumer(describe_target(target), f"doesn't name {queue}")
@@ -134,7 +134,7 @@ class FakeRegistryStore(ADAPTER):
         return self._revision
 
     def announce(self, splitter_id: str, *, version: int, at_ms: int) -> None:
-        splitters = {**self.registry.splitters, splitter_id: Sighting(version, at_ms)}
+        splitters = {**self.registry.splitters, splitter_id: SplitterAnnouncement(version, at_ms)}
         self.registry = replace(self.registry, splitters=splitters)
 
     def heartbeat(self, session_id: str, *, at_ms: int) -> None:
@@ -151,7 +151,7 @@ class FakeRegistryStore(ADAPTER):
     def counts(self) -> Mapping[str, int]:
         return self.sent
 
-    def note_ended(self, session_id: str, reason: str, *, at_ms: int) -> None:
+    def record_end(self, session_id: str, reason: str, *, at_ms: int) -> None:
         self.reasons[session_id] = reason
 
     def find_ended_reason(self, session_id: str) -> str | None:
@@ -244,7 +244,7 @@ def _received(entry: Mapping[str, Any]) -> Message:
     )
 
 
-def meets_need(text: str, need: Need) -> bool:
+def meets_need(text: str, need: RequiredLiterals) -> bool:
     """Whether the text can have the pattern in it whose need this is."""
     folded = fold(text)
     return folded in need.literals if need.is_whole else need.literals[0] in folded

@@ -27,7 +27,7 @@ class Step:
 
     source: str
     dest: str
-    says: str
+    lines: str
     colour: Colour = Colour.INK
     both_ways: bool = False
 
@@ -40,7 +40,7 @@ def drawn(actors: Sequence[Actor], steps: Sequence[Step], *, title: str) -> str:
     for number in range(1, len(actors)):
         least = places[-1] + (sizes[number - 1].width + sizes[number].width) / 2 + _NEAR
         said = (
-            places[first] + text_width(step.says) + 2 * _HEAD + 12
+            places[first] + text_width(step.lines) + 2 * _HEAD + 12
             for step in steps
             for first, last in [sorted((names.index(step.source), names.index(step.dest)))]
             if last == number
@@ -60,7 +60,7 @@ def drawn(actors: Sequence[Actor], steps: Sequence[Step], *, title: str) -> str:
     for number, step in zip(count(1), steps):
         y = first + _STEP * (number - 1)
         start, end = places[names.index(step.source)], places[names.index(step.dest)]
-        parts += [_arrow(start, end, y, step), _label((start + end) / 2, y, step.says)]
+        parts += [_arrow(start, end, y, step), _label((start + end) / 2, y, step.lines)]
     width = max(x + size.width / 2 for x, size in zip(places, sizes, strict=True)) + _MARGIN
     return document(Size(width, bottom + _MARGIN), parts, title=title)
 

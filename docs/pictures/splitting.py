@@ -30,11 +30,11 @@ def drawn() -> str:
     """Route each message, and draw how many went where."""
     stolen, mirrored, left = routed()
     nodes = {
-        "producers": Node(says=("producers",), dashed=True),
-        "source": Node(says=("source queue", f"{len(USERS)} messages")),
-        "splitter": Node(says=("splitter λ", "first match wins"), colour=Colour.GOOD),
-        "main": Node(says=("main queue", f"{left} messages")),
-        "consumer": Node(says=("deployed consumer",), dashed=True),
+        "producers": Node(lines=("producers",), dashed=True),
+        "source": Node(lines=("source queue", f"{len(USERS)} messages")),
+        "splitter": Node(lines=("splitter λ", "first match wins"), colour=Colour.GOOD),
+        "main": Node(lines=("main queue", f"{left} messages")),
+        "consumer": Node(lines=("deployed consumer",), dashed=True),
     }
     edges = [
         Edge(source="producers", dest="source"),
@@ -45,16 +45,16 @@ def drawn() -> str:
         [(name, pattern)] = session.filter.attributes
         count = (mirrored if is_mirror else stolen)[key]
         what = "copies" if is_mirror else "messages"
-        nodes[key] = Node(says=(f"{key}'s queue", f"{count} {what}"), colour=COLOURS[key])
-        nodes[f"{key}'s"] = Node(says=(f"{key}'s program",), dashed=True)
+        nodes[key] = Node(lines=(f"{key}'s queue", f"{count} {what}"), colour=COLOURS[key])
+        nodes[f"{key}'s"] = Node(lines=(f"{key}'s program",), dashed=True)
         label = f"{name}: {pattern}", "mirrors" if is_mirror else "steals"
         dash = "6 4" if is_mirror else ""
         edges += [
-            Edge(source="splitter", dest=key, says=label, colour=COLOURS[key], dash=dash),
+            Edge(source="splitter", dest=key, lines=label, colour=COLOURS[key], dash=dash),
             Edge(source=key, dest=f"{key}'s"),
         ]
     edges += [
-        Edge(source="splitter", dest="main", says=("all others",)),
+        Edge(source="splitter", dest="main", lines=("all others",)),
         Edge(source="main", dest="consumer"),
     ]
     graph = draw_graph(nodes, edges)

@@ -31,7 +31,7 @@ PUBLIC = {
     "sluice_spark": "spark/sluice_spark",
 }
 AFTER_GUIDES = 3  # in the navigation
-CLIENTS = ("publish", "Publisher", "Publishing", "BadPublishing", "NotPublished")
+CLIENTS = ("publish", "Publisher", "PublishRequest", "BadPublishRequest", "NotPublished")
 
 
 def on_config(config: MkDocsConfig) -> None:

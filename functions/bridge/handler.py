@@ -11,11 +11,11 @@ from aws_lambda_powertools.logging import Logger
 from aws_lambda_powertools.utilities.typing import LambdaContext
 from msgspec import UNSET
 
-from functions.bootstrap import ask, make_reporter, read_settings
+from functions.bootstrap import make_reporter, read_settings, send_operation
 from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, new_id, now_ms, now_s
 from sluice.aws.documents import LINKS, DynamoDocument
 from sluice.aws.federation.peers import PeerQueues
-from sluice.aws.federation.routes import Forwards, RouteRates
+from sluice.aws.federation.routes import ForwardTimes, RouteRates
 from sluice.aws.metrics import publish
 from sluice.aws.records import Batch, BatchResponse, Reporter
 from sluice.errors import DestinationFault, HeldBack, PeerRefused
@@ -34,11 +34,11 @@ SERVICE = "bridge"
 MAX_RECEIVES = 10  # per message; receives during an outage of the peer don't count
 SAMPLED_DROPS = 3  # dropped messages that are logged per batch; the metric counts all of them
 NO_ROUTE = "no route can forward messages from this queue now"
-NO_TURN = "the route's rate is used up by earlier messages"
-NOTED_EVERY_MS = 10_000
+RATE_EXCEEDED = "the route's rate is used up by earlier messages"
+RECORD_INTERVAL_MS = 10_000
 # Disabling the queue's trigger in an outage takes some seconds, in which SQS redelivers messages.
 # The delays keep receives few, because each one counts if the queue has a redrive policy.
-AGAIN_AFTER_S = (5, 20, 80)
+REDELIVERY_DELAYS_S = (5, 20, 80)
 
 logger = Logger()
 
@@ -52,22 +52,22 @@ class BridgeDependencies(msgspec.Struct, frozen=True, kw_only=True):
     settings: BridgeSettings
     routes: CachedDocument[Callable[[str], list[Forward]]]
     peers: PeerQueues
-    forwards: Forwards
+    forwards: ForwardTimes
     rates: RouteRates
     reporter: Reporter
     sleep: Callable[[float], None] = time.sleep
-    noted_at_ms: dict[str, int] = msgspec.field(default_factory=dict)  # each bridge's last recorded forward
+    recorded_at_ms: dict[str, int] = msgspec.field(default_factory=dict)  # each bridge's last recorded forward
 
     def forward(self, messages: Sequence[Message], route: Forward, *, queue: str) -> ForwardOutcome:
         """Forward a batch, and report its outcome to the link. A route with a rate waits for the batch's turn first."""
         if route.bridge.rate is not UNSET:
             began_ms = now_ms()
-            turn_ms = self.rates.turn_ms(
+            start_ms = self.rates.reserve_ms(
                 route.bridge.name, messages=len(messages), rate=route.bridge.rate, now_ms=began_ms
             )
-            if turn_ms is None:
-                return ForwardOutcome(failures=dict.fromkeys(range(len(messages)), HeldBack(NO_TURN)))
-            self.sleep(max(turn_ms - began_ms, 0) / 1_000)
+            if start_ms is None:
+                return ForwardOutcome(failures=dict.fromkeys(range(len(messages)), HeldBack(RATE_EXCEEDED)))
+            self.sleep(max(start_ms - began_ms, 0) / 1_000)
         outcome = forward_all(
             messages,
             route,
@@ -76,20 +76,22 @@ class BridgeDependencies(msgspec.Struct, frozen=True, kw_only=True):
             now_ms=now_ms(),
             peers=self.peers,
             executor=self.reporter.executor,
-            lets_over=None if route.bridge.filter is UNSET else start_filter(route.bridge.filter),
+            passes_filter=None if route.bridge.filter is UNSET else start_filter(route.bridge.filter),
         )
         bridge, at_ms = route.bridge.name, now_ms()
         try:
             if outcome.outage is not None:
                 refused = isinstance(outcome.outage, PeerRefused)
-                said = ReportOutage(link=route.link.name, refused=refused, error=str(outcome.outage), at_ms=at_ms)
-                ask(self.settings.ticks_queue_url, said)
-            elif outcome.counts["MessagesForwarded"] and at_ms - self.noted_at_ms.get(bridge, 0) >= NOTED_EVERY_MS:
-                self.noted_at_ms[bridge] = at_ms  # a forward proves that the link works
-                self.forwards.note(bridge, at_ms=at_ms)
+                report = ReportOutage(link=route.link.name, refused=refused, error=str(outcome.outage), at_ms=at_ms)
+                send_operation(self.settings.ticks_queue_url, report)
+            elif (
+                outcome.counts["MessagesForwarded"] and at_ms - self.recorded_at_ms.get(bridge, 0) >= RECORD_INTERVAL_MS
+            ):
+                self.recorded_at_ms[bridge] = at_ms  # a forward proves that the link works
+                self.forwards.record(bridge, at_ms=at_ms)
         except DestinationFault:
             # The messages are already forwarded, and the next batch reports the route's state again.
-            logger.exception("OutcomeNotTold", bridge=bridge)
+            logger.exception("OutcomeNotReported", bridge=bridge)
         return outcome
 
 
@@ -108,9 +110,9 @@ def dependencies() -> BridgeDependencies:
         settings=settings,
         routes=CachedDocument(document, decode, now_ms),
         peers=PeerQueues(settings.account),
-        forwards=Forwards(dynamodb_client(), settings.table),
+        forwards=ForwardTimes(dynamodb_client(), settings.table),
         rates=RouteRates(dynamodb_client(), settings.table),
-        reporter=make_reporter(settings.dead_letters_url, executor, again_after_s=AGAIN_AFTER_S),
+        reporter=make_reporter(settings.dead_letters_url, executor, redelivery_delays_s=REDELIVERY_DELAYS_S),
     )
 
 
@@ -118,12 +120,12 @@ def start_filter(filter_: Filter) -> Callable[[Message], bool]:
     """Return a function that tells whether a route's filter matches a message of one batch."""
     from sluice.federation.route_filters import make_route_filter  # noqa: PLC0415 - patterns compile where a route has some
 
-    jq = programs()
-    return make_route_filter(filter_, clock=now_s, decide=jq, ready=jq.ready)
+    jq = jq_runner()
+    return make_route_filter(filter_, clock=now_s, decide=jq, ensure_started=jq.ensure_started)
 
 
 @cache
-def programs() -> "JqRunner":
+def jq_runner() -> "JqRunner":
     """Return the environment's only runner of jq programs, which starts with the first program."""
     from sluice.splitting.jq_runner import JqRunner  # noqa: PLC0415 - for routes with a filter
 

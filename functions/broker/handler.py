@@ -9,7 +9,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from msgspec.structs import replace
 
 from functions.bootstrap import make_reporter, read_settings
-from sluice.aws.dead_letters import OFFER_KEPT
+from sluice.aws.dead_letters import OFFER_PLACEHOLDER
 from sluice.aws.metrics import publish
 from sluice.aws.records import Batch, BatchResponse, Reporter
 from sluice.aws.rendezvous.dependencies import make_dependencies
@@ -21,10 +21,10 @@ from sluice.rendezvous.settings import BrokerSettings
 from sluice.stages import add_stage_prefix
 
 SERVICE = "broker"
-BATCH = 10  # records per event; each gets its own thread
-AT_ONCE = 3  # concurrent AWS calls per offer
+BATCH_SIZE = 10  # records per event; each gets its own thread
+CONCURRENT_CALLS = 3  # concurrent AWS calls per offer
 # An offer that failed is stale when SQS redelivers it. Then the client's queue is recorded for the sweeper.
-OFFER_RECEIVES = 4
+OFFER_MAX_RECEIVES = 4
 
 
 @cache
@@ -32,11 +32,11 @@ def dependencies() -> tuple[Broker, Reporter]:
     """Create the function's dependencies at the first call. Later calls return the same objects."""
     settings = read_settings(BrokerSettings)
     broker = Broker(
-        site=make_dependencies(settings, threads=BATCH * AT_ONCE),
+        site=make_dependencies(settings, threads=BATCH_SIZE * CONCURRENT_CALLS),
         bridges=by_fingerprint(settings.bridges),
         answer_prefix=add_stage_prefix(ANSWER_QUEUE_PREFIX, settings.stage),
     )
-    return broker, make_reporter(settings.dead_letters_url, ThreadPoolExecutor(BATCH), redact=without_description)
+    return broker, make_reporter(settings.dead_letters_url, ThreadPoolExecutor(BATCH_SIZE), redact=redact_offer)
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
@@ -45,7 +45,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
     batch = Batch.parse(event)
     ends = broker.serve(batch.messages, executor=reporter.executor)
     failures = {place: error for place, error in enumerate(ends) if isinstance(error, Exception)}
-    response = reporter.report(batch, failures, max_receives=OFFER_RECEIVES)
+    response = reporter.report(batch, failures, max_receives=OFFER_MAX_RECEIVES)
     broker.site.pacing.flush()
     publish(SERVICE, Counter(str(end) for end in ends if not isinstance(end, Exception)))
     return response
@@ -58,10 +58,10 @@ def write_counts() -> None:
         broker.site.pacing.flush(at_shutdown=True)
 
 
-def without_description(message: Message) -> Message:
+def redact_offer(message: Message) -> Message:
     """Return an offer for the dead letters: only client id and length, as a description has IP addresses."""
     client_id = {name: value for name, value in message.attributes.items() if name == CLIENT_ID}
-    return replace(message, body=OFFER_KEPT.format(len(message.body)), attributes=client_id)
+    return replace(message, body=OFFER_PLACEHOLDER.format(len(message.body)), attributes=client_id)
 
 
 # Lambda accepts this registration only while the handler's module is imported.

@@ -11,7 +11,7 @@ from sluice.aws.clients import dynamodb_client, now_ms
 from sluice.aws.rendezvous.dependencies import make_dependencies
 from sluice.aws.rendezvous.waiting import DynamoMailboxStore
 from sluice.aws.shutdown import call_at_shutdown
-from sluice.rendezvous.event_recorder import HeldCounts
+from sluice.rendezvous.event_recorder import BufferedCounts
 from sluice.rendezvous.http import ClientSite
 from sluice.rendezvous.mailbox import PREFIX, Mailbox
 from sluice.rendezvous.protocol.messages import by_fingerprint
@@ -19,18 +19,18 @@ from sluice.rendezvous.settings import BrokerSettings
 from sluice.stages import add_stage_prefix
 
 SERVICE = "client"
-AT_ONCE = 2  # concurrent AWS calls per offer
+CONCURRENT_CALLS = 2  # concurrent AWS calls per offer
 
 
 @cache
-def dependencies() -> tuple[ClientSite, HeldCounts]:
+def dependencies() -> tuple[ClientSite, BufferedCounts]:
     """Create the function's dependencies at the first call. Later calls return the same objects."""
     settings = read_settings(BrokerSettings)
-    site = make_dependencies(settings, threads=AT_ONCE)
+    site = make_dependencies(settings, threads=CONCURRENT_CALLS)
     mailboxes = DynamoMailboxStore(dynamodb_client(), settings.table)
     mailbox = Mailbox(site, mailboxes, add_stage_prefix(PREFIX, settings.stage))
     clients = ClientSite(site=site, mailbox=mailbox, bridges=by_fingerprint(settings.bridges))
-    return clients, HeldCounts(names=frozenset(), now_ms=now_ms)
+    return clients, BufferedCounts(names=frozenset(), now_ms=now_ms)
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
@@ -38,11 +38,11 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     return http.respond(SERVICE, *dependencies(), event)
 
 
-def publish_rest() -> None:
+def publish_buffered() -> None:
     """Publish the metrics and counts that this environment has buffered, before the environment ends."""
     if dependencies.cache_info().currsize:
-        http.publish_rest(SERVICE, *dependencies())
+        http.publish_buffered(SERVICE, *dependencies())
 
 
 # Lambda accepts this registration only while the handler's module is imported.
-call_at_shutdown(publish_rest)
+call_at_shutdown(publish_buffered)

@@ -13,7 +13,7 @@ import msgspec
 from aws_lambda_powertools.logging import Logger
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from functions.bootstrap import ask, make_reporter, parse_event, read_settings, time_is_left
+from functions.bootstrap import make_reporter, make_time_check, parse_event, read_settings, send_operation
 from sluice.aws.clients import dynamodb_client, lambda_client, make_client, now_ms, queue_arn_prefix, sqs_client
 from sluice.aws.metrics import publish
 from sluice.aws.records import Batch, BatchResponse, Reporter
@@ -25,15 +25,15 @@ from sluice.errors import BadConfiguration, BadSnapshot, Malformed
 from sluice.message import Message
 from sluice.operations import build_error_reply, build_reply, parse_request
 from sluice.splitting.consumers.temporary_queues import TOKEN_CHARACTERS
-from sluice.splitting.control import Control, KnownRegistry, NoSuchSession, next_tick_s
+from sluice.splitting.control import Control, NoSuchSession, RegistryCache, next_tick_s
 from sluice.splitting.jq_runner import compile_problem
+from sluice.splitting.operation_handler import OperationHandler
 from sluice.splitting.operations import ControlOperation, TickSessions
-from sluice.splitting.performer import Performer
 from sluice.splitting.pointing import Pointing
 from sluice.splitting.settings import ControlSettings
 
 SERVICE = "control"
-LAST_MS = 5_000  # no new work starts in the last five seconds of an invocation
+TIME_RESERVE_MS = 5_000  # no new work starts in the last five seconds of an invocation
 ALPHABET = string.ascii_lowercase + string.digits
 
 logger = Logger()
@@ -45,14 +45,14 @@ class ControlDependencies(msgspec.Struct, frozen=True, kw_only=True):
     """Clients and caches that an environment of the control function keeps between invocations."""
 
     settings: ControlSettings
-    known: KnownRegistry
+    registry_cache: RegistryCache
     queues: SplitQueues
     reporter: Reporter
 
     def control(self, context: LambdaContext) -> Control:
         """Create the manager of sessions for one invocation."""
         return Control(
-            known=self.known,
+            registry_cache=self.registry_cache,
             queues=self.queues,
             pointing=Pointing(
                 repointed={queue.queue_id: queue for queue in self.settings.repointed},
@@ -70,23 +70,26 @@ class ControlDependencies(msgspec.Struct, frozen=True, kw_only=True):
             settings=self.settings,
             now_ms=now_ms,
             new_token=new_token,
-            may_go_on=time_is_left(context, last_ms=LAST_MS),
+            may_go_on=make_time_check(context, reserve_ms=TIME_RESERVE_MS),
         )
 
-    def performer(self, control: Control) -> Performer:
+    def make_operation_handler(self, control: Control) -> OperationHandler:
         """Create the operation handler for the same invocation as `control`."""
-        return Performer(
-            control=control, compile_problem=compile_problem, counts=self.known.store.counts, url=self.queues.url
+        return OperationHandler(
+            control=control,
+            compile_problem=compile_problem,
+            counts=self.registry_cache.store.counts,
+            url=self.queues.url,
         )
 
     def arm_tick(self) -> None:
         """Send a delayed tick if the registry has to be checked again and no earlier tick is due."""
-        delay_s = next_tick_s(self.known.load())
+        delay_s = next_tick_s(self.registry_cache.load())
         if delay_s is None:
             return
         at_ms = now_ms()
-        if self.known.store.claim_tick(due_at_ms=at_ms + delay_s * 1000, now_ms=at_ms):
-            ask(self.settings.control_queue_url, TickSessions(), delay_s=delay_s)
+        if self.registry_cache.store.claim_tick(due_at_ms=at_ms + delay_s * 1000, now_ms=at_ms):
+            send_operation(self.settings.control_queue_url, TickSessions(), delay_s=delay_s)
 
 
 @cache
@@ -95,7 +98,7 @@ def dependencies() -> ControlDependencies:
     settings = read_settings(ControlSettings)
     return ControlDependencies(
         settings=settings,
-        known=KnownRegistry(DynamoRegistryStore(dynamodb_client(), settings.table)),
+        registry_cache=RegistryCache(DynamoRegistryStore(dynamodb_client(), settings.table)),
         queues=SplitQueues(sqs_client(), settings.dead_letters_url),
         # One thread: all messages change one registry, and parallel writes would conflict.
         reporter=make_reporter(settings.dead_letters_url, ThreadPoolExecutor(1)),
@@ -107,18 +110,18 @@ def handler(event: dict[str, Any], context: LambdaContext) -> Any:
     try:
         parsed = parse_event(event, context, ControlOperation)
         if not isinstance(parsed, Batch):
-            return build_reply(perform(parsed, context))
+            return build_reply(apply_operation(parsed, context))
     except BadConfiguration as error:
         return build_error_reply(error)
-    return messages(parsed, context)
+    return handle_batch(parsed, context)
 
 
-def messages(batch: Batch, context: LambdaContext) -> BatchResponse:
+def handle_batch(batch: Batch, context: LambdaContext) -> BatchResponse:
     """Serve ticks and splitters' requests; a malformed message becomes a dead letter."""
 
-    def serve(message: Message) -> None:
+    def apply_message(message: Message) -> None:
         try:
-            perform(parse_request(message.body, ControlOperation), context)
+            apply_operation(parse_request(message.body, ControlOperation), context)
         except NoSuchSession:
             # The session ended after the splitter sent its request.
             logger.info("SessionGone", body=message.body)
@@ -127,14 +130,14 @@ def messages(batch: Batch, context: LambdaContext) -> BatchResponse:
         except BadConfiguration as error:
             raise Malformed(str(error)) from error
 
-    return dependencies().reporter.serve(batch, serve)
+    return dependencies().reporter.serve(batch, apply_message)
 
 
-def perform(operation: ControlOperation, context: LambdaContext) -> object:
+def apply_operation(operation: ControlOperation, context: LambdaContext) -> object:
     """Apply an operation. If the operation changes the registry, arm the next tick."""
     made = dependencies()
     control = made.control(context)
-    result = made.performer(control).perform(operation)
+    result = made.make_operation_handler(control).apply(operation)
     for queue_id, number in control.returned.items():
         publish(SERVICE, {"MessagesReturned": number}, dimensions={"queue": queue_id})
     if operation.changes:

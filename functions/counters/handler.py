@@ -17,12 +17,12 @@ from sluice.aws.documents import EXCHANGES
 from sluice.aws.federation.publisher import Publisher
 from sluice.aws.metrics import publish
 from sluice.aws.records import BatchResponse
-from sluice.aws.rendezvous.exchange_publisher import Demand, ExchangePublisher
+from sluice.aws.rendezvous.exchange_publisher import BindingCounts, ExchangePublisher
 from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
 from sluice.errors import CallFailed
 from sluice.federation.matching.bindings import CachedReplica
 from sluice.message import DeadLetter, Message
-from sluice.rendezvous.counting import Counting
+from sluice.rendezvous.counting import EventCounter
 from sluice.rendezvous.counts.stream import StreamRecord, read_record
 from sluice.rendezvous.settings import CountersSettings
 
@@ -32,20 +32,20 @@ logger = Logger()
 
 
 @cache
-def dependencies() -> tuple[Counting, DeadLetters]:
+def dependencies() -> tuple[EventCounter, DeadLetters]:
     """Create the function's dependencies at the first call. Later calls return the same objects."""
     settings = read_settings(CountersSettings)
     bindings = DynamoChangeLog(
         client=dynamodb_client(), table=settings.federation_table, name=EXCHANGES, new_token=new_id
     )
-    demand = CachedReplica(bindings, Demand, now_ms)
+    demand = CachedReplica(bindings, BindingCounts, now_ms)
     publisher = ExchangePublisher(
         exchange=settings.exchange, site=settings.site, publisher=Publisher(settings.ingress_url, sqs_client())
     )
-    side_by_side = ThreadPoolExecutor(MAX_CONNECTIONS).map
-    counting = Counting(
-        statistics=DynamoStatisticsStore(dynamodb_client(), settings.table, now_ms, side_by_side),
-        is_wanted=lambda: demand.value().reaches(settings.exchange),
+    map_concurrently = ThreadPoolExecutor(MAX_CONNECTIONS).map
+    counting = EventCounter(
+        statistics=DynamoStatisticsStore(dynamodb_client(), settings.table, now_ms, map_concurrently),
+        is_wanted=lambda: demand.value().has_binding(settings.exchange),
         publish=publisher.publish,
     )
     return counting, DeadLetters(sqs_client(), settings.dead_letters_url)
@@ -69,7 +69,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
     )
     if not left:
         return {"batchItemFailures": []}
-    logger.warning("BatchComesAgain", records=len(left), reason=counted.reason)
+    logger.warning("BatchRedelivered", records=len(left), reason=counted.reason)
     return {"batchItemFailures": [{"itemIdentifier": left[0].sequence_number}]}
 
 
@@ -80,7 +80,7 @@ def send_dead_letters(records: Sequence[StreamRecord], dead_letters: DeadLetters
             message = Message(message_id=record.sequence_number, body=bad.body)
             letter = DeadLetter(message=message, reason=f"Malformed: {bad.reason}", source=source)
             try:
-                dead_letters.bury(letter)
+                dead_letters.send(letter)
             except CallFailed as error:
                 logger.warning("DeadLetterNotSent", reason=str(error))
                 return position

@@ -9,7 +9,7 @@ import msgspec
 from aws_lambda_powertools.logging import Logger
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from functions.bootstrap import ask, make_reporter, read_settings
+from functions.bootstrap import make_reporter, read_settings, send_operation
 from sluice.aws.change_logs import DynamoChangeLog
 from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, new_id, now_ms, sqs_client
 from sluice.aws.documents import EXCHANGES, PEERS, DynamoDocument
@@ -19,7 +19,7 @@ from sluice.aws.records import Batch, BatchResponse, Reporter
 from sluice.errors import CallFailed, DestinationFault
 from sluice.federation.links.peers import KNOWN_PEERS, KnownPeers
 from sluice.federation.matching.bindings import CachedReplica, RoutingTable
-from sluice.federation.operations import MAX_REPORTED, ReportGone
+from sluice.federation.operations import MAX_REPORTED_QUEUES, ReportGone
 from sluice.federation.router import AbsentQueues, route
 from sluice.federation.settings import ExchangeSettings
 from sluice.federation.stored import CachedDocument
@@ -84,15 +84,15 @@ def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
     failures: dict[int, Exception] = dict(outcome.failures)
     for copy in outcome.undeliverable:
         try:
-            made.reporter.bury_copy(batch, copy.position, copy.outgoing, queue=copy.queue, reason=copy.reason)
+            made.reporter.dead_letter_copy(batch, copy.position, copy.outgoing, queue=copy.queue, reason=copy.reason)
         except CallFailed as fault:
             failures[copy.position] = fault
     # The links function is told which queues are missing, and how many copies became dead letters for each.
     copies = [(url.rsplit("/", 1)[1], number) for url, number in outcome.absent.items()]
-    for start in range(0, len(copies), MAX_REPORTED):
-        said = ReportGone(copies=dict(copies[start : start + MAX_REPORTED]))
+    for start in range(0, len(copies), MAX_REPORTED_QUEUES):
+        said = ReportGone(copies=dict(copies[start : start + MAX_REPORTED_QUEUES]))
         try:
-            ask(made.settings.ticks_queue_url, said)
+            send_operation(made.settings.ticks_queue_url, said)
         except DestinationFault:
-            logger.exception("AbsenceNotTold", queues=sorted(said.copies))
+            logger.exception("AbsenceNotReported", queues=sorted(said.copies))
     return made.reporter.report(batch, failures, max_receives=MAX_RECEIVES)

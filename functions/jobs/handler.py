@@ -50,25 +50,25 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Serve one request of an operator, or of the schedule, which reconciles all jobs."""
     try:
         operation = parse_event(event, context, JobsOperation)
-        result = dependencies().perform(operation)
+        result = dependencies().apply(operation)
     except BadConfiguration as error:
         return build_error_reply(error)
     if isinstance(result, JobOutcome):
-        tell(result)
+        report_outcome(result)
     elif isinstance(result, tuple):
-        publish(SERVICE, gauges(result))
+        publish(SERVICE, problem_metrics(result))
         for outcome in result:
-            tell(outcome)
+            report_outcome(outcome)
     return build_reply(result)
 
 
-def gauges(outcomes: Sequence[JobOutcome]) -> Mapping[str, float]:
+def problem_metrics(outcomes: Sequence[JobOutcome]) -> Mapping[str, float]:
     """Return the metrics of problems that a reconciliation of all jobs found, for alarms. Zeros are left out."""
     down = any(outcome.stream_is_down for outcome in outcomes)
     return +Counter(StreamsDown=int(down), JobsFailed=sum(outcome.failed for outcome in outcomes))
 
 
-def tell(outcome: JobOutcome) -> None:
+def report_outcome(outcome: JobOutcome) -> None:
     """Publish how many runs were started and cancelled, and log the change if there was one."""
     counts = +Counter(RunsStarted=int(outcome.step is JobStep.START), RunsCancelled=len(outcome.cancelled))
     publish(SERVICE, counts, dimensions={"job": outcome.job})

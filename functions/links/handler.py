@@ -15,7 +15,7 @@ from aws_lambda_powertools.logging import Logger
 from aws_lambda_powertools.utilities.typing import LambdaContext
 from msgspec import UNSET
 
-from functions.bootstrap import ask, make_reporter, parse_event, read_settings, time_is_left
+from functions.bootstrap import make_reporter, make_time_check, parse_event, read_settings, send_operation
 from sluice.aws.change_logs import DynamoChangeLog
 from sluice.aws.clients import dynamodb_client, lambda_client, new_id, now_ms, sqs_client
 from sluice.aws.dead_letters import DeadLetters
@@ -23,7 +23,7 @@ from sluice.aws.documents import EXCHANGES, LINKS, PEERS, DynamoDocument
 from sluice.aws.federation.mappings import BridgeMappings, switch_on_peer_mappings
 from sluice.aws.federation.peers import PeerQueues
 from sluice.aws.federation.queues import SqsSiteQueues
-from sluice.aws.federation.routes import Forwards
+from sluice.aws.federation.routes import ForwardTimes
 from sluice.aws.metrics import publish
 from sluice.aws.records import Batch, BatchResponse, Reporter
 from sluice.aws.ticks import Ticks
@@ -47,10 +47,10 @@ from sluice.operations import build_error_reply, build_reply, parse_request
 from sluice.splitting.filters.values import Filter
 
 SERVICE = "links"
-LAST_MS = 5_000  # no new work starts in the last five seconds of an invocation
+TIME_RESERVE_MS = 5_000  # no new work starts in the last five seconds of an invocation
 DYNAMIC = "dynamic"  # the document with the state of dynamic routes
 DECLARED = "declared"  # the document with the last applied declaration
-LOOKS = "watch"  # the document with the results of checks of queues and routes
+WATCH_DOCUMENT = "watch"  # the document with the results of checks of queues and routes
 BRIDGE_TIMEOUT_S = 30
 VISIBILITY_S = 6 * BRIDGE_TIMEOUT_S
 MAX_RECEIVES = 1_000  # SQS's maximum; the bridge function gives up earlier, and reports the error
@@ -69,14 +69,14 @@ class LinksDependencies(msgspec.Struct, frozen=True, kw_only=True):
     documents: Mapping[str, DynamoDocument]
     exchanges: ExchangeStore
 
-    def registrar(self, context: LambdaContext) -> LinkService:
+    def make_link_service(self, context: LambdaContext) -> LinkService:
         """Create the service that manages links, for one invocation."""
         settings = self.settings
         return LinkService(
             here=settings.here,
             document=self.documents[LINKS],
             exchanges=self.exchanges,
-            works=BridgeProvisioner(
+            provisioner=BridgeProvisioner(
                 here=settings.here,
                 exchanges=self.exchanges,
                 queues=self.queues,
@@ -85,18 +85,20 @@ class LinksDependencies(msgspec.Struct, frozen=True, kw_only=True):
                 ),
                 dead_letters=DeadLetters(sqs_client(), settings.dead_letters_url),
                 bridge_queue_attributes=self._bridge_queue_attributes,
-                readable=settings.names.readable,
-                may_go_on=time_is_left(context, last_ms=LAST_MS),
+                readable_queue=settings.names.readable_queue,
+                may_go_on=make_time_check(context, reserve_ms=TIME_RESERVE_MS),
             ),
             peers=self.peers,
             peer_accounts=frozenset(settings.accounts),
             peer_stages=frozenset({settings.here.stage or "", *(settings.stages or ())}),
-            known=DocumentStore(self.documents[PEERS], KNOWN_PEERS, dict),
+            known_peers=DocumentStore(self.documents[PEERS], KNOWN_PEERS, dict),
             peer_role_id=settings.peer_role_id,
             peer_queue_url=build_peer_url_function(settings.here.control_queue_url, here=settings.here.region),
-            filter_problem=filter_problem,
-            last_forwards=Forwards(dynamodb_client(), settings.table).last,
-            waiting_since=lambda: DocumentStore(self.documents[LOOKS], WATCH, SiteWatch).value().waiting_since_ms,
+            find_filter_problem=find_route_filter_problem,
+            last_forwards=ForwardTimes(dynamodb_client(), settings.table).read_all,
+            waiting_since=lambda: (
+                DocumentStore(self.documents[WATCH_DOCUMENT], WATCH, SiteWatch).value().waiting_since_ms
+            ),
             now_ms=now_ms,
             jitter=random.random,
             empty_for_ms=settings.counts_settle_s * 1000,
@@ -122,49 +124,51 @@ class LinksDependencies(msgspec.Struct, frozen=True, kw_only=True):
             }
         return attributes
 
-    def upkeep(self, registrar: LinkService) -> DriftRepair:
-        """Create the check and repair of routes and bindings, for the same invocation as `registrar`."""
+    def make_drift_repair(self, link_service: LinkService) -> DriftRepair:
+        """Create the check and repair of routes and bindings, for the same invocation as `link_service`."""
         settings = self.settings
         return DriftRepair(
-            registrar=registrar,
-            document=self.documents[LOOKS],
-            declared=frozenset(settings.names.physical(binding.queue) for binding in settings.declared.bindings),
+            link_service=link_service,
+            document=self.documents[WATCH_DOCUMENT],
+            declared=frozenset(settings.names.physical_name(binding.queue) for binding in settings.declared.bindings),
             redrive=partial(
-                self.queues.redrive, dead_letters_url=settings.dead_letters_url, may_go_on=registrar.works.may_go_on
+                self.queues.redrive,
+                dead_letters_url=settings.dead_letters_url,
+                may_go_on=link_service.provisioner.may_go_on,
             ),
         )
 
-    def administration(
-        self, registrar: LinkService, dynamics: DynamicRouteService, upkeep: DriftRepair
+    def make_operation_handler(
+        self, link_service: LinkService, dynamics: DynamicRouteService, drift_repair: DriftRepair
     ) -> OperationHandler:
-        """Create the operation handler for the same invocation as `registrar`."""
+        """Create the operation handler for the same invocation as `link_service`."""
         settings, here = self.settings, self.settings.here
         urls = (here.control_queue_url, here.ingress_url, here.fifo_ingress_url)
         queue_arns = [settings.arn_prefix + url.rsplit("/", 1)[1] for url in urls]
         return OperationHandler(
-            registrar=registrar,
-            upkeep=upkeep,
+            link_service=link_service,
+            drift_repair=drift_repair,
             names=settings.names,
-            hear_peers=partial(switch_on_peer_mappings, lambda_client(), queue_arns),
+            enable_peer_mappings=partial(switch_on_peer_mappings, lambda_client(), queue_arns),
             peers=settings.peers,
             declared=settings.declared,
             applied=self.documents[DECLARED],
             senders=settings.senders,
-            ways=dynamics.ways,
+            paths=dynamics.paths,
             kms_key_arn=settings.kms_key_arn,
         )
 
-    def arm_tick(self, registrar: LinkService, upkeep: DriftRepair) -> None:
+    def arm_tick(self, link_service: LinkService, drift_repair: DriftRepair) -> None:
         """Send a delayed tick if the registry or a missing resource needs a check and no earlier tick is due."""
         at_ms = now_ms()
-        times = (registrar.next_tick_ms(registrar.registry()), upkeep.next_check_ms())
+        times = (link_service.next_tick_ms(link_service.registry()), drift_repair.next_check_ms())
         due_at_ms = min((time_ms for time_ms in times if time_ms is not None), default=None)
         if due_at_ms is None:
             return
         delay_s = min(max(-(-(due_at_ms - at_ms) // 1000), 1), MAX_DELAY_S)
         ticks = Ticks(dynamodb_client(), self.settings.table, "links")
         if ticks.claim(due_at_ms=at_ms + delay_s * 1000, now_ms=at_ms):
-            ask(self.settings.ticks_queue_url, Tick(), delay_s=delay_s)
+            send_operation(self.settings.ticks_queue_url, Tick(), delay_s=delay_s)
 
 
 @cache
@@ -180,7 +184,7 @@ def dependencies() -> LinksDependencies:
         reporter=make_reporter(settings.dead_letters_url, ThreadPoolExecutor(1)),
         documents={
             name: DynamoDocument(client=dynamodb_client(), table=settings.table, name=name, new_token=new_id)
-            for name in (LINKS, PEERS, DECLARED, DYNAMIC, LOOKS)
+            for name in (LINKS, PEERS, DECLARED, DYNAMIC, WATCH_DOCUMENT)
         },
         exchanges=ExchangeStore(
             DynamoChangeLog(client=dynamodb_client(), table=settings.table, name=EXCHANGES, new_token=new_id)
@@ -193,76 +197,82 @@ def handler(event: dict[str, Any], context: LambdaContext) -> Any:
     try:
         parsed = parse_event(event, context, OPERATIONS)
         if not isinstance(parsed, Batch):
-            return build_reply(perform(parsed, context))
+            return build_reply(apply_operation(parsed, context))
     except (BadConfiguration, SenderFault, QueueGone) as error:
         return build_error_reply(error)
-    return messages(parsed, context)
+    return handle_batch(parsed, context)
 
 
-def messages(batch: Batch, context: LambdaContext) -> BatchResponse:
+def handle_batch(batch: Batch, context: LambdaContext) -> BatchResponse:
     """Serve peers' messages in order, or ticks and reports. A malformed message becomes a dead letter."""
 
-    def serve(message: Message) -> None:
+    def apply_message(message: Message) -> None:
         try:
             if batch.fifo:
-                hear(message, context)
+                receive(message, context)
             else:
-                perform(parse_request(message.body, OPERATIONS), context)
+                apply_operation(parse_request(message.body, OPERATIONS), context)
         except BadSnapshot:
             raise  # the site's own state is unreadable, so the message may be redelivered
         except BadConfiguration as error:
             raise Malformed(str(error)) from error
 
-    return dependencies().reporter.serve(batch, serve)
+    return dependencies().reporter.serve(batch, apply_message)
 
 
-def hear(message: Message, context: LambdaContext) -> None:
+def receive(message: Message, context: LambdaContext) -> None:
     """Process one control message of a peer, and arm the next tick."""
-    made, control = dependencies(), decode_control(message.body)
-    registrar = made.registrar(context)
-    dynamics = DynamicRouteService(registrar=registrar, document=made.documents[DYNAMIC])
-    if isinstance(control, DynamicMessage):
-        dynamics.hear(control, sender_id=message.sender_id)
+    made, control_message = dependencies(), decode_control(message.body)
+    link_service = made.make_link_service(context)
+    dynamics = DynamicRouteService(link_service=link_service, document=made.documents[DYNAMIC])
+    if isinstance(control_message, DynamicMessage):
+        dynamics.receive(control_message, sender_id=message.sender_id)
     else:
-        registrar.hear(control, sender_id=message.sender_id)
+        link_service.receive(control_message, sender_id=message.sender_id)
         dynamics.sync()
-    finish(registrar, dynamics, made.upkeep(registrar))
+    report_and_arm_tick(link_service, dynamics, made.make_drift_repair(link_service))
 
 
-def perform(operation: FederationOperation, context: LambdaContext) -> object:
+def apply_operation(operation: FederationOperation, context: LambdaContext) -> object:
     """Apply an operation. If it changes the site, reconcile dynamic routes and arm the next tick."""
     made = dependencies()
-    registrar = made.registrar(context)
-    dynamics, upkeep = (
-        DynamicRouteService(registrar=registrar, document=made.documents[DYNAMIC]),
-        made.upkeep(registrar),
+    link_service = made.make_link_service(context)
+    dynamics, drift_repair = (
+        DynamicRouteService(link_service=link_service, document=made.documents[DYNAMIC]),
+        made.make_drift_repair(link_service),
     )
     sweeps = isinstance(operation, SweepSite)
     try:
-        return made.administration(registrar, dynamics, upkeep).perform(operation)
+        return made.make_operation_handler(link_service, dynamics, drift_repair).apply(operation)
     finally:
         # A sweep that raises an error for an invalid declaration has completed all its other work.
         if operation.changes:
             dynamics.sync(heartbeat=sweeps)
-            finish(registrar, dynamics, upkeep)
-        if sweeps and (registry := registrar.registry()).bridges:
+            report_and_arm_tick(link_service, dynamics, drift_repair)
+        if sweeps and (registry := link_service.registry()).bridges:
             down = list_down_routes(registry)
             publish(SERVICE, {"RoutesDown": len(down)})  # the metric of an alarm
             if down:
                 logger.warning("RoutesDown", routes=down)
 
 
-def finish(registrar: LinkService, dynamics: DynamicRouteService, upkeep: DriftRepair) -> None:
+def report_and_arm_tick(link_service: LinkService, dynamics: DynamicRouteService, drift_repair: DriftRepair) -> None:
     """Report repairs and ignored messages about dynamic routes, and arm the next tick."""
-    for mended in upkeep.repairs:
-        logger.warning("Mended", what=mended.what, queue=mended.name, routes=mended.routes, lost=mended.lost)
-        publish(SERVICE, {"Mended": 1, "MessagesLost": mended.lost})
+    for repair in drift_repair.repairs:
+        logger.warning(
+            "Repaired",
+            resource=repair.resource,
+            queue=repair.name,
+            routes=repair.routes,
+            lost_messages=repair.lost_messages,
+        )
+        publish(SERVICE, {"Repaired": 1, "MessagesLost": repair.lost_messages})
     for reason, number in dynamics.ignored.items():
         publish(SERVICE, {"OpsIgnored": number}, dimensions={"reason": reason})
-    dependencies().arm_tick(registrar, upkeep)
+    dependencies().arm_tick(link_service, drift_repair)
 
 
-def filter_problem(filter_: Filter) -> str | None:
+def find_route_filter_problem(filter_: Filter) -> str | None:
     """Return the reason why routes can't have this filter, or None if they can."""
     from sluice.federation.route_filters import find_filter_problem  # noqa: PLC0415 - patterns and jq compile where a route has some
     from sluice.splitting.jq_runner import compile_problem  # noqa: PLC0415 - see above

@@ -12,7 +12,7 @@ from sluice.aws.rendezvous.dependencies import make_dependencies
 from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
 from sluice.aws.rendezvous.waiting import DynamoMailboxStore
 from sluice.aws.shutdown import call_at_shutdown
-from sluice.rendezvous.event_recorder import HeldCounts
+from sluice.rendezvous.event_recorder import BufferedCounts
 from sluice.rendezvous.http import ProxySite
 from sluice.rendezvous.mailbox import PREFIX, Mailbox
 from sluice.rendezvous.protocol.ends import End
@@ -21,16 +21,16 @@ from sluice.rendezvous.volunteers import Volunteers
 from sluice.stages import add_stage_prefix
 
 SERVICE = "proxy"
-AT_ONCE = 2  # concurrent AWS calls per poll
+CONCURRENT_CALLS = 2  # concurrent AWS calls per poll
 # Ends of most polls if there are many proxies. Their counts are published together, not at each invocation.
-SENT_AWAY = frozenset({End.POLL_DEFERRED.value, End.POLL_REFUSED.value})
+BUFFERED_ENDS = frozenset({End.POLL_DEFERRED.value, End.POLL_REFUSED.value})
 
 
 @cache
-def dependencies() -> tuple[ProxySite, HeldCounts]:
+def dependencies() -> tuple[ProxySite, BufferedCounts]:
     """Create the function's dependencies at the first call. Later calls return the same objects."""
     settings = read_settings(ProxySettings)
-    site = make_dependencies(settings, threads=AT_ONCE)
+    site = make_dependencies(settings, threads=CONCURRENT_CALLS)
     mailboxes = DynamoMailboxStore(dynamodb_client(), settings.table)
     mailbox = Mailbox(site, mailboxes, add_stage_prefix(PREFIX, settings.stage))
     volunteers = Volunteers(
@@ -46,7 +46,7 @@ def dependencies() -> tuple[ProxySite, HeldCounts]:
         statistics=DynamoStatisticsStore(dynamodb_client(), settings.table, now_ms),
         trusts_forwarded=settings.trusts_forwarded,
     )
-    return proxies, HeldCounts(names=SENT_AWAY, now_ms=now_ms)
+    return proxies, BufferedCounts(names=BUFFERED_ENDS, now_ms=now_ms)
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
@@ -54,11 +54,11 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     return http.respond(SERVICE, *dependencies(), event)
 
 
-def publish_rest() -> None:
+def publish_buffered() -> None:
     """Publish the metrics and counts that this environment has buffered, before the environment ends."""
     if dependencies.cache_info().currsize:
-        http.publish_rest(SERVICE, *dependencies())
+        http.publish_buffered(SERVICE, *dependencies())
 
 
 # Lambda accepts this registration only while the handler's module is imported.
-call_at_shutdown(publish_rest)
+call_at_shutdown(publish_buffered)

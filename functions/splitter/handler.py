@@ -10,7 +10,7 @@ from aws_lambda_powertools.logging import Logger
 from aws_lambda_powertools.utilities.typing import LambdaContext
 from msgspec.structs import replace
 
-from functions.bootstrap import ask, make_reporter, read_settings
+from functions.bootstrap import make_reporter, read_settings, send_operation
 from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, new_id, now_ms, now_s, sqs_client
 from sluice.aws.metrics import publish
 from sluice.aws.records import Batch, BatchResponse, Reporter
@@ -20,7 +20,7 @@ from sluice.errors import DestinationFault
 from sluice.message import Message
 from sluice.splitting.jq_runner import JqRunner
 from sluice.splitting.operations import StopSession
-from sluice.splitting.routing.routed import EVENT, lines
+from sluice.splitting.routing.routed import EVENT, format_lines
 from sluice.splitting.settings import SplitConfig, SplitterSettings
 from sluice.splitting.splitter import CachedRegistry, SessionCircuitBreaker, SplitOutcome, split
 
@@ -36,7 +36,7 @@ class SplitterDependencies(msgspec.Struct, frozen=True, kw_only=True):
 
     by_source: Mapping[str, SplitConfig]
     store: DynamoRegistryStore
-    seen: CachedRegistry
+    registry: CachedRegistry
     queues: SplitQueues
     metadata: S3Metadata
     circuit_breaker: SessionCircuitBreaker
@@ -45,10 +45,10 @@ class SplitterDependencies(msgspec.Struct, frozen=True, kw_only=True):
     def split(self, messages: Sequence[Message], queue: SplitConfig) -> SplitOutcome:
         """Split a batch among sessions and the main queue, and count each session's messages."""
         began_s = now_s()
-        routes = self.seen.routes(queue.queue_id)
+        routes = self.registry.routes(queue.queue_id)
         outcome = split(
             messages,
-            replace(queue, main=self.seen.main(queue.queue_id, configured=queue.main)),
+            replace(queue, main=self.registry.main_queue(queue.queue_id, configured=queue.main)),
             routes,
             send=self.queues.send_batch,
             executor=self.reporter.executor,
@@ -61,7 +61,7 @@ class SplitterDependencies(msgspec.Struct, frozen=True, kw_only=True):
                 self.store.count(session_id, number, at_ms=now_ms())
         except DestinationFault:
             # The messages are already delivered, so a failed count must not cause a redelivery.
-            logger.exception("OutcomeNotTold")
+            logger.exception("OutcomeNotReported")
         return outcome
 
 
@@ -73,10 +73,12 @@ def dependencies() -> SplitterDependencies:
     return SplitterDependencies(
         by_source=settings.by_source,
         store=store,
-        seen=CachedRegistry(store, splitter_id=new_id(), decide=lambda: jq, now_ms=now_ms, ready=jq.ready),
+        registry=CachedRegistry(
+            store, splitter_id=new_id(), decide=lambda: jq, now_ms=now_ms, ensure_started=jq.ensure_started
+        ),
         queues=SplitQueues(sqs_client(), settings.dead_letters_url),
         metadata=S3Metadata(),
-        circuit_breaker=SessionCircuitBreaker(now_s=now_s, tell=partial(cancel, settings.control_queue_url)),
+        circuit_breaker=SessionCircuitBreaker(now_s=now_s, cancel=partial(cancel_session, settings.control_queue_url)),
         reporter=make_reporter(settings.dead_letters_url, ThreadPoolExecutor(MAX_CONNECTIONS)),
     )
 
@@ -87,7 +89,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
     queue = dependencies().by_source[batch.queue]
     outcome = dependencies().split(batch.messages, queue)
     publish(SERVICE, outcome.counts, dimensions={"queue": queue.queue_id})
-    for line in lines(outcome.routed) if outcome.routed else ():
+    for line in format_lines(outcome.routed) if outcome.routed else ():
         logger.info(EVENT, queue=queue.queue_id, routed=line)
     for session_id, number in outcome.forwarded.items():
         dimensions = {"queue": queue.queue_id, "session": session_id}
@@ -95,10 +97,10 @@ def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
     return dependencies().reporter.report(batch, outcome.failures, max_receives=MAX_RECEIVES)
 
 
-def cancel(control_queue_url: str, session_id: str, reason: str) -> None:
+def cancel_session(control_queue_url: str, session_id: str, reason: str) -> None:
     """Ask the control function to stop a session. If the request isn't delivered, a later batch asks again."""
     logger.warning("SessionCancelled", session=session_id, reason=reason)
     try:
-        ask(control_queue_url, StopSession(session_id=session_id, reason=reason))
+        send_operation(control_queue_url, StopSession(session_id=session_id, reason=reason))
     except DestinationFault:
-        logger.exception("CancellationNotTold")
+        logger.exception("CancellationNotSent")

@@ -9,7 +9,7 @@ from typing import Any
 from aws_lambda_powertools.utilities.typing import LambdaContext
 from msgspec import to_builtins
 
-from functions.bootstrap import parse_event, read_settings, time_is_left
+from functions.bootstrap import make_time_check, parse_event, read_settings
 from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, sqs_client
 from sluice.aws.metrics import publish
 from sluice.aws.queues import fetch_depth
@@ -20,18 +20,18 @@ from sluice.operations import build_error_reply, build_reply
 from sluice.rendezvous.operations import ShowRendezvous, SweepAnswers, SweeperOperation
 from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
-from sluice.rendezvous.settings import MeetingSettings
-from sluice.rendezvous.sweeper import Sweeper, Swept
+from sluice.rendezvous.settings import RendezvousSettings
+from sluice.rendezvous.sweeper import Sweeper, SweepResult
 from sluice.stages import add_stage_prefix
 
 SERVICE = "sweeper"
-LAST_MS = 10_000  # no new page of deletions starts in the last ten seconds of an invocation
+TIME_RESERVE_MS = 10_000  # no new page of deletions starts in the last ten seconds of an invocation
 
 
 @cache
 def dependencies() -> Sweeper:
     """Create the function's dependencies at the first call. Later calls return the same object."""
-    settings = read_settings(MeetingSettings)
+    settings = read_settings(RendezvousSettings)
     return Sweeper(
         site=make_dependencies(settings, threads=1),
         mailboxes=DynamoMailboxStore(dynamodb_client(), settings.table),
@@ -56,9 +56,9 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     )
 
 
-def sweep(operation: SweepAnswers, context: LambdaContext) -> Swept:
+def sweep(operation: SweepAnswers, context: LambdaContext) -> SweepResult:
     """Delete abandoned queues, and publish the numbers of deletions."""
-    may_go_on = time_is_left(context, last_ms=LAST_MS)
+    may_go_on = make_time_check(context, reserve_ms=TIME_RESERVE_MS)
     swept = dependencies().sweep(may_go_on=may_go_on, answers_age_ms=operation.older_than_s * 1000)
     counts = Counter(
         {

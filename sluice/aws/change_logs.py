@@ -59,7 +59,7 @@ class _Head(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int = 0  # size of the changes after the snapshot
 
     @classmethod
-    def of(cls, item: Item) -> "_Head":
+    def from_item(cls, item: Item) -> "_Head":
         texts = {name: text(item, name) for name in ("token", "snapshot", "pending", "stale")}
         numbers = {name: number(item, name) for name in ("version", "snapshot_version", "kept", "swept", "bytes")}
         return cls(**texts, **numbers)  # type: ignore[arg-type]  # by their names
@@ -90,16 +90,16 @@ class DynamoChangeLog:
         If the value is replaced during a read, the read is repeated, up to ten times.
         """
         for _ in range(MAX_READS):
-            head = self._head = _Head.of(self._item(HEAD))
+            head = self._head = _Head.from_item(self._read_item(HEAD))
             if version == head.version:
                 return BindingsUpdate(version=version)
             if version is not None and head.kept <= version < head.version:
-                changes = self._changes(version, head.version)
+                changes = self._read_changes(version, head.version)
                 if changes is not None:
                     return BindingsUpdate(version=head.version, changes=changes)
                 continue
-            parts = [self._item(key) for key in _parts(head.snapshot)]
-            changes = self._changes(head.snapshot_version, head.version)
+            parts = [self._read_item(key) for key in _part_keys(head.snapshot)]
+            changes = self._read_changes(head.snapshot_version, head.version)
             if all(parts) and changes is not None:
                 snapshot = b"".join(part["data"]["B"] for part in parts) if parts else None
                 return BindingsUpdate(
@@ -115,7 +115,7 @@ class DynamoChangeLog:
         token = self.new_token()
         later = replace(head, version=after + 1, token=token, bytes=head.bytes + len(change))
         key = _change_key(later.version)
-        item: Any = {**self._key(key), **attributes({"token": token}), "data": {"B": change}}
+        item: Any = {**self._build_key(key), **attributes({"token": token}), "data": {"B": change}}
         try:
             with calls("TransactWriteItems"):
                 self.client.transact_write_items(
@@ -130,7 +130,7 @@ class DynamoChangeLog:
             codes = cancellation_codes(error) if error.code == TRANSACTION_CANCELED else ()
             if CONDITION_IN_TRANSACTION not in codes and CONFLICT not in codes:
                 raise
-            if text(self._item(key), "token") != token:
+            if text(self._read_item(key), "token") != token:
                 return False
         self._head = later
         return True
@@ -145,13 +145,13 @@ class DynamoChangeLog:
         stale = " ".join(filter(None, (head.stale, head.pending)))
         announced = replace(head, token=head.token or self.new_token(), pending=named, stale=stale)
         # The writer of a pending snapshot can no longer finish it, so its parts may be deleted.
-        if not self._write(head, announced, ("pending", "stale"), ("snapshot", "pending"), ours="pending"):
+        if not self._write(head, announced, ("pending", "stale"), ("snapshot", "pending"), own_attribute="pending"):
             return False
         gone = [_change_key(version_gone) for version_gone in range(head.swept + 1, head.kept + 1)]
-        gone += [key for part_token in stale.split() for key in _parts(part_token)]
-        delete_all(self.client, self.table, [self._key(key) for key in gone])
-        for key, start in zip(_parts(named), starts, strict=True):
-            part: Any = {**self._key(key), "data": {"B": snapshot[start : start + PART_BYTES]}}
+        gone += [key for part_token in stale.split() for key in _part_keys(part_token)]
+        delete_all(self.client, self.table, [self._build_key(key) for key in gone])
+        for key, start in zip(_part_keys(named), starts, strict=True):
+            part: Any = {**self._build_key(key), "data": {"B": snapshot[start : start + PART_BYTES]}}
             with calls("PutItem"):
                 self.client.put_item(TableName=self.table, Item=part)
         is_new = version > after
@@ -167,19 +167,21 @@ class DynamoChangeLog:
             swept=head.kept,
             bytes=0,
         )
-        changed, conditions = [*_OF_SNAPSHOT], ["snapshot", "pending"]
+        changed, conditions = [*_SNAPSHOT_ATTRIBUTES], ["snapshot", "pending"]
         if is_new:
             changed, conditions = [*changed, "version", "token"], [*conditions, "token"]
-        is_ours = self._write(announced, later, changed, conditions, ours="snapshot")
-        unread = _parts(head.snapshot if is_ours else named)
-        delete_all(self.client, self.table, [self._key(key) for key in unread])
+        is_ours = self._write(announced, later, changed, conditions, own_attribute="snapshot")
+        unread = _part_keys(head.snapshot if is_ours else named)
+        delete_all(self.client, self.table, [self._build_key(key) for key in unread])
         return is_ours
 
-    def _write(self, before: _Head, after: _Head, changed: Sequence[str], same: Sequence[str], *, ours: str) -> bool:
+    def _write(
+        self, before: _Head, after: _Head, changed: Sequence[str], same: Sequence[str], *, own_attribute: str
+    ) -> bool:
         """Change the head if the attributes in `same` have their old values; False if they haven't.
 
-        A write whose response was lost is retried, perhaps a minute later. The attribute `ours` then shows whether
-        the first write succeeded, since no other writer gives it this value.
+        A write whose response was lost is retried, perhaps a minute later. The attribute `own_attribute` then shows
+        whether the first write succeeded, since no other writer gives it this value.
         """
         try:
             with calls("UpdateItem"):
@@ -187,7 +189,7 @@ class DynamoChangeLog:
         except CallFailed as error:
             if error.code != CONDITION_FAILED:
                 raise
-            if getattr(_Head.of(self._item(HEAD)), ours) != getattr(after, ours):
+            if getattr(_Head.from_item(self._read_item(HEAD)), own_attribute) != getattr(after, own_attribute):
                 return False
         self._head = after
         return True
@@ -195,13 +197,13 @@ class DynamoChangeLog:
     def _update(self, before: _Head, after: _Head, changed: Sequence[str], same: Sequence[str]) -> Any:
         """Build the arguments of UpdateItem. A head that doesn't exist yet gets all attributes."""
         if before == _Head():
-            changed, same = _OF_HEAD, ()
+            changed, same = _HEAD_ATTRIBUTES, ()
         values = {f":{name}": getattr(after, name) for name in changed}
         values |= {f":was_{name}": getattr(before, name) for name in same}
         condition = " AND ".join(f"#{name} = :was_{name}" for name in same)
         return {
             "TableName": self.table,
-            "Key": self._key(HEAD),
+            "Key": self._build_key(HEAD),
             "UpdateExpression": "SET " + ", ".join(f"#{name} = :{name}" for name in changed),
             "ConditionExpression": condition or "attribute_not_exists(pk)",
             "ExpressionAttributeNames": {f"#{name}": name for name in {*changed, *same}},  # some names are reserved
@@ -211,10 +213,10 @@ class DynamoChangeLog:
     def _head_at(self, version: int) -> _Head | None:
         """Return the head if it has this version; None if another writer has changed it since."""
         if self._head.version != version or not self._head.token:
-            self._head = _Head.of(self._item(HEAD))
+            self._head = _Head.from_item(self._read_item(HEAD))
         return self._head if self._head.version == version else None
 
-    def _changes(self, after: int, last: int) -> Sequence[bytes] | None:
+    def _read_changes(self, after: int, last: int) -> Sequence[bytes] | None:
         """Read the changes that lead from one version to another; None if some of them are deleted."""
         if after == last:
             return ()
@@ -225,10 +227,10 @@ class DynamoChangeLog:
         changes = [item["data"]["B"] for page in pages for item in page]
         return changes if len(changes) == last - after else None
 
-    def _item(self, sort_key: str) -> Item:
-        return get_item(self.client, self.table, self._key(sort_key))
+    def _read_item(self, sort_key: str) -> Item:
+        return get_item(self.client, self.table, self._build_key(sort_key))
 
-    def _key(self, sort_key: str) -> dict[str, dict[str, str]]:
+    def _build_key(self, sort_key: str) -> dict[str, dict[str, str]]:
         return attributes({"pk": self._pk, "sk": sort_key})
 
     @property
@@ -236,15 +238,15 @@ class DynamoChangeLog:
         return f"document#{self.name}"
 
 
-_OF_SNAPSHOT = ("snapshot", "snapshot_version", "pending", "stale", "kept", "swept", "bytes")
-_OF_HEAD = ("version", "token", *_OF_SNAPSHOT)
+_SNAPSHOT_ATTRIBUTES = ("snapshot", "snapshot_version", "pending", "stale", "kept", "swept", "bytes")
+_HEAD_ATTRIBUTES = ("version", "token", *_SNAPSHOT_ATTRIBUTES)
 
 
 def _change_key(version: int) -> str:
     return f"change#{version:012}"
 
 
-def _parts(snapshot: str) -> list[str]:
+def _part_keys(snapshot: str) -> list[str]:
     """Return the sort keys of a snapshot's parts; none if there is no snapshot."""
     token, _, parts = snapshot.rpartition("*")
     return [f"{token}#{place}" for place in range(int(parts or 0))]

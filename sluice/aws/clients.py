@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # only the type checker has boto3-stubs; bundles don't
 MAX_CONNECTIONS = 32
 HTTP_OK = 200
 SEND_BATCH = "SendMessageBatch"
-SPELLED = "sluice.spelled"  # key of the encoded body in a call's context
+ENCODED_BODY = "sluice.spelled"  # key of the encoded body in a call's context
 # Error codes of the JSON protocol and of the query protocol; botocore may report either.
 GONE = frozenset({"QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue"})
 # A fixed text, because botocore would build its own twice for each call.
@@ -52,16 +52,16 @@ CONFIG = Config(
 )
 
 # For callers with a deadline of seconds: a call that hangs fails early enough for another attempt.
-QUICK = CONFIG.merge(Config(connect_timeout=1, read_timeout=2))
+SHORT_TIMEOUTS = CONFIG.merge(Config(connect_timeout=1, read_timeout=2))
 # For requests that depend on the time, such as a delay: the caller builds each attempt anew.
-ONCE = QUICK.merge(Config(retries={"mode": "standard", "total_max_attempts": 1}))
+WITHOUT_RETRIES = SHORT_TIMEOUTS.merge(Config(retries={"mode": "standard", "total_max_attempts": 1}))
 # For polls that are held for up to ten seconds.
-HOLDING = CONFIG.merge(Config(connect_timeout=1, read_timeout=13))
+LONG_POLLS = CONFIG.merge(Config(connect_timeout=1, read_timeout=13))
 
 _ENCODER, _DECODER = msgspec.json.Encoder(), msgspec.json.Decoder(dict[str, Any])
 
 
-class _Kept(threading.local):
+class _ThreadState(threading.local):
     """State of a thread: its connection, and the response or error of a fast attempt that failed."""
 
     connection: HTTPConnection | None = None
@@ -82,7 +82,7 @@ class FastBatches:
         self._other_handlers = copy(client.meta.events)
         self._endpoint = botocore_endpoint(client)
         self._limits: Any = client.meta.config  # untyped, as the stubs lack its fields
-        self._kept = _Kept()
+        self._kept = _ThreadState()
 
     @classmethod
     def install(cls, client: SQSClient) -> SQSClient:
@@ -92,13 +92,13 @@ class FastBatches:
         fast, events = cls(client), cast("Any", client.meta.events)  # the stubs' handlers return None
         events.register(f"provide-client-params.sqs.{SEND_BATCH}", fast.encode)
         events.register_last("before-call", fast.send)  # last, as other handlers add headers
-        events.register(f"before-send.sqs.{SEND_BATCH}", fast.hand_over)
+        events.register(f"before-send.sqs.{SEND_BATCH}", fast.return_attempt)
         return client
 
     def encode(self, params: Mapping[str, Any], context: dict[str, Any], **_: object) -> Mapping[str, Any] | None:
         """Encode the request, and leave botocore no entries to encode."""
         try:
-            context[SPELLED] = _ENCODER.encode(params)
+            context[ENCODED_BODY] = _ENCODER.encode(params)
         except UnicodeEncodeError:
             return None  # a lone surrogate: botocore escapes it, and SQS refuses only this message
         return {**params, "Entries": []}
@@ -108,9 +108,9 @@ class FastBatches:
     ) -> tuple[AWSResponse, Mapping[str, Any]] | None:
         """Send the encoded request. Returns None if botocore should continue the call, as for other operations."""
         self._kept.answer = None
-        if SPELLED not in context:
+        if ENCODED_BODY not in context:
             return None
-        params["body"] = context[SPELLED]
+        params["body"] = context[ENCODED_BODY]
         request = create_request_object(params)
         request_signer.sign(SEND_BATCH, request)
         prepared = self._endpoint.prepare_request(request)
@@ -142,19 +142,19 @@ class FastBatches:
         parts, within_s = urlsplit(self._endpoint.host), self._limits.connect_timeout
         connection = HTTPConnection(parts.hostname or "", parts.port, timeout=within_s)
         if parts.scheme == "https":
-            context = self.authorities
+            context = self.tls_context
             connection = HTTPSConnection(parts.hostname or "", parts.port, timeout=within_s, context=context)
         connection.connect()
         connection.sock.settimeout(self._limits.read_timeout)
         return connection
 
     @cached_property
-    def authorities(self) -> SSLContext:
+    def tls_context(self) -> SSLContext:
         """The TLS context with the certificate authorities for which the client is configured."""
         verify = self._endpoint.http_session._verify  # noqa: SLF001 - there is no public way
         return create_default_context(cafile=get_cert_path(verify))
 
-    def hand_over(self, **_: object) -> AWSResponse | None:
+    def return_attempt(self, **_: object) -> AWSResponse | None:
         """Return the fast attempt's response, or raise its error, in place of botocore's own first attempt."""
         answer: AWSResponse | BotoCoreError | None = self._kept.answer
         self._kept.answer = None
@@ -170,11 +170,11 @@ def botocore_endpoint(client: Any) -> Any:
 
 def make_client(service: str, *, config: Config = CONFIG) -> Any:
     """Create a client with the environment's region and credentials."""
-    return _session().create_client(service, config=config)
+    return _get_session().create_client(service, config=config)
 
 
 @cache
-def _session() -> Session:
+def _get_session() -> Session:
     """Return the session shared by all clients, so that botocore reads the service models once."""
     return get_session()
 
@@ -195,21 +195,21 @@ def dynamodb_client() -> DynamoDBClient:
 @cache
 def quick_sqs_client() -> SQSClient:
     """Return the environment's SQS client with short timeouts, for callers that retry themselves; thread-safe."""
-    client: SQSClient = make_client("sqs", config=ONCE)
+    client: SQSClient = make_client("sqs", config=WITHOUT_RETRIES)
     return client
 
 
 @cache
 def long_polling_sqs_client() -> SQSClient:
     """Return the environment's SQS client for receives of up to ten seconds; thread-safe."""
-    client: SQSClient = make_client("sqs", config=HOLDING)
+    client: SQSClient = make_client("sqs", config=LONG_POLLS)
     return client
 
 
 @cache
 def quick_dynamodb_client() -> DynamoDBClient:
     """Return the environment's DynamoDB client with short timeouts, for requests with a deadline; thread-safe."""
-    client: DynamoDBClient = make_client("dynamodb", config=QUICK)
+    client: DynamoDBClient = make_client("dynamodb", config=SHORT_TIMEOUTS)
     return client
 
 

@@ -47,7 +47,9 @@ class Connection:
     endpoint_url: str | None = None
     stage: str | None = None
     _clients: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _making: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)  # sessions aren't thread-safe
+    _creation_lock: Lock = field(
+        default_factory=Lock, init=False, repr=False, compare=False
+    )  # sessions aren't thread-safe
 
     @property
     def region(self) -> str:
@@ -56,7 +58,7 @@ class Connection:
 
     def client(self, service: str) -> Any:
         """Return the service's boto3 client, created once; its name determines the type. Raises `NoConnection`."""
-        with self._making:
+        with self._creation_lock:
             if service not in self._clients:
                 try:
                     # The stubs have an overload for each service name; here the name is an argument.
@@ -130,15 +132,15 @@ def fetch_user_id(connection: Connection) -> str:
         return str(connection.client("sts").get_caller_identity()["UserId"])
 
 
-def build_environment(connection: Connection, surroundings: Mapping[str, str]) -> dict[str, str]:
+def build_environment(connection: Connection, variables: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables with which a program of Sluice or CDK acts as the connection does.
 
     On AWS that program finds and renews the credentials itself. Raises `NoConnection` without credentials.
     """
     if connection.endpoint_url:
-        return {**remove_aws_variables(surroundings), **program_variables(connection)}
-    _credentials(connection)
-    values = {**surroundings, "AWS_REGION": connection.region, "AWS_DEFAULT_REGION": connection.region}
+        return {**remove_aws_variables(variables), **program_variables(connection)}
+    _get_credentials(connection)
+    values = {**variables, "AWS_REGION": connection.region, "AWS_DEFAULT_REGION": connection.region}
     if connection.session.profile_name == DEFAULT_PROFILE:
         return values
     # Keys in the environment would take precedence over AWS_PROFILE.
@@ -155,7 +157,7 @@ def program_variables(connection: Connection) -> Mapping[str, str]:
 
     Raises `NoConnection` without credentials, and if STS gives no session token.
     """
-    frozen = _credentials(connection)
+    frozen = _get_credentials(connection)
     keys = {"AccessKeyId": str(frozen.access_key), "SecretAccessKey": str(frozen.secret_key)}
     if frozen.token:
         keys["SessionToken"] = str(frozen.token)
@@ -189,7 +191,7 @@ def program_variables(connection: Connection) -> Mapping[str, str]:
     return {**variables, **services, **{name: value for name, value in optional.items() if value}}
 
 
-def _credentials(connection: Connection) -> Any:
+def _get_credentials(connection: Connection) -> Any:
     """Return the current credentials. Raises `NoConnection` if there are none, or if their renewal fails."""
     try:
         credentials = connection.session.get_credentials()

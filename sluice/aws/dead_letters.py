@@ -36,11 +36,11 @@ REASON = "sluice-reason"
 SOURCE = "sluice-source"
 PACKED = "sluice-attributes"
 MAX_REASON = 1_000  # characters
-SAID = 2  # attributes that a dead letter adds
+ADDED_ATTRIBUTES = 2  # attributes that a dead letter adds
 
 # Replaces an offer in a dead letter, as its session description contains addresses.
-OFFER_KEPT = "an offer of {} characters"
-_OFFER_KEPT = re.compile(OFFER_KEPT.format(r"\d+"))
+OFFER_PLACEHOLDER = "an offer of {} characters"
+_OFFER_PLACEHOLDER = re.compile(OFFER_PLACEHOLDER.format(r"\d+"))
 
 logger = Logger()
 
@@ -56,7 +56,7 @@ class DeadLetters:
     url: str
     redact: Callable[[Message], Message] = lambda message: message
 
-    def bury(self, letter: DeadLetter) -> None:
+    def send(self, letter: DeadLetter) -> None:
         """Send the message to the dead-letter queue with the reason. Raises `CallFailed`."""
         letter = replace(letter, message=self.redact(letter.message))
         sent = outgoing(letter)
@@ -76,7 +76,7 @@ def outgoing(letter: DeadLetter) -> Outgoing:
     """Build the message for the dead-letter queue, with as much of the reason as fits."""
     message = letter.message
     attributes = dict(message.attributes)
-    if len(attributes) + SAID > MAX_ATTRIBUTES:
+    if len(attributes) + ADDED_ATTRIBUTES > MAX_ATTRIBUTES:
         packed = {PACKED: Value("String", json.dumps({name: value.to_lambda() for name, value in attributes.items()}))}
         attributes = packed if message_size(message.body, packed) <= MAX_MESSAGE_BYTES else attributes
     # The reason may quote characters that SQS accepts only as JSON escapes.
@@ -110,7 +110,7 @@ def read(message: Message) -> DeadLetter:
         with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
             unpacked = {"messageId": "", "body": "", "messageAttributes": read_json(texts[PACKED])}
             kept = Message.from_lambda(unpacked).attributes
-            own = dict(kept) if len(kept) + SAID > MAX_ATTRIBUTES else own
+            own = dict(kept) if len(kept) + ADDED_ATTRIBUTES > MAX_ATTRIBUTES else own
     return DeadLetter(
         message=replace(message, attributes=own),
         reason=texts.get(REASON) or texts.get(LAMBDAS_REASON, ""),
@@ -118,6 +118,6 @@ def read(message: Message) -> DeadLetter:
     )
 
 
-def is_offer_kept(message: Message) -> bool:
+def is_offer_placeholder(message: Message) -> bool:
     """Return whether the message is the record of an offer that got no reply."""
-    return _OFFER_KEPT.fullmatch(message.body) is not None
+    return _OFFER_PLACEHOLDER.fullmatch(message.body) is not None

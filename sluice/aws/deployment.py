@@ -49,7 +49,7 @@ class StackView:
         """Parse CloudFormation's description of a stack."""
         changed_at = stack.get("LastUpdatedTime") or stack.get("CreationTime")
         return cls(
-            outputs=_values(stack.get("Outputs", [])),
+            outputs=_collect_outputs(stack.get("Outputs", [])),
             status=stack.get("StackStatus", ""),
             changed_ms=0 if changed_at is None else round(changed_at.timestamp() * 1000),
         )
@@ -73,14 +73,14 @@ class Deployment:
 
 def read_deployment(connection: Connection, outputs: Mapping[str, str] | None = None) -> Deployment:
     """Read the deployment from CloudFormation, or from known `outputs`. Raises `NotUsable`, `CallFailed`."""
-    stack_values = stack_outputs(connection, STACK) if outputs is None else outputs
+    stack_values = read_stack_outputs(connection, STACK) if outputs is None else outputs
     keys = {field.name: "".join(map(str.capitalize, field.name.split("_"))) for field in fields(Deployment)}
     values = {name: output(stack_values, STACK, key) for name, key in keys.items()}
-    urls = {name: reachable(values[name], connection.endpoint_url) for name in ("broker_url", "client_url")}
+    urls = {name: callable_url(values[name], connection.endpoint_url) for name in ("broker_url", "client_url")}
     return Deployment(**values | urls)
 
 
-def reachable(function_url: str, endpoint_url: str | None) -> str:
+def callable_url(function_url: str, endpoint_url: str | None) -> str:
     """Return the URL to call a function; in the embedded cloud that is a URL at its endpoint."""
     match = re.match(r"https?://([^./]+)\.lambda-url\.", function_url)
     if endpoint_url is None or match is None:
@@ -88,7 +88,7 @@ def reachable(function_url: str, endpoint_url: str | None) -> str:
     return f"{endpoint_url.rstrip('/')}/_aws/lambda-url/{match[1]}/"
 
 
-def stack_outputs(connection: Connection, name: str) -> Mapping[str, str]:
+def read_stack_outputs(connection: Connection, name: str) -> Mapping[str, str]:
     """Read the outputs of one of the site's stacks, by its name without the stage. Raises as `fetch_outputs` does.
 
     A site in a user's own CDK app has no such stack, but its construct has stored the same outputs.
@@ -97,7 +97,7 @@ def stack_outputs(connection: Connection, name: str) -> Mapping[str, str]:
     try:
         return fetch_outputs(connection, stack)
     except NotDeployed:
-        return _values(_read_stored(connection, stack))
+        return _collect_outputs(_read_stored(connection, stack))
 
 
 def list_outputs(connection: Connection, name: str) -> Sequence[Mapping[str, str]]:
@@ -111,7 +111,7 @@ def list_outputs(connection: Connection, name: str) -> Sequence[Mapping[str, str
 
 def fetch_outputs(connection: Connection, name: str) -> Mapping[str, str]:
     """Read the outputs of any stack. Raises `NotDeployed`, `NotUsable`, or `CallFailed` for another refusal."""
-    return _values(_describe_stack(connection, name).get("Outputs", []))
+    return _collect_outputs(_describe_stack(connection, name).get("Outputs", []))
 
 
 def _describe_stack(connection: Connection, name: str) -> "StackTypeDef":
@@ -121,12 +121,12 @@ def _describe_stack(connection: Connection, name: str) -> "StackTypeDef":
             [stack] = client.describe_stacks(StackName=name)["Stacks"]
     except CallFailed as error:
         if error.code == NO_STACK:
-            raise not_deployed(connection, name) from error
+            raise build_not_deployed_error(connection, name) from error
         raise
     return stack
 
 
-def all_stacks(connection: Connection) -> Mapping[str, StackView]:
+def list_stacks(connection: Connection) -> Mapping[str, StackView]:
     """Return all stacks of the account and region by name. Raises as `fetch_outputs` does."""
     client: CloudFormationClient = connection.client("cloudformation")
     with _translate_errors():
@@ -136,7 +136,7 @@ def all_stacks(connection: Connection) -> Mapping[str, StackView]:
 
 def read_stored_outputs(connection: Connection, stack: str) -> Mapping[str, str]:
     """Read the outputs that a construct in a user's own stack stored under this name. Raises `NotDeployed`."""
-    return _values(_read_stored(connection, stack))
+    return _collect_outputs(_read_stored(connection, stack))
 
 
 def _read_stored(connection: Connection, stack: str) -> Sequence[Mapping[str, str]]:
@@ -144,18 +144,18 @@ def _read_stored(connection: Connection, stack: str) -> Sequence[Mapping[str, st
         with calls("GetParametersByPath"):
             parameters = connection.client("ssm").get_parameters_by_path(Path=f"/{stack}/{OUTPUTS}")["Parameters"]
     except CallFailed as error:  # a denied request gets the same error, as most sites have the stack
-        raise not_deployed(connection, stack) from error
+        raise build_not_deployed_error(connection, stack) from error
     if not parameters:
-        raise not_deployed(connection, stack)
+        raise build_not_deployed_error(connection, stack)
     parts = {int(parameter["Name"].rsplit("/", 1)[1]): parameter["Value"] for parameter in parameters}
     return convert(json.loads("".join(parts[place] for place in sorted(parts))), list[dict[str, str]], of=stack)
 
 
-def _values(outputs: "Sequence[Mapping[str, str] | OutputTypeDef]") -> Mapping[str, str]:
+def _collect_outputs(outputs: "Sequence[Mapping[str, str] | OutputTypeDef]") -> Mapping[str, str]:
     return {entry["OutputKey"]: entry["OutputValue"] for entry in outputs}
 
 
-def not_deployed(connection: Connection, stack: str) -> NotDeployed:
+def build_not_deployed_error(connection: Connection, stack: str) -> NotDeployed:
     """Build the error for a stack that isn't deployed, with its full name and the command that deploys it."""
     return NotDeployed(
         f"stack {stack} is not deployed in {connection.region}: `make deploy`, or `sluice local up` and --local"
@@ -179,9 +179,9 @@ def _translate_errors() -> Iterator[None]:
         raise
 
 
-def stack_output(connection: Connection, stack: str, key: str) -> str:
-    """Read one output of a stack. Raises the errors of `stack_outputs`, and `NotUsable` if the output is missing."""
-    return output(stack_outputs(connection, stack), stack, key)
+def read_stack_output(connection: Connection, stack: str, key: str) -> str:
+    """Read one output of a stack. Raises as `read_stack_outputs` does, and `NotUsable` if the output is missing."""
+    return output(read_stack_outputs(connection, stack), stack, key)
 
 
 def output(outputs: Mapping[str, str], stack: str, key: str) -> str:

@@ -38,7 +38,7 @@ class DynamoDocument:
 
     def version(self) -> int:
         """Read the version with one small read; 0 before the first save. Raises `CallFailed`."""
-        return number(self._item(HEAD), "version")
+        return number(self._read_item(HEAD), "version")
 
     def load(self) -> tuple[bytes | None, int]:
         """Read the bytes and their version; None before the first save. Raises `CallFailed`.
@@ -46,11 +46,11 @@ class DynamoDocument:
         If parts are replaced during a read, the read is repeated, up to ten times.
         """
         for _ in range(MAX_READS):
-            head = self._item(HEAD)
+            head = self._read_item(HEAD)
             if not head:
                 return None, 0
             if head != self._head:
-                parts = [self._item(key) for key in _keys(head)]
+                parts = [self._read_item(key) for key in _list_part_keys(head)]
                 if not all(parts):
                     continue
                 self._head, self._content = head, b"".join(part["data"]["B"] for part in parts)
@@ -59,14 +59,14 @@ class DynamoDocument:
 
     def save(self, content: bytes, *, after: int) -> bool:
         """Write version `after` + 1, in parts; False if another writer was faster. Raises `CallFailed`."""
-        before = self._head if self._head and number(self._head, "version") == after else self._item(HEAD)
+        before = self._head if self._head and number(self._head, "version") == after else self._read_item(HEAD)
         if number(before, "version") != after:
             return False
         token, starts = self.new_token(), range(0, max(len(content), 1), PART_BYTES)
         head: dict[str, str | int] = {"version": after + 1, "token": token, "parts": len(starts)}
         for place, start in enumerate(starts):
             with calls("PutItem"):
-                key = self._key(f"{token}#{place}")
+                key = self._build_key(f"{token}#{place}")
                 self.client.put_item(
                     TableName=self.table, Item={**key, "data": {"B": content[start : start + PART_BYTES]}}
                 )
@@ -74,7 +74,7 @@ class DynamoDocument:
             with calls("PutItem"):
                 self.client.put_item(
                     TableName=self.table,
-                    Item={**self._key(HEAD), **attributes(head)},
+                    Item={**self._build_key(HEAD), **attributes(head)},
                     ConditionExpression="attribute_not_exists(pk) OR version = :after",
                     ExpressionAttributeValues=attributes({":after": after}),
                 )
@@ -83,20 +83,20 @@ class DynamoDocument:
             if error.code != CONDITION_FAILED:
                 raise
             # An earlier attempt may have written the head, with its response lost: then the token is ours.
-            is_ours = text(self._item(HEAD), "token") == token
+            is_ours = text(self._read_item(HEAD), "token") == token
         if is_ours:
-            self._head, self._content = {**self._key(HEAD), **attributes(head)}, content
+            self._head, self._content = {**self._build_key(HEAD), **attributes(head)}, content
         # These parts aren't read any more: the previous version's, or those of a write that came too late.
-        unread = _keys(before if is_ours else attributes(head))
-        delete_all(self.client, self.table, [self._key(key) for key in unread])
+        unread = _list_part_keys(before if is_ours else attributes(head))
+        delete_all(self.client, self.table, [self._build_key(key) for key in unread])
         return is_ours
 
-    def _item(self, sort_key: str) -> Item:
-        return get_item(self.client, self.table, self._key(sort_key))
+    def _read_item(self, sort_key: str) -> Item:
+        return get_item(self.client, self.table, self._build_key(sort_key))
 
-    def _key(self, sort_key: str) -> dict[str, dict[str, str]]:
+    def _build_key(self, sort_key: str) -> dict[str, dict[str, str]]:
         return attributes({"pk": f"document#{self.name}", "sk": sort_key})
 
 
-def _keys(head: Item) -> list[str]:
+def _list_part_keys(head: Item) -> list[str]:
     return [f"{text(head, 'token')}#{place}" for place in range(number(head, "parts"))]

@@ -33,7 +33,7 @@ def number(item: Item, name: str) -> int:
     return int(item.get(name, {}).get("N", "0"))
 
 
-def standing_item(error: CallFailed) -> Item | None:
+def conflicting_item(error: CallFailed) -> Item | None:
     """Return the existing item for which a conditional put failed, if the put asked for it; None for other failures."""
     cause = error.__cause__
     if isinstance(cause, ClientError) and error.code == CONDITION_FAILED:
@@ -71,7 +71,7 @@ def write_if(
                 **request,
             )
     except CallFailed as error:
-        standing = standing_item(error)
+        standing = conflicting_item(error)
         if standing is None:
             raise
         return standing

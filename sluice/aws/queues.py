@@ -13,9 +13,9 @@ from sluice.errors import CallFailed, QueueGone
 from sluice.message import Message
 from sluice.operations import QueueDepth
 
-AT_ONCE = 10  # SQS's limit of messages in one call
+MAX_BATCH = 10  # SQS's limit of messages in one call
 MAX_WAIT_S = 20  # SQS's limit of a long poll, in seconds
-GIVES_BACK = 3  # attempts for messages that SQS fails to release by its own fault
+RELEASE_ATTEMPTS = 3  # attempts for messages that SQS fails to release by its own fault
 
 
 class QueuesByUrl(msgspec.Struct, frozen=True):
@@ -91,16 +91,16 @@ class ReceivedQueues:
     client: SQSClient
     any_url: str
 
-    def show_again(self, arn: str, waits_s: Mapping[str, int]) -> None:
+    def change_visibility(self, arn: str, delays_s: Mapping[str, int]) -> None:
         """Make up to ten messages visible again before their visibility timeout. Raises `CallFailed`.
 
-        `waits_s` are the seconds until then, by receipt handle.
+        `delays_s` are the seconds until then, by receipt handle.
         """
         account, name = arn.split(":")[4:]
         url = f"{self.any_url.rsplit('/', 2)[0]}/{account}/{name}"
         entries = [
             {"Id": str(place), "ReceiptHandle": handle, "VisibilityTimeout": wait_s}
-            for place, (handle, wait_s) in enumerate(waits_s.items())
+            for place, (handle, wait_s) in enumerate(delays_s.items())
         ]
         with calls("ChangeMessageVisibilityBatch"):
             # boto3's type is a TypedDict of the same three fields.
@@ -111,14 +111,14 @@ class ReceivedQueues:
 class ConsumedQueue:
     """A queue from which messages are received and deleted.
 
-    `wait_s` is the wait time of a receive; `hidden_s` is the visibility timeout of received messages, None for the
-    queue's own.
+    `wait_s` is the wait time of a receive; `visibility_timeout_s` is the visibility timeout of received messages, None
+    for the queue's own.
     """
 
     client: SQSClient
     url: str
     wait_s: int = 0
-    hidden_s: int | None = None
+    visibility_timeout_s: int | None = None
 
     def receive(self, *, most: int, wait_s: int | None = None) -> Sequence[Message]:
         """Receive up to `most` messages, at most ten. Raises `QueueGone`, `CallFailed`."""
@@ -126,11 +126,13 @@ class ConsumedQueue:
 
     def receive_raw(self, *, most: int, wait_s: int | None = None) -> Sequence[Any]:
         """Receive messages in the format of the SQS API."""
-        hidden: dict[str, Any] = {} if self.hidden_s is None else {"VisibilityTimeout": self.hidden_s}
+        hidden: dict[str, Any] = (
+            {} if self.visibility_timeout_s is None else {"VisibilityTimeout": self.visibility_timeout_s}
+        )
         with calls("ReceiveMessage", queue=self.url):
             received = self.client.receive_message(
                 QueueUrl=self.url,
-                MaxNumberOfMessages=min(most, AT_ONCE),
+                MaxNumberOfMessages=min(most, MAX_BATCH),
                 WaitTimeSeconds=min(self.wait_s if wait_s is None else wait_s, MAX_WAIT_S),
                 MessageAttributeNames=["All"],
                 MessageSystemAttributeNames=["All"],
@@ -142,14 +144,14 @@ class ConsumedQueue:
         """Delete up to ten received messages. Raises `QueueGone`, `CallFailed`."""
         delete_batch(self.client, self.url, [message.receipt_handle for message in messages], queue=self.url)
 
-    def give_back(self, messages: Sequence[Message]) -> None:
+    def release(self, messages: Sequence[Message]) -> None:
         """Make received messages visible at once. If that fails, they become visible after their visibility timeout."""
         left = list(messages)
-        for _ in range(GIVES_BACK):
-            batches = [left[start : start + AT_ONCE] for start in range(0, len(left), AT_ONCE)]
-            left = [message for batch in batches for message in self._still_hidden(batch)]
+        for _ in range(RELEASE_ATTEMPTS):
+            batches = [left[start : start + MAX_BATCH] for start in range(0, len(left), MAX_BATCH)]
+            left = [message for batch in batches for message in self._release_batch(batch)]
 
-    def _still_hidden(self, messages: Sequence[Message]) -> Sequence[Message]:
+    def _release_batch(self, messages: Sequence[Message]) -> Sequence[Message]:
         with suppress(CallFailed, QueueGone), calls("ChangeMessageVisibilityBatch", queue=self.url):
             done = self.client.change_message_visibility_batch(
                 QueueUrl=self.url,
@@ -167,12 +169,13 @@ class SqsQueues(msgspec.Struct, frozen=True):
 
     `sibling_url` is the URL of any queue of the same account and region.
 
-    `holding` is a client whose read timeout exceeds every wait of `receive`; it is needed if that of `client` doesn't.
+    `long_polling_client` is a client whose read timeout exceeds every wait of `receive`; it is needed if that of
+    `client` doesn't.
     """
 
     client: SQSClient
     sibling_url: str
-    holding: SQSClient | None = None
+    long_polling_client: SQSClient | None = None
 
     def create(self, name: str, attributes: Mapping[str, str]) -> str:
         """Create a queue, or find one with the same attributes. Returns its URL. Raises `CallFailed`."""
@@ -196,7 +199,7 @@ class SqsQueues(msgspec.Struct, frozen=True):
     def receive(self, url: str, *, wait_s: int) -> str | None:
         """Receive a message's body, waiting up to `wait_s`, without a deletion. Raises `QueueGone`, `CallFailed`."""
         with calls("ReceiveMessage", queue=url):
-            client = self.holding or self.client
+            client = self.long_polling_client or self.client
             received = client.receive_message(QueueUrl=url, MaxNumberOfMessages=1, WaitTimeSeconds=wait_s)
         messages = received.get("Messages", [])
         return messages[0]["Body"] if messages else None

@@ -18,9 +18,9 @@ from sluice.batches import HELD_BACK
 from sluice.errors import CallFailed, HeldBack, SenderFault, SluiceError, dead_letter_text
 from sluice.message import DeadLetter, Message, Outgoing
 
-HASTENED_AT_ONCE = 10  # messages in one request
-HASTENED_WITHIN_S = 2.0
-AGAIN_AFTER_S = (5,)  # default: only the first failure is redelivered early
+VISIBILITY_BATCH = 10  # messages in one request
+VISIBILITY_TIMEOUT_S = 2.0
+REDELIVERY_DELAYS_S = (5,)  # default: only the first failure is redelivered early
 MAX_RECEIVES = 3  # default, not above any queue's redrive policy
 FIFO_SUFFIX = ".fifo"
 
@@ -64,14 +64,14 @@ class Reporter(msgspec.Struct, frozen=True, kw_only=True):
     """Reports which messages of a batch to redeliver. `executor` handles records and dead letters in parallel.
 
     A transient error shouldn't block a message, or its whole group, for the visibility timeout. So for its first
-    failures, as many as `again_after_s` has waits, `received` makes a message visible after that wait. Later failures
-    wait for the visibility timeout, as outages last. Without `received` every failure does.
+    failures, as many as `redelivery_delays_s` has waits, `received` makes a message visible after that wait. Later
+    failures wait for the visibility timeout, as outages last. Without `received` every failure does.
     """
 
     dead_letters: DeadLetters
     executor: Executor
     received: ReceivedQueues | None = None
-    again_after_s: tuple[int, ...] = AGAIN_AFTER_S
+    redelivery_delays_s: tuple[int, ...] = REDELIVERY_DELAYS_S
 
     def report(
         self, batch: Batch, failures: Mapping[int, Exception], *, max_receives: int = MAX_RECEIVES
@@ -82,7 +82,7 @@ class Reporter(msgspec.Struct, frozen=True, kw_only=True):
         only held back never does. If a dead letter can't be sent, its message is redelivered.
         """
 
-        def stays(position: int) -> bool:
+        def must_redeliver(position: int) -> bool:
             message, fault = batch.messages[position], failures[position]
             if isinstance(fault, HeldBack):
                 logger.info(
@@ -104,7 +104,7 @@ class Reporter(msgspec.Struct, frozen=True, kw_only=True):
             if message.receive_count < max_receives and not isinstance(fault, SenderFault):
                 return True
             try:
-                self.bury(batch, position, dead_letter_text(fault))
+                self.dead_letter(batch, position, dead_letter_text(fault))
             except Exception:  # after any error the message stays, and the others are reported
                 logger.exception("DeadLetterNotSent", message_id=message.message_id)
                 return True
@@ -113,9 +113,9 @@ class Reporter(msgspec.Struct, frozen=True, kw_only=True):
         if not failures:
             return {"batchItemFailures": []}
         positions = sorted(failures)
-        staying = zip(positions, self.executor.map(stays, positions), strict=True)
-        again = [batch.messages[position] for position, stay in staying if stay]
-        self._hasten(batch, again)
+        staying = zip(positions, self.executor.map(must_redeliver, positions), strict=True)
+        again = [batch.messages[position] for position, is_redelivered in staying if is_redelivered]
+        self._redeliver_early(batch, again)
         return {"batchItemFailures": [{"itemIdentifier": message.message_id} for message in again]}
 
     def serve(
@@ -147,41 +147,41 @@ class Reporter(msgspec.Struct, frozen=True, kw_only=True):
                     waiting.add(message.group_id)
         return self.report(batch, failures, max_receives=max_receives)
 
-    def _hasten(self, batch: Batch, messages: Sequence[Message]) -> None:
+    def _redeliver_early(self, batch: Batch, messages: Sequence[Message]) -> None:
         """Make failed messages visible again soon. If that fails, their visibility timeout does it later."""
         received = self.received
         if received is None:
             return
-        waits_s = {
-            message.receipt_handle: self.again_after_s[message.receive_count - 1]
+        delays_s = {
+            message.receipt_handle: self.redelivery_delays_s[message.receive_count - 1]
             for message in messages
-            if message.receive_count <= len(self.again_after_s)
+            if message.receive_count <= len(self.redelivery_delays_s)
         }
 
         def show(few: Sequence[str]) -> None:
             try:
-                received.show_again(batch.source, {handle: waits_s[handle] for handle in few})
+                received.change_visibility(batch.source, {handle: delays_s[handle] for handle in few})
             except CallFailed as error:
-                logger.warning("NotHastened", reason=str(error))
+                logger.warning("VisibilityNotChanged", reason=str(error))
 
-        handles = list(waits_s)
+        handles = list(delays_s)
         shown = [
-            self.executor.submit(show, handles[start : start + HASTENED_AT_ONCE])
-            for start in range(0, len(handles), HASTENED_AT_ONCE)
+            self.executor.submit(show, handles[start : start + VISIBILITY_BATCH])
+            for start in range(0, len(handles), VISIBILITY_BATCH)
         ]
         # The response must not be late: then Lambda would redeliver the whole batch.
-        for late in wait(shown, timeout=HASTENED_WITHIN_S).not_done:
+        for late in wait(shown, timeout=VISIBILITY_TIMEOUT_S).not_done:
             late.cancel()
 
-    def bury(self, batch: Batch, position: int, reason: str) -> None:
+    def dead_letter(self, batch: Batch, position: int, reason: str) -> None:
         """Send a message of the batch to the dead-letter queue. Raises `CallFailed`."""
-        self.dead_letters.bury(DeadLetter(message=batch.messages[position], reason=reason, source=batch.source))
+        self.dead_letters.send(DeadLetter(message=batch.messages[position], reason=reason, source=batch.source))
 
-    def bury_copy(self, batch: Batch, position: int, copy: Outgoing, *, queue: str, reason: str) -> None:
+    def dead_letter_copy(self, batch: Batch, position: int, copy: Outgoing, *, queue: str, reason: str) -> None:
         """Send an undelivered copy for another queue of the site to the dead-letter queue. Raises `CallFailed`.
 
         The dead letter names that queue as its source, so a redrive returns the copy only to that queue.
         """
         message = replace(batch.messages[position], body=copy.body, attributes=copy.attributes)
         source = f"{batch.source.rsplit(':', 1)[0]}:{queue}"
-        self.dead_letters.bury(DeadLetter(message=message, reason=reason, source=source))
+        self.dead_letters.send(DeadLetter(message=message, reason=reason, source=source))

@@ -42,7 +42,7 @@ def call_at_shutdown(callback: Callable[[], None]) -> None:
         return
     identifier = {"Lambda-Extension-Identifier": registered.headers["Lambda-Extension-Identifier"]}
 
-    def wait_for_ever() -> None:
+    def wait_for_next_event() -> None:
         """Request the next event, which tells Lambda that the extension is ready. The request gets no response."""
         pool.request("GET", f"{address}/event/next", headers=identifier)
 
@@ -59,4 +59,4 @@ def call_at_shutdown(callback: Callable[[], None]) -> None:
     # needs. So the signal is blocked for this thread and for all threads that start from now on.
     signal.pthread_sigmask(signal.SIG_BLOCK, TERMINATION)
     Thread(target=wait_for_shutdown, daemon=True).start()
-    Thread(target=wait_for_ever, daemon=True).start()
+    Thread(target=wait_for_next_event, daemon=True).start()

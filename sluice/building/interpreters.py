@@ -45,11 +45,11 @@ def node() -> Path:
 
 def cdk() -> Path:
     """Return the path of the CDK's command line. Raises `NotInstalled`."""
-    return modules() / ".bin" / "cdk"
+    return node_modules() / ".bin" / "cdk"
 
 
 @cache
-def modules() -> Path:
+def node_modules() -> Path:
     """Return the folder of package.json's packages. Outside a clone npm installs them once. Raises `NotInstalled`."""
     of_clone = PROJECT.files / "node_modules"
     if PROJECT.is_clone:

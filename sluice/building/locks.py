@@ -45,7 +45,7 @@ def resolve_pins(requirements: Collection[str], lock: str, *, without: Collectio
     `lock` is the text of uv's lock file; comments in it name the packages that need each package. Raises `NotPinned`.
     """
     pins = read_lock(lock)
-    required = {normal(requirement_name(requirement)) for requirement in requirements}
+    required = {normalize_name(requirement_name(requirement)) for requirement in requirements}
     while (
         more := {pin.name for pin in pins.values() if pin.needed_by & required and pin.name not in without} - required
     ):
@@ -61,13 +61,13 @@ def read_lock(lock: str) -> Mapping[str, Pin]:
     for entry in re.split(r"\n(?=[A-Za-z0-9])", lock):
         first, *rest = entry.splitlines() or [""]
         if pin := PIN.match(first):
-            name = normal(pin["name"])
+            name = normalize_name(pin["name"])
             pins[name] = Pin(
                 name=name,
                 version=pin["version"],
                 marker=pin["marker"] or "",
                 hashes=tuple(match["hash"] for match in map(HASH.match, rest) if match),
-                needed_by=frozenset(normal(match["name"]) for match in map(VIA.match, rest) if match),
+                needed_by=frozenset(normalize_name(match["name"]) for match in map(VIA.match, rest) if match),
             )
     return pins
 
@@ -77,7 +77,7 @@ def requirement_name(requirement: str) -> str:
     return re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]
 
 
-def normal(name: str) -> str:
+def normalize_name(name: str) -> str:
     """Normalize a package's name: https://packaging.python.org/en/latest/specifications/name-normalization/."""
     return re.sub(r"[-_.]+", "-", name).lower()
 

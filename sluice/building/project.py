@@ -19,7 +19,7 @@ class NotInstalled(BadConfiguration):
     """Something that a command needs isn't installed. The text says how to install it."""
 
 
-def need(extra: str, *modules: str) -> None:
+def require_modules(extra: str, *modules: str) -> None:
     """Raise `NotInstalled` if one of these modules is missing, which the named extra installs."""
     missing = [module for module in modules if find_spec(module) is None]
     if missing:

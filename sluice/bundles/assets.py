@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sluice.building.interpreters import LAMBDA_VERSION, Interpreter, lambda_python, modules, node
-from sluice.building.locks import Pin, normal, requirement_name, resolve_pins
+from sluice.building.interpreters import LAMBDA_VERSION, Interpreter, lambda_python, node, node_modules
+from sluice.building.locks import Pin, normalize_name, requirement_name, resolve_pins
 from sluice.building.project import PROJECT, Project, take_place
 from sluice.errors import BadConfiguration
 from sluice.parameters import Architecture
@@ -33,7 +33,7 @@ RUNTIME = frozenset({"boto3", "botocore", "python-dateutil", "s3transfer", "six"
 # The folders into which Lambda unpacks code and layers: https://docs.aws.amazon.com/lambda/latest/dg/python-layers.html
 CODE, LAYERS = "/var/task", "/opt"
 # The subpackages of `sluice` that functions import; contracts in pyproject.toml forbid importing the others.
-ROOMS = ("aws", "federation", "kubernetes", "pipeline", "rendezvous", "splitting")
+SUBPACKAGES = ("aws", "federation", "kubernetes", "pipeline", "rendezvous", "splitting")
 PIP_TIMEOUT_S = COMPILE_TIMEOUT_S = 300
 COMPILER = Path(__file__).with_name("bytecode.mjs")
 KEY_CHARACTERS = 32
@@ -56,12 +56,12 @@ class Target:
     def of(cls, architecture: Architecture) -> "Target":
         """Return Lambda's platform; for LOCAL this machine's, with the embedded cloud's Python for functions."""
         if architecture is Architecture.LOCAL:
-            return cls.here(lambda_python())
+            return cls.for_this_machine(lambda_python())
         wheels = tuple(f"{tag}_{WHEEL_MACHINES[architecture]}" for tag in GLIBC_TAGS)
         return cls(machine=architecture, python=LAMBDA_VERSION, wheels=wheels)
 
     @classmethod
-    def here(cls, python: Interpreter) -> "Target":
+    def for_this_machine(cls, python: Interpreter) -> "Target":
         """Return this machine's platform, with one of its interpreters."""
         machine = Architecture.ARM64 if platform.machine() in {"arm64", "aarch64"} else Architecture.X86_64
         return cls(machine=machine, python=python.version, interpreter=python.path)
@@ -81,7 +81,7 @@ class Bundle:
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class BuiltFolder:
     """A folder to deploy as it is, and the hash of its content."""
 
     folder: Path
@@ -101,7 +101,7 @@ def compile_folder(folder: Path, deployed_at: str) -> None:
     equal bytes. Native interpreters differ even within a minor version. Python doesn't check such bytecode.
     """
     done = subprocess.run(  # noqa: S603 - our own arguments
-        [node(), COMPILER, folder, deployed_at, modules()],
+        [node(), COMPILER, folder, deployed_at, node_modules()],
         capture_output=True,
         text=True,
         timeout=COMPILE_TIMEOUT_S,
@@ -121,14 +121,14 @@ class Assets:
     def bundle(self, *names: str) -> Bundle:
         """Return the bundle of the packages that pyproject.toml lists under these extras."""
         extras = tomllib.loads((self.project.files / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-        requirements = [normal(requirement_name(requirement)) for name in names for requirement in extras[name]]
+        requirements = [normalize_name(requirement_name(requirement)) for name in names for requirement in extras[name]]
         return Bundle(name="-".join(names), requirements=tuple(requirements))
 
     def pins(self, bundle: Bundle) -> tuple[Pin, ...]:
         """List a bundle's packages, as the lock pins them. Raises `NotPinned`."""
         return resolve_pins(bundle.requirements, self.project.lock.read_text(), without=RUNTIME)
 
-    def layer(self, bundle: Bundle, target: Target) -> Built:
+    def layer(self, bundle: Bundle, target: Target) -> BuiltFolder:
         """Build the bundle as a Lambda layer with pip, unless it is built already. Raises `BundleFailed`."""
         pins = self.pins(bundle)
         made_of = {"pins": "\n".join(map(str, pins)), "target": target.name, "compiler": compiler()}
@@ -138,17 +138,18 @@ class Assets:
             with open_new_folder(folder) as new:
                 install(pins, target, into=new / "python")
                 self.compile(new, LAYERS)
-        return Built(folder, key)
+        return BuiltFolder(folder, key)
 
-    def code(self, *, beside: Mapping[str, str] | None = None) -> Built:
-        """Build our code for all functions. `beside` maps names in the archive to additional files of the workspace.
+    def code(self, *, extra_files: Mapping[str, str] | None = None) -> BuiltFolder:
+        """Build our code for all functions.
 
-        Raises `BundleFailed` for a file that can't be read.
+        `extra_files` maps names in the archive to additional files of the workspace. Raises `BundleFailed` for a file
+        that can't be read.
         """
         handlers = self.project.files / "functions"
         files = {path.relative_to(handlers.parent).as_posix(): path.read_bytes() for path in files_in(handlers)}
-        files |= read_shared_modules(self.project, ROOMS)
-        for name, path in (beside or {}).items():
+        files |= read_shared_modules(self.project, SUBPACKAGES)
+        for name, path in (extra_files or {}).items():
             file = self.project.workspace / path
             try:
                 files[name] = file.read_bytes()
@@ -160,7 +161,7 @@ class Assets:
             with open_new_folder(folder) as new:
                 write(files, new)
                 self.compile(new, CODE)
-        return Built(folder, key)
+        return BuiltFolder(folder, key)
 
 
 def files_in(folder: Path) -> Sequence[Path]:
@@ -168,10 +169,10 @@ def files_in(folder: Path) -> Sequence[Path]:
     return [path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
 
 
-def read_shared_modules(project: Project, rooms: Sequence[str]) -> Mapping[str, bytes]:
+def read_shared_modules(project: Project, subpackages: Sequence[str]) -> Mapping[str, bytes]:
     """Read the modules of `sluice` itself and of these subpackages, by their paths in archives."""
     package = project.sources / "sluice"
-    paths = [*package.glob("*.py"), *(path for room in rooms for path in (package / room).rglob("*.py"))]
+    paths = [*package.glob("*.py"), *(path for room in subpackages for path in (package / room).rglob("*.py"))]
     return {path.relative_to(project.sources).as_posix(): path.read_bytes() for path in paths}
 
 

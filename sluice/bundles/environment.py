@@ -20,7 +20,7 @@ from sluice.building.project import Project
 from sluice.bundles.assets import (
     GLIBC_TAGS,
     WHEEL_MACHINES,
-    Built,
+    BuiltFolder,
     Target,
     content_key,
     files_in,
@@ -32,7 +32,7 @@ from sluice.bundles.assets import (
 from sluice.parameters import Architecture
 
 PACKAGES = ("sluice_spark", "sluice_jobs")
-ROOMS = ("federation", "pipeline", "rendezvous")  # the subpackages of `sluice` that `PACKAGES` import
+SUBPACKAGES = ("federation", "pipeline", "rendezvous")  # the subpackages of `sluice` that `PACKAGES` import
 ENTRY_POINT = "sluice_job.py"
 FORMAT = b"tgz 2"  # part of each key: increment the number if equal content is packed differently
 OLDER_TAG = "manylinux_2_24"  # for arro3-core on ARM; adding it to layers would change their keys
@@ -46,7 +46,7 @@ def image_target(architecture: Architecture, python: str) -> Target:
     The embedded cloud runs jobs with a Spark that uses the running Python.
     """
     if architecture is Architecture.LOCAL:
-        return Target.here(this_python())
+        return Target.for_this_machine(this_python())
     wheels = tuple(f"{tag}_{WHEEL_MACHINES[architecture]}" for tag in (*GLIBC_TAGS, OLDER_TAG))
     return Target(machine=architecture, python=python, wheels=wheels)
 
@@ -58,10 +58,10 @@ class SparkAssets:
     project: Project
 
     @property
-    def entry_point(self) -> Built:
+    def entry_point(self) -> BuiltFolder:
         """The script that EMR Serverless starts. The script passes its arguments to the jobs' package."""
         script = self.project.spark / ENTRY_POINT
-        return Built(script, content_key({ENTRY_POINT: script.read_bytes()}))
+        return BuiltFolder(script, content_key({ENTRY_POINT: script.read_bytes()}))
 
     def pins(self) -> tuple[Pin, ...]:
         """List all dependencies of our Spark packages and jobs, as requirements.txt pins them. Raises `NotPinned`.
@@ -72,30 +72,30 @@ class SparkAssets:
         requirements = described["dependencies"] + described.get("optional-dependencies", {}).get("jobs", [])
         return resolve_pins(requirements, self.project.lock.read_text())
 
-    def environment(self, target: Target) -> Built:
+    def environment(self, target: Target) -> BuiltFolder:
         """Build the third-party packages with pip, unless they are built already. Raises `BundleFailed`."""
         pins = self.pins()
         listed = "\n".join(map(str, pins))
         key = content_key({"pins": listed.encode(), "target": target.name.encode(), "format": FORMAT})
         return self._pack("environment", key, lambda folder: install(pins, target, into=folder))
 
-    def code(self) -> Built:
+    def code(self) -> BuiltFolder:
         """Pack our packages, and the subpackages of `sluice` that they import from."""
         spark = self.project.spark
         own = [path for package in PACKAGES for path in files_in(spark / package)]
         files = {path.relative_to(spark).as_posix(): path.read_bytes() for path in own}
-        files |= read_shared_modules(self.project, ROOMS)
+        files |= read_shared_modules(self.project, SUBPACKAGES)
         key = content_key(files | {"": FORMAT})
         return self._pack("code", key, lambda folder: write(files, folder))
 
-    def _pack(self, name: str, key: str, fill: Callable[[Path], None]) -> Built:
+    def _pack(self, name: str, key: str, fill: Callable[[Path], None]) -> BuiltFolder:
         """Pack the files that `fill` writes into a folder as an archive, unless that archive exists.
 
         Files are in order, without times, owners or the archive's name, so that equal content gives equal bytes.
         """
         archive = self.project.build / "spark-archives" / f"{name}-{key}" / f"{name}.tgz"
         if archive.exists():
-            return Built(archive, key)
+            return BuiltFolder(archive, key)
         with open_new_folder(archive.parent) as new:
             folder = new / name
             fill(folder)
@@ -105,12 +105,12 @@ class SparkAssets:
                 tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
             ):
                 for path in sorted(folder.rglob("*")):
-                    tar.add(path, arcname=path.relative_to(folder).as_posix(), recursive=False, filter=_anonymous)
+                    tar.add(path, arcname=path.relative_to(folder).as_posix(), recursive=False, filter=_remove_owner)
             shutil.rmtree(folder)
-        return Built(archive, key)
+        return BuiltFolder(archive, key)
 
 
-def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
+def _remove_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     member.mtime, member.mode = MTIME, 0o755 if member.isdir() else 0o644

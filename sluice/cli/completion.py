@@ -66,7 +66,7 @@ def _open_site(ctx: typer.Context) -> OpenSite:
     return open_site(ctx.params.get("site") or ctx.params.get("dest") or HERE)
 
 
-def _bindings(ctx: typer.Context) -> Iterable[Any]:
+def _list_bindings(ctx: typer.Context) -> Iterable[Any]:
     wanted_values = {name: ctx.params.get(name) for name in ("exchange", "queue")}
     for binding in _open_site(ctx).client.ask(ListBindings(exchange=wanted_values["exchange"])).bindings:
         if wanted_values["queue"] in {None, binding.queue}:
@@ -99,7 +99,7 @@ complete_routes = complete_from(lambda ctx: [bridge.name for bridge in _open_sit
 complete_bound_queues = complete_from(
     lambda ctx: [queue.name for queue in _open_site(ctx).client.ask(ListBoundQueues()).queues]
 )
-complete_keys = complete_from(lambda ctx: sorted({binding.key for binding in _bindings(ctx)}))
+complete_keys = complete_from(lambda ctx: sorted({binding.key for binding in _list_bindings(ctx)}))
 complete_split_queues = complete_from(lambda _: [queue.queue_id for queue in _control_client().ask(ListQueues())])
 complete_sessions = complete_from(
     lambda _: [session.session_id for session in _control_client().ask(ListSessions()).sessions]

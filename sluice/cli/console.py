@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from sluice.building.project import need
+from sluice.building.project import require_modules
 from sluice.cli.completion import complete_sites
 from sluice.cli.output import print_result
 from sluice.cli.sites import SiteTyper
@@ -46,7 +46,7 @@ def console(
 
     The console deploys nothing. Its address contains a secret, new at each start, without which it refuses requests.
     """
-    need("console", "starlette", "uvicorn")
+    require_modules("console", "starlette", "uvicorn")
     program, server = import_module(PROGRAM), import_module(SERVER)
     options = server.Options(allow_actions=allow_actions, port=port)
 

@@ -110,7 +110,7 @@ def show(
     Clients' addresses and session descriptions are masked.
     """
     connection = site.connect()
-    selection = _selection(reason, source, id_)
+    selection = _parse_selection(reason, source, id_)
     shown: list[dict[str, Any]] = []
     for letter in peek_letters(
         connection.client("sqs"), find_queue_url(read_queue_urls(connection), queue), most=DEFAULT_LOOKED_AT
@@ -152,7 +152,7 @@ def redrive(
     printed.
     """
     connection = site.connect()
-    url, selection = find_queue_url(read_queue_urls(connection), queue), _selection(reason, source, id_)
+    url, selection = find_queue_url(read_queue_urls(connection), queue), _parse_selection(reason, source, id_)
     sqs = connection.client("sqs")
     run_move(
         lambda may_go_on: prepare_redrive(sqs, url, selection, most=count, may_go_on=may_go_on),
@@ -173,7 +173,7 @@ def purge(
 ) -> None:
     """Delete the dead letters that are in the queue now, after you have typed its name: they can't be restored."""
     connection = site.connect()
-    url, selection = find_queue_url(read_queue_urls(connection), queue), _selection(reason, source, id_)
+    url, selection = find_queue_url(read_queue_urls(connection), queue), _parse_selection(reason, source, id_)
     if not yes and typer.prompt(f"Deleted letters can't be restored. Type {queue} to continue", err=True) != queue:
         print_note("nothing was deleted")
         raise typer.Exit(1)
@@ -184,7 +184,7 @@ def purge(
     )
 
 
-def _selection(
+def _parse_selection(
     reasons: Sequence[Reason] | None, sources: Sequence[str] | None, ids: Sequence[str] | None
 ) -> DeadLetterSelection:
     return DeadLetterSelection(

@@ -16,10 +16,10 @@ import typer
 
 from sluice.aws.clients import now_ms
 from sluice.aws.connections import Connection, build_environment
-from sluice.aws.deployment import STACK, NotDeployed, stack_outputs
+from sluice.aws.deployment import STACK, NotDeployed, read_stack_outputs
 from sluice.aws.rendezvous.clients import ClientUser, revoke
 from sluice.building.interpreters import cdk
-from sluice.building.project import PROJECT, need
+from sluice.building.project import PROJECT, require_modules
 from sluice.cli.output import is_json, show_json
 from sluice.cli.progress import steps
 from sluice.cli.sites import SiteTyper
@@ -103,7 +103,7 @@ def deploy(
     more. Before the first deployment the account is checked for what would make it fail. Concurrent executions are
     reserved as far as the account has them.
     """
-    need("deploy", "aws_cdk")
+    require_modules("deploy", "aws_cdk")
     connection = site.connect()
     with TemporaryDirectory(prefix="sluice-cdk-") as folder, steps(3, lines=True) as progress:
         assembly, context = Path(folder), context or []
@@ -123,7 +123,7 @@ def deploy(
         environment = build_environment(connection, os.environ)
         _run_cdk(["deploy", "--all", "--app", folder, *options], environment, to_stderr=is_json())
         if is_json():
-            show_json(_document(connection, "deployed", new_templates))
+            show_json(_build_document(connection, "deployed", new_templates))
 
 
 @app.command()
@@ -150,30 +150,30 @@ def destroy(
             typer.confirm(f"Delete {', '.join(nothing)}?", abort=True)
         with suppress(NotDeployed):
             # The streaming job is stopped first; otherwise it would be restarted while the application is ended.
-            application_id = stack_outputs(connection, PIPELINE_STACK).get("ApplicationId")
+            application_id = read_stack_outputs(connection, PIPELINE_STACK).get("ApplicationId")
             if application_id:  # the embedded cloud has no application
                 print_note(f"stopping application {application_id} and its runs, and deleting its VPC endpoints")
                 ControlClient.connect(connection, FUNCTION).ask(StopJob())
                 end_application(connection, application_id, now_ms=now_ms, sleep=time.sleep)
         with suppress(NotDeployed):
             # IAM refuses to delete a user that has an access key.
-            name = stack_outputs(connection, STACK).get("ClientUserName")
+            name = read_stack_outputs(connection, STACK).get("ClientUserName")
             for key in revoke(ClientUser(connection.client("iam"), name)) if name else ():
                 print_note(f"deleted the clients' access key {key}")
         environment = build_environment(connection, os.environ)
         _run_cdk(["destroy", "--all", "--app", folder, "--force"], environment, to_stderr=is_json())
         if is_json():
-            show_json(_document(connection, "destroyed", nothing))
+            show_json(_build_document(connection, "destroyed", nothing))
 
 
-def _document(connection: Connection, done: str, stacks: Iterable[str]) -> dict[str, Any]:
+def _build_document(connection: Connection, done: str, stacks: Iterable[str]) -> dict[str, Any]:
     return {"region": connection.region, "stage": connection.stage, done: list(stacks)}
 
 
 def synthesize(assembly: Path, context: Iterable[str], *, is_local: bool, stage: str | None = None) -> None:
     """Synthesize the stacks into the folder `assembly`, for a stage if one is given. Raises `CdkFailed`."""
     at_stage = [f"sluice.stage={stage}"] if stage else []
-    need("deploy", "aws_cdk")
+    require_modules("deploy", "aws_cdk")
     # The embedded cloud runs functions with this machine's processor and interpreter.
     parameters = [*(["sluice.architecture=local"] if is_local else []), *at_stage, *context]
     arguments = [f"--context={parameter}" for parameter in parameters]
@@ -226,8 +226,8 @@ def reserve_concurrency(connection: Connection, context: Sequence[str]) -> Seque
     if ACCOUNT_CONCURRENCY not in option_names:
         chosen.append(f"{ACCOUNT_CONCURRENCY}={concurrency.limit}")
     if default_reserves:
-        _, held = read_parameters([*chosen, *context]).held_proxies
-        print_note(concurrency.describe(reserved, region=connection.region, held=held))
+        _, held_polls = read_parameters([*chosen, *context]).held_proxies
+        print_note(concurrency.describe(reserved, region=connection.region, held_polls=held_polls))
     return chosen
 
 
@@ -275,7 +275,7 @@ def wait_for_names(
 
 def read_parameters(context: Iterable[str]) -> "Parameters":
     """Read the parameters of cdk.json, and on top of them those of `context`, as -c takes them."""
-    need("deploy", "pydantic")
+    require_modules("deploy", "pydantic")
     from sluice.parameters import Parameters  # noqa: PLC0415 - may be missing if only the command line is installed
 
     configured = json.loads((PROJECT.workspace / "cdk.json").read_text())["context"]

@@ -94,12 +94,12 @@ def up(
     _print_cloud(cloud)
 
 
-def _resolve_sites(said: SiteOptions, text: str, cloud: Cloud) -> list[Site]:
+def _resolve_sites(arguments: SiteOptions, text: str, cloud: Cloud) -> list[Site]:
     """Return the sites that an argument selects: without any site's name, all deployed sites, of a stage if given."""
-    if text == HERE and said.site is None and said.region is None and said.local in {None, FIRST_SITE}:
-        deployed = [deployed_site for deployed_site in cloud.sites if said.stage in {None, deployed_site.stage}]
-        return deployed or [replace(DEFAULT_SITE, stage=said.stage)]
-    named = replace(said, local=said.local or FIRST_SITE).resolve(text, running=lambda: cloud)
+    if text == HERE and arguments.site is None and arguments.region is None and arguments.local in {None, FIRST_SITE}:
+        deployed = [deployed_site for deployed_site in cloud.sites if arguments.stage in {None, deployed_site.stage}]
+        return deployed or [replace(DEFAULT_SITE, stage=arguments.stage)]
+    named = replace(arguments, local=arguments.local or FIRST_SITE).resolve(text, running=lambda: cloud)
     if named.local_account is None or named.region is None:
         raise BadSiteName(f"{named} is not a site of the embedded cloud: name one as ACCOUNT/REGION")
     return [Site(named.local_account, named.region, named.stage)]

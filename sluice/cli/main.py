@@ -51,7 +51,7 @@ class Commands(ShortHelp, TyperGroup):
             ours, others = group.split(SluiceError)
             if debug or ours is None or others is not None:
                 show_unexpected_error(group, debug=debug)
-            for text in sorted({str(error) for error in _leaves(ours)} if ours is not None else ()):
+            for text in sorted({str(error) for error in _iter_leaf_errors(ours)} if ours is not None else ()):
                 show_error(text)
             raise typer.Exit(1) from group
         except Exception as error:
@@ -59,10 +59,10 @@ class Commands(ShortHelp, TyperGroup):
             raise typer.Exit(1) from error
 
 
-def _leaves(group: ExceptionGroup[SluiceError]) -> Iterator[SluiceError]:
+def _iter_leaf_errors(group: ExceptionGroup[SluiceError]) -> Iterator[SluiceError]:
     for error in group.exceptions:
         if isinstance(error, ExceptionGroup):
-            yield from _leaves(error)
+            yield from _iter_leaf_errors(error)
         else:
             yield error
 
@@ -122,8 +122,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(said: bool) -> None:  # noqa: FBT001 - as typer calls it
-    if said:
+def _print_version(is_requested: bool) -> None:  # noqa: FBT001 - as typer calls it
+    if is_requested:
         typer.echo(f"sluice {version_of('sluice-sqs')}")
         raise typer.Exit
 

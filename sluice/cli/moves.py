@@ -11,7 +11,7 @@ import typer
 from sluice.cli.output import is_quiet, print_result
 from sluice.cli.terminal import print_note
 from sluice.federation.moves import Move
-from sluice.operator.dead_letters import MAX_REPORTED
+from sluice.operator.dead_letters import MAX_LISTED_FAILURES
 
 MAX_MOVED = 1_000_000_000
 REPORT_INTERVAL_S = 5.0
@@ -35,13 +35,13 @@ def run_move(make: Callable[[Callable[[], bool]], Move], *, done: str, per_secon
                     said_at = now
                     print_note(f"{moved} moved")
         finally:
-            document = {"moved": move.moved, "stays": move.stays, "stopped": stopped.is_set()}
+            document = {"moved": move.moved, "stays": move.unmoved, "stopped": stopped.is_set()}
             said = f"{move.moved} {done}{', then stopped' if stopped.is_set() else ''}"
             print_result(document, said)
-    for id_, reason in list(move.stays.items())[:MAX_REPORTED]:
+    for id_, reason in list(move.unmoved.items())[:MAX_LISTED_FAILURES]:
         print_note(f"{id_} was not moved: {reason}")
-    if move.stays:
-        print_note(f"{len(move.stays)} messages were not moved and stay in the queue")
+    if move.unmoved:
+        print_note(f"{len(move.unmoved)} messages were not moved and stay in the queue")
         raise typer.Exit(1)
 
 

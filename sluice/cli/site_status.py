@@ -137,7 +137,7 @@ def _show_pipeline(part: Part) -> None:
         show_table(("run", "job", "state", "started", "detail"), rows)
 
 
-def _describe_queue(held: Part) -> str:
-    if "visible" not in held:
-        return str(held.get("name", ""))
-    return f"{held['visible']} waiting, {held['in_flight']} in flight"
+def _describe_queue(queue: Part) -> str:
+    if "visible" not in queue:
+        return str(queue.get("name", ""))
+    return f"{queue['visible']} waiting, {queue['in_flight']} in flight"

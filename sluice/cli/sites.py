@@ -287,16 +287,16 @@ def _check_contradictions(ctx: Any, sites: Sequence[Any]) -> None:
         ctx.fail(f"{one} and {other} contradict each other: leave out one of them")
 
 
-def _local_contradictions(said: SiteOptions, named: Mapping[str, ParsedSiteName]) -> Iterator[tuple[str, str]]:
+def _local_contradictions(options: SiteOptions, named: Mapping[str, ParsedSiteName]) -> Iterator[tuple[str, str]]:
     """Yield pairs of contradicting texts; if `--local` names a site, all other site names must agree with it."""
-    place = None if said.local == FIRST_SITE else Site.parse(said.local or "")
+    place = None if options.local == FIRST_SITE else Site.parse(options.local or "")
     local = "--local" if place is None else f"--local {place}"
-    if said.profile is not None:
-        yield local, f"--profile {said.profile}"
-    if place is not None and said.region not in {None, place.region}:
-        yield local, f"--region {said.region}"
-    if place is not None and place.stage is not None and said.stage not in {None, place.stage}:
-        yield local, f"--stage {said.stage}"
+    if options.profile is not None:
+        yield local, f"--profile {options.profile}"
+    if place is not None and options.region not in {None, place.region}:
+        yield local, f"--region {options.region}"
+    if place is not None and place.stage is not None and options.stage not in {None, place.stage}:
+        yield local, f"--stage {options.stage}"
     for text, name in named.items():
         pairs = [] if place is None else [(getattr(name, name_part), getattr(place, name_part)) for name_part in PLACE]
         if name.profile is not None or any(None not in pair and len(set(pair)) > 1 for pair in pairs):

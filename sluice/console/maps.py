@@ -66,7 +66,7 @@ class CachingClient:
         if isinstance(operation, ShowSite) and self._is_own:
             result = read_site_view(self.asker)
         elif isinstance(operation, ListPaths):
-            result = PathsView(ways=())
+            result = PathsView(paths=())
             with suppress(SluiceError):  # if this fails, the map only lacks the paths of dynamic routes
                 result = self._ask_cached(operation) or result
         else:
@@ -85,7 +85,7 @@ class CachingClient:
             return self.asker.client(FEDERATION).ask(operation)
         clients, name = peer_cache(self.asker).clients, str(self.name)
         if name not in clients:
-            clients[name] = ControlClient.connect(self.asker.reach(self.name), FEDERATION)
+            clients[name] = ControlClient.connect(self.asker.connect(self.name), FEDERATION)
         try:
             return clients[name].ask(operation)
         except SluiceError:
@@ -129,8 +129,8 @@ def draw_map(site: BudgetedSite, sites: DiscoveredSites, *, downwards: bool) -> 
     nodes = {tag: site_node(topology, tag) for tag in topology.tags}
     edges = list(route_edges(topology.routes))
     if len(edges) > MAX_LABELLED:
-        edges = [(replace(edge, says=()), routes) for edge, routes in edges]
-    sized_edges = tuple(replace(edge, says=(*edge.says, LONGEST_RATE)) if edge.says else edge for edge, _ in edges)
+        edges = [(replace(edge, lines=()), routes) for edge, routes in edges]
+    sized_edges = tuple(replace(edge, lines=(*edge.lines, LONGEST_RATE)) if edge.lines else edge for edge, _ in edges)
     layouts = peer_cache(site).layouts
     key = tuple(nodes.items()), sized_edges, downwards
     if key not in layouts:
@@ -142,14 +142,14 @@ def draw_map(site: BudgetedSite, sites: DiscoveredSites, *, downwards: bool) -> 
             "width": layout.size.width,
             "height": layout.size.height,
             "nodes": [
-                {"tag": tag, "says": list(node.says), **_box(layout.boxes[tag], node.size)}
+                {"tag": tag, "says": list(node.lines), **_place_box(layout.boxes[tag], node.size)}
                 for tag, node in nodes.items()
             ],
             "lines": [
                 {
                     "points": line.points,
                     "heads": line.heads,
-                    "label": None if line.label is None or edge.label is None else _box(line.label, edge.label),
+                    "label": None if line.label is None or edge.label is None else _place_box(line.label, edge.label),
                 }
                 for line, edge in zip(layout.lines, sized_edges, strict=True)
             ],
@@ -170,7 +170,7 @@ def draw_map(site: BudgetedSite, sites: DiscoveredSites, *, downwards: bool) -> 
                 "dest": edge.dest,
                 "kind": routes[0].bridge.kind.value,
                 "state": edge.colour.value,
-                "says": list(edge.says),
+                "says": list(edge.lines),
                 "title": edge.title,
                 "both_ways": edge.both_ways,
                 "routes": [route_document(route) for route in routes],
@@ -180,7 +180,7 @@ def draw_map(site: BudgetedSite, sites: DiscoveredSites, *, downwards: bool) -> 
     }
 
 
-def _box(centre: Point, size: Size) -> Document:
+def _place_box(centre: Point, size: Size) -> Document:
     return {"x": centre[0], "y": centre[1], "width": size.width, "height": size.height}
 
 
@@ -241,14 +241,14 @@ def trace(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
                 "queues": list(stage.queues),
                 "passages": [
                     {
-                        **route_document(passage.route),
-                        "held": passage.held,
-                        "waits": passage.waits,
-                        "sure": passage.is_sure,
+                        **route_document(outcome.route),
+                        "held": outcome.drop_reason,
+                        "waits": outcome.is_queued,
+                        "sure": outcome.is_sure,
                     }
-                    for passage in stage.passages
+                    for outcome in stage.outcomes
                 ],
-                "over": [route_document(route) for route in stage.over],
+                "over": [route_document(route) for route in stage.routes],
             }
             for stage in stages
         ],
@@ -284,6 +284,6 @@ def _read_bindings(site: BudgetedSite, sites: DiscoveredSites) -> tuple[dict[str
         exchanges[tag] = SiteExchanges(
             exchanges={exchange.name: exchange for exchange in view.exchanges},
             bindings=[binding.binding() for binding in bindings if binding.queue not in route_queues],
-            ways=sites.ways.get(tag, ()),
+            paths=sites.paths.get(tag, ()),
         )
     return exchanges, unknown

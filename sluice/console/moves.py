@@ -8,7 +8,7 @@ from sluice.aws.clients import now_ms
 from sluice.console.sites import Document
 from sluice.errors import BadRequest, SluiceError
 from sluice.federation.moves import Move
-from sluice.operator.dead_letters import MAX_REPORTED
+from sluice.operator.dead_letters import MAX_LISTED_FAILURES
 
 
 @dataclass(slots=True, kw_only=True)
@@ -16,7 +16,7 @@ class RunningMove:
     """A redrive or purge with its progress."""
 
     queue: str
-    what: str  # "redrive" or "purge"
+    kind: str  # "redrive" or "purge"
     began_ms: int
     move: Move
     stopped: threading.Event
@@ -38,14 +38,14 @@ class RunningMove:
     @property
     def document(self) -> Document:
         """The progress in the format of `sluice dlq redrive --json`, with the state of the move."""
-        stays = list(self.move.stays.items())
+        stays = list(self.move.unmoved.items())
         return {
             "queue": self.queue,
-            "what": self.what,
+            "what": self.kind,
             "began_ms": self.began_ms,
             "moved": self.move.moved,
             "stays": len(stays),
-            "stay": dict(stays[:MAX_REPORTED]),
+            "stay": dict(stays[:MAX_LISTED_FAILURES]),
             "stopped": self.stopped.is_set(),
             "ended": self.ended,
             "error": self.error,
@@ -71,7 +71,7 @@ class Moves:
         move.stopped.set()
         return True
 
-    def begin(self, queue: str, what: str, make: Callable[[Callable[[], bool]], Move]) -> Document:
+    def begin(self, queue: str, kind: str, make: Callable[[Callable[[], bool]], Move]) -> Document:
         """Start a move. `make` builds it and gets the function that tells the move whether it may continue.
 
         Raises `BadRequest` if a move of the queue is running.
@@ -82,7 +82,7 @@ class Moves:
                 raise BadRequest(f"letters of {queue} are being moved already: stop that move first")
             stopped = threading.Event()
             move = make(lambda: not stopped.is_set())
-            running = RunningMove(queue=queue, what=what, began_ms=now_ms(), move=move, stopped=stopped)
+            running = RunningMove(queue=queue, kind=kind, began_ms=now_ms(), move=move, stopped=stopped)
             self.by_queue[queue] = running
         threading.Thread(target=running.run, daemon=True).start()
         return running.document

@@ -98,10 +98,10 @@ class BudgetedSite(SiteClient):
         calls: int,
         name: SiteName = HERE,
         landed: Path | None = None,
-        reach: Connect = SiteName.connect,
+        connect: Connect = SiteName.connect,
     ) -> None:
         super().__init__(connection, is_local=is_local)
-        self.memory, self.name, self.reach, self._landed = memory, name, reach, landed
+        self.memory, self.name, self.connect, self._landed = memory, name, connect, landed
         self._left = calls
         self._reserved = 0
         self._spending = Lock()
@@ -219,13 +219,13 @@ class BudgetedSite(SiteClient):
 
     def depth(self, url: str) -> Future[QueueDepth]:
         """Start reading a queue's depth if it is its turn; `UNKNOWN_DEPTH` before the first reading."""
-        return self.run_once(url, partial(self._depth, url))
+        return self.run_once(url, partial(self._read_depth, url))
 
-    def _depth(self, url: str) -> QueueDepth:
+    def _read_depth(self, url: str) -> QueueDepth:
         ask = partial(super().read_depth, url)
         with suppress(SluiceError):
             if url in self._sweeper_queue_urls():
-                return self.rendezvous().result().held[url]
+                return self.rendezvous().result().depths[url]
         depth = self.read_cached_in_turn("depth", url, ask, every_s=DEPTH_INTERVAL_S, leaving=CALLS_RESERVED_BY_DEPTHS)
         return QueueDepth(visible=UNKNOWN_DEPTH, in_flight=UNKNOWN_DEPTH) if depth is None else depth
 
@@ -253,12 +253,12 @@ Reader = Callable[[BudgetedSite, Query], Document]
 class WatchedSite:
     """A watched site. Thread-safe.
 
-    `reach` connects to the site and its peers by name; `landed` is the folder in which a local site's jobs write. Both
-    are set for an embedded cloud that isn't the user's.
+    `connect` connects to the site and its peers by name; `landed` is the folder in which a local site's jobs write.
+    Both are set for an embedded cloud that isn't the user's.
     """
 
     name: SiteName
-    reach: Connect = SiteName.connect
+    connect: Connect = SiteName.connect
     landed: Path | None = None
     memory: SiteCache = field(default_factory=SiteCache)
     _current: BudgetedSite | None = None
@@ -277,7 +277,7 @@ class WatchedSite:
             if self._current is None or now_s - self._current_since_s > CACHED_S:
                 memory = self.memory
                 if self._current is None:
-                    connection = self.reach(self.name)
+                    connection = self.connect(self.name)
                     connection.session.events.register("before-call", memory.count)
                 else:
                     connection = self._current.connection
@@ -290,7 +290,7 @@ class WatchedSite:
                     calls=CALLS_PER_ROUND,
                     name=self.name,
                     landed=self.landed,
-                    reach=self.reach,
+                    connect=self.connect,
                 )
                 self._current_since_s = now_s
             return self._current

@@ -68,7 +68,7 @@ class WatchedSites:
 
     def read(self, topic: Topic) -> Document:
         """Read a topic. If the site can't be reached, the next reading connects anew."""
-        site, reader = self._site(topic.site), _look_up(self.readers, topic.reading, "reading")
+        site, reader = self._get_site(topic.site), _look_up(self.readers, topic.reading, "reading")
         try:
             return reader(site.now(), topic.query)
         except NotDeployed:
@@ -79,13 +79,13 @@ class WatchedSites:
 
     def ask(self, question: str, site: int, fields: Mapping[str, Any]) -> Document:
         """Answer a question, which has no side effects."""
-        return _look_up(self.questions, question, "question")(self._site(site).now(), fields)
+        return _look_up(self.questions, question, "question")(self._get_site(site).now(), fields)
 
     def act(self, action: str, site: int, fields: Mapping[str, Any]) -> Document:
         """Run an action, which may change the site."""
-        return _look_up(self.actions, action, "action")(self._site(site).now(), fields)
+        return _look_up(self.actions, action, "action")(self._get_site(site).now(), fields)
 
-    def _site(self, number: int) -> WatchedSite:
+    def _get_site(self, number: int) -> WatchedSite:
         if not 0 <= number < len(self.sites):
             raise BadRequest(f"there is no site {number}")
         return self.sites[number]

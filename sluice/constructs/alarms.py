@@ -66,7 +66,7 @@ class Watch:
     alarm: cloudwatch.Alarm
 
 
-def alarm(construct: Construct, rule: Rule) -> Watch:
+def create_alarm(construct: Construct, rule: Rule) -> Watch:
     """Create the alarm of a rule. Missing data does not trigger it, because a new site has none."""
     created = cloudwatch.Alarm(
         construct,
@@ -120,7 +120,7 @@ def dead_letters_rule(queue: sqs.IQueue, name: str, description: str, *, least: 
     """
     more = cloudwatch.MathExpression(
         expression="DIFF(FILL(letters, 0))",
-        using_metrics={"letters": of_queue(queue, VISIBLE)},
+        using_metrics={"letters": queue_metric(queue, VISIBLE)},
         label="new dead letters",
         period=FIVE_MINUTES,
     )
@@ -128,12 +128,12 @@ def dead_letters_rule(queue: sqs.IQueue, name: str, description: str, *, least: 
     return Rule(name=name, text=text, metric=more, threshold=least, heading=DEAD_LETTERS, ends=False)
 
 
-def all_functions(name: str, statistic: str) -> cloudwatch.Metric:
+def all_functions_metric(name: str, statistic: str) -> cloudwatch.Metric:
     """Return a Lambda metric over all functions of the account and region."""
     return cloudwatch.Metric(namespace="AWS/Lambda", metric_name=name, statistic=statistic, period=FIVE_MINUTES)
 
 
-def composite(
+def create_composite_alarm(
     scope: Construct, capability: Capability, alarms: Sequence[cloudwatch.IAlarm], *, home: str
 ) -> cloudwatch.CompositeAlarm:
     """Create an alarm that is active while any of the given alarms is. Its rule has names, which are shorter than ARNs.
@@ -171,7 +171,7 @@ def own_metric(
     )
 
 
-def of_queue(
+def queue_metric(
     queue: sqs.IQueue | str, name: str, *, period: Duration = FIVE_MINUTES, label: str | None = None
 ) -> cloudwatch.Metric:
     """Return an SQS metric, selected only by queue name: from a queue's construct CDK would also take its account."""

@@ -18,9 +18,9 @@ from sluice.constructs.alarms import (
     METRICS_NAMESPACE,
     SPARK_NAMESPACE,
     VISIBLE,
-    all_functions,
-    of_queue,
+    all_functions_metric,
     own_metric,
+    queue_metric,
 )
 from sluice.constructs.pipeline import LandingPipeline
 from sluice.constructs.references import import_into, read_ref
@@ -51,17 +51,17 @@ SPARK_FAULTS = ("numSqsDeletionsFailed", "numRecordsInErrors")
 
 def draw(scope: Construct, watched: Watched, *, alarms: Sequence[cloudwatch.IAlarm]) -> cloudwatch.Dashboard:
     """Create the dashboard: alarms, then a message's path from its first queue to its table, then errors."""
-    sections = [("Now", _overview(watched, alarms[:MOST_ALARMS]))]
+    sections = [("Now", _create_overview(watched, alarms[:MOST_ALARMS]))]
     if watched.offers_queue is not None:
-        sections.append(("Rendezvous", _rendezvous(watched, watched.offers_queue)))
-    sections.append(("Queues that functions read", _queues(watched)))
+        sections.append(("Rendezvous", _create_rendezvous_section(watched, watched.offers_queue)))
+    sections.append(("Queues that functions read", _create_queues_section(watched)))
     if watched.splitting is not None:
-        sections.append(("Splitting", _splitting(watched, watched.split_queues)))
+        sections.append(("Splitting", _create_splitting_section(watched, watched.split_queues)))
     if watched.exchange is not None:
-        sections.append(("Federation", _federation(watched)))
+        sections.append(("Federation", _create_federation_section(watched)))
     if watched.pipeline is not None:
-        sections.append(("Pipeline", _pipeline(watched, watched.pipeline)))
-    sections.append(("What went wrong", _errors(watched)))
+        sections.append(("Pipeline", _create_pipeline_section(watched, watched.pipeline)))
+    sections.append(("What went wrong", _create_errors_section(watched)))
     dashboard = cloudwatch.Dashboard(
         scope, "Dashboard", default_interval=Duration.hours(3), period_override=cloudwatch.PeriodOverride.INHERIT
     )
@@ -90,7 +90,7 @@ def create_unanswered_metric(stage: str | None, *, least_offers: int) -> cloudwa
     )
 
 
-def _spark(name: str, stage: str | None) -> cloudwatch.Metric:
+def _spark_metric(name: str, stage: str | None) -> cloudwatch.Metric:
     return cloudwatch.Metric(
         namespace=add_stage_prefix(SPARK_NAMESPACE, stage),
         metric_name=name,
@@ -101,7 +101,7 @@ def _spark(name: str, stage: str | None) -> cloudwatch.Metric:
     )
 
 
-def _graph(
+def _create_graph(
     title: str,
     *left: cloudwatch.IMetric,
     stacked: bool = False,
@@ -118,40 +118,42 @@ def _graph(
     )
 
 
-def _value(title: str, metric: cloudwatch.IMetric) -> cloudwatch.SingleValueWidget:
+def _create_value(title: str, metric: cloudwatch.IMetric) -> cloudwatch.SingleValueWidget:
     return cloudwatch.SingleValueWidget(
         title=title, metrics=[metric], width=VALUE_WIDTH, height=VALUE_HEIGHT, sparkline=True
     )
 
 
-def _overview(watched: Watched, alarms: Sequence[cloudwatch.IAlarm]) -> list[cloudwatch.IWidget]:
+def _create_overview(watched: Watched, alarms: Sequence[cloudwatch.IAlarm]) -> list[cloudwatch.IWidget]:
     """Create widgets for alarms and for the main signs of an outage. Missing data means that there is no outage."""
-    letters = {f"l{place}": of_queue(dlq.queue, VISIBLE) for place, dlq in enumerate(watched.dead_letters())}
+    letters = {f"l{place}": queue_metric(dlq.queue, VISIBLE) for place, dlq in enumerate(watched.dead_letters())}
     rows = -(-len(alarms) // ALARMS_A_ROW)
     widgets: list[cloudwatch.IWidget] = [
         cloudwatch.AlarmStatusWidget(title="Alarms", alarms=list(alarms), width=WIDTH, height=rows + 1),
-        _value("Answers in 5 minutes", own_metric("AnswersDelivered", "proxy", stage=watched.stage, label="answers")),
-        _value("Offers unanswered, %", create_unanswered_metric(watched.stage, least_offers=1)),
-        _value(
+        _create_value(
+            "Answers in 5 minutes", own_metric("AnswersDelivered", "proxy", stage=watched.stage, label="answers")
+        ),
+        _create_value("Offers unanswered, %", create_unanswered_metric(watched.stage, least_offers=1)),
+        _create_value(
             "Routes down", own_metric("RoutesDown", "links", stage=watched.stage, statistic="Maximum", label="routes")
         ),
-        _value(
+        _create_value(
             "Dead letters",
             cloudwatch.MathExpression(
                 expression="SUM(FILL(METRICS(), 0))", using_metrics=letters, label="letters", period=FIVE_MINUTES
             ),
         ),
-        _value("Lambda throttles, account", all_functions("Throttles", "Sum")),
+        _create_value("Lambda throttles, account", all_functions_metric("Throttles", "Sum")),
     ]
     if watched.landed_queue is not None:
-        widgets.append(_value("Oldest message to land, s", of_queue(watched.landed_queue, AGE, label="age")))
+        widgets.append(_create_value("Oldest message to land, s", queue_metric(watched.landed_queue, AGE, label="age")))
     return widgets
 
 
-def _search(what: str, *, statistic: str, label: str = "") -> cloudwatch.MathExpression:
+def _search(query: str, *, statistic: str, label: str = "") -> cloudwatch.MathExpression:
     """Create a search expression for all matching metrics that exist when the dashboard is opened."""
     return cloudwatch.MathExpression(
-        expression=f"SEARCH('{what}', '{statistic}', {int(FIVE_MINUTES.to_seconds())})",
+        expression=f"SEARCH('{query}', '{statistic}', {int(FIVE_MINUTES.to_seconds())})",
         using_metrics={},
         label=label,
         period=FIVE_MINUTES,
@@ -164,45 +166,47 @@ def _sluice_metrics(
     return [own_metric(name, service, stage=stage, statistic=statistic, label=name) for name in names]
 
 
-def _rendezvous(watched: Watched, offers: sqs.IQueue) -> list[cloudwatch.IWidget]:
+def _create_rendezvous_section(watched: Watched, offers: sqs.IQueue) -> list[cloudwatch.IWidget]:
     stage = watched.stage
     over_http = [own_metric(name, "client", stage=stage, label=f"{name}, HTTP") for name in UNANSWERED]
     return [
-        _graph("Offers", *_sluice_metrics(OFFERS, "broker", stage), stacked=True),
-        _graph("Offers denied or timed out", *_sluice_metrics(UNANSWERED, "sweeper", stage), *over_http, stacked=True),
-        _graph(
+        _create_graph("Offers", *_sluice_metrics(OFFERS, "broker", stage), stacked=True),
+        _create_graph(
+            "Offers denied or timed out", *_sluice_metrics(UNANSWERED, "sweeper", stage), *over_http, stacked=True
+        ),
+        _create_graph(
             "Denied or timed out, percent of offers",
             create_unanswered_metric(stage, least_offers=1),
             alarms_at={"Unanswered": watched.options.unanswered_percent},
         ),
-        _graph("Polls", *_sluice_metrics(POLLS, "proxy", stage), stacked=True),
-        _graph(
+        _create_graph("Polls", *_sluice_metrics(POLLS, "proxy", stage), stacked=True),
+        _create_graph(
             "Answers and requests",
             *_sluice_metrics(ANSWERS, "proxy", stage),
             own_metric("RequestsFailed", "client", stage=stage, label="RequestsFailed, HTTP clients"),
         ),
-        _graph(
+        _create_graph(
             "Offers queue",
-            of_queue(offers, VISIBLE, label="waiting"),
-            of_queue(offers, AGE, label="age of the oldest, s"),
+            queue_metric(offers, VISIBLE, label="waiting"),
+            queue_metric(offers, AGE, label="age of the oldest, s"),
             alarms_at={"OffersAge, s": watched.options.offers_age_s},
         ),
     ]
 
 
-def _queues(watched: Watched) -> list[cloudwatch.IWidget]:
+def _create_queues_section(watched: Watched) -> list[cloudwatch.IWidget]:
     too_old = {"SourceAge, IngressAge": float(watched.options.queue_age_s)}
     return [
-        _graph(
+        _create_graph(
             title,
-            *(of_queue(source.queue, name, label=source.description) for source in watched.sources()),
+            *(queue_metric(source.queue, name, label=source.description) for source in watched.sources()),
             alarms_at=lines,
         )
         for title, name, lines in (("Age of the oldest message, s", AGE, too_old), ("Messages waiting", VISIBLE, {}))
     ]
 
 
-def _splitting(watched: Watched, queues: Sequence[SplitQueues]) -> list[cloudwatch.IWidget]:
+def _create_splitting_section(watched: Watched, queues: Sequence[SplitQueues]) -> list[cloudwatch.IWidget]:
     split = {pair.parameters.queue_id: pair for pair in queues}
     counts = [
         own_metric(name, "splitter", stage=watched.stage, dimensions={"queue": queue_id}, label=f"{queue_id} {name}")
@@ -213,18 +217,18 @@ def _splitting(watched: Watched, queues: Sequence[SplitQueues]) -> list[cloudwat
         f'{{{add_stage_prefix(METRICS_NAMESPACE, watched.stage)},queue,service,session}} MetricName="SessionMessages"'
     )
     mains = [
-        of_queue(pair.main, VISIBLE, label=f"{queue_id} main")
+        queue_metric(pair.main, VISIBLE, label=f"{queue_id} main")
         for queue_id, pair in split.items()
         if pair.main is not None
     ]
     return [
-        _graph("Splitter", *counts, width=WIDTH),
-        _graph("Messages per session", _search(sessions, statistic="Sum"), stacked=True),
-        _graph("Messages in main queues", *mains),
+        _create_graph("Splitter", *counts, width=WIDTH),
+        _create_graph("Messages per session", _search(sessions, statistic="Sum"), stacked=True),
+        _create_graph("Messages in main queues", *mains),
     ]
 
 
-def _federation(watched: Watched) -> list[cloudwatch.IWidget]:
+def _create_federation_section(watched: Watched) -> list[cloudwatch.IWidget]:
     stage, late_s = watched.stage, watched.options.bridge_lag_s
     namespace = add_stage_prefix(METRICS_NAMESPACE, stage)
     by_route = f"{{{namespace},route,service}}"
@@ -234,22 +238,22 @@ def _federation(watched: Watched) -> list[cloudwatch.IWidget]:
     of_bridges = f"{{AWS/SQS,QueueName}} {' '.join(words)}"
     dropped = f'{{{namespace},reason,service}} MetricName="MessagesDropped"'
     return [
-        _graph("Exchanges", *_sluice_metrics(EXCHANGE, "exchange", stage)),
-        _graph("Dropped, by reason", _search(dropped, statistic="Sum"), stacked=True),
-        _graph("Forwarded, by route", _search(f'{by_route} MetricName="MessagesForwarded"', statistic="Sum")),
-        _graph(
+        _create_graph("Exchanges", *_sluice_metrics(EXCHANGE, "exchange", stage)),
+        _create_graph("Dropped, by reason", _search(dropped, statistic="Sum"), stacked=True),
+        _create_graph("Forwarded, by route", _search(f'{by_route} MetricName="MessagesForwarded"', statistic="Sum")),
+        _create_graph(
             "Lag by route, ms",
             _search(f'{by_route} MetricName="LagMs"', statistic="Maximum"),
             own_metric("LagMs", "bridge", stage=stage, statistic="Maximum", label="all routes"),
             alarms_at={"BridgeLag": late_s * 1000},
         ),
-        _graph(
+        _create_graph(
             "Bridge queues, age of the oldest, s",
             _search(f'{of_bridges} MetricName="{AGE}"', statistic="Maximum"),
             alarms_at={"RouteAge": late_s},
         ),
-        _graph("Bridge queues, waiting", _search(f'{of_bridges} MetricName="{VISIBLE}"', statistic="Maximum")),
-        _graph(
+        _create_graph("Bridge queues, waiting", _search(f'{of_bridges} MetricName="{VISIBLE}"', statistic="Maximum")),
+        _create_graph(
             "Routes",
             own_metric("RoutesDown", "links", stage=stage, statistic="Maximum", label="routes down"),
             own_metric("PeerNotReached", "bridge", stage=stage, label="batches whose peer was unreachable"),
@@ -259,22 +263,22 @@ def _federation(watched: Watched) -> list[cloudwatch.IWidget]:
     ]
 
 
-def _pipeline(watched: Watched, pipeline: LandingPipeline) -> list[cloudwatch.IWidget]:
+def _create_pipeline_section(watched: Watched, pipeline: LandingPipeline) -> list[cloudwatch.IWidget]:
     stage, queue = watched.stage, import_into(watched.scope, pipeline.queue)
     widgets: list[cloudwatch.IWidget] = [
-        _graph(
+        _create_graph(
             "Main queue: messages",
-            of_queue(queue, VISIBLE, label="waiting"),
-            of_queue(queue, IN_FLIGHT, label="in flight"),
+            queue_metric(queue, VISIBLE, label="waiting"),
+            queue_metric(queue, IN_FLIGHT, label="in flight"),
         ),
-        _graph(
+        _create_graph(
             "Main queue: age of the oldest, s",
-            of_queue(queue, AGE, label="age"),
+            queue_metric(queue, AGE, label="age"),
             alarms_at={"PipelineAge": watched.pipeline_age_s},
         ),
-        _graph("Land job: messages per second", *(_spark(rate, stage) for rate in SPARK_RATES)),
-        _graph("Land job: lags, ms", *(_spark(lag, stage) for lag in SPARK_LAGS)),
-        _graph(
+        _create_graph("Land job: messages per second", *(_spark_metric(rate, stage) for rate in SPARK_RATES)),
+        _create_graph("Land job: lags, ms", *(_spark_metric(lag, stage) for lag in SPARK_LAGS)),
+        _create_graph(
             "Jobs", *_sluice_metrics(JOBS, "jobs", stage, statistic="Maximum"), alarms_at={"StreamsDown, JobsFailed": 1}
         ),
     ]
@@ -282,32 +286,36 @@ def _pipeline(watched: Watched, pipeline: LandingPipeline) -> list[cloudwatch.IW
         application_id = read_ref(watched.scope, pipeline.application)
         runs = f'Namespace="AWS/EMRServerless" ApplicationId="{application_id}" MetricName='
         for title, name in (("Failed job runs", "FailedJobs"), ("Workers", "RunningWorkerCount")):
-            widgets.append(_graph(title, _search(f'{runs}"{name}"', statistic="Maximum")))
+            widgets.append(_create_graph(title, _search(f'{runs}"{name}"', statistic="Maximum")))
     return widgets
 
 
-def _errors(watched: Watched) -> list[cloudwatch.IWidget]:
+def _create_errors_section(watched: Watched) -> list[cloudwatch.IWidget]:
     options = watched.options
     # Functions' names begin with the name of their stack, because CloudFormation generates them so.
     names = " OR ".join(f"FunctionName={construct.home.name.rpartition('-')[2]}" for construct in watched.constructs)
     at_stage = f"FunctionName={watched.stage} " if watched.stage else ""
     of_functions = f"{{AWS/Lambda,FunctionName}} {at_stage}({names})"
-    dead = [of_queue(dlq.queue, VISIBLE, label=dlq.description) for dlq in watched.dead_letters()]
+    dead = [queue_metric(dlq.queue, VISIBLE, label=dlq.description) for dlq in watched.dead_letters()]
     spark = (
         []
         if watched.pipeline is None
-        else [_graph("Land job: errors since its start", *(_spark(fault, watched.stage) for fault in SPARK_FAULTS))]
+        else [
+            _create_graph(
+                "Land job: errors since its start", *(_spark_metric(fault, watched.stage) for fault in SPARK_FAULTS)
+            )
+        ]
     )
     return [
-        _graph("Dead letters", *dead),
+        _create_graph("Dead letters", *dead),
         *spark,
-        _graph(
+        _create_graph(
             "Claimed concurrency of the account",
-            all_functions("ClaimedAccountConcurrency", "Maximum"),
+            all_functions_metric("ClaimedAccountConcurrency", "Maximum"),
             alarms_at={"AccountConcurrency": options.account_concurrency * options.concurrency_percent / 100},
         ),
         *(
-            _graph(title, _search(f'{of_functions} MetricName="{name}"', statistic=statistic))
+            _create_graph(title, _search(f'{of_functions} MetricName="{name}"', statistic=statistic))
             for title, name, statistic in (
                 ("Function errors", "Errors", "Sum"),
                 ("Throttles", "Throttles", "Sum"),

@@ -154,7 +154,7 @@ class Exchange(SiteConstruct):
         self._declare("bindings", entry | ({"arguments": dict(arguments)} if arguments else {}))
         self.state.bound[name] = bound
         if is_split:
-            self.state.taken.add(name)
+            self.state.reserved.add(name)
         encryption_key = bound.encryption_master_key
         if encryption_key is not None and encryption_key.key_arn not in self.key_arns:
             self.key_arns.append(encryption_key.key_arn)
@@ -172,7 +172,7 @@ class Exchange(SiteConstruct):
     @property
     def readable(self) -> Sequence[str]:
         """ARNs of queues that routes may read."""
-        bound, taken = self.state.bound, self.state.taken
+        bound, taken = self.state.bound, self.state.reserved
         return [queue.queue_arn for name, queue in bound.items() if name not in taken] + self.named
 
     @property
@@ -390,7 +390,7 @@ def _build_links_settings(construct: Exchange, bridge: lambda_.Function) -> Link
         names=SiteNames(
             queues={name: queue.queue_name for name, queue in state.bound.items()},
             patterns=construct.parameters.queue_names,
-            taken=sorted(state.taken),
+            reserved=sorted(state.reserved),
         ),
         declaration=construct.parameters.declared.to_json(),
     )

@@ -38,7 +38,7 @@ class Ingress:
 class ExchangeState:
     """Resources that outlive federation's functions: the site's tag, table and queues.
 
-    `bound` maps user-chosen names to bindable queues; `taken` has the names of those that the site itself reads.
+    `bound` maps user-chosen names to bindable queues; `reserved` has the names of those that the site itself reads.
     """
 
     site: str
@@ -49,19 +49,19 @@ class ExchangeState:
     ticks_queue: sqs.IQueue
     ingresses: Sequence[Ingress]
     bound: dict[str, sqs.IQueue]
-    taken: set[str]
+    reserved: set[str]
 
     @classmethod
     def create(
-        cls, scope: Construct, parameters: Parameters, *, taken: Mapping[str, sqs.IQueue] = NO_QUEUES
+        cls, scope: Construct, parameters: Parameters, *, reserved: Mapping[str, sqs.IQueue] = NO_QUEUES
     ) -> "ExchangeState":
-        """Create the resources in `scope`. `taken` maps names to bindable queues that the site itself reads."""
+        """Create the resources in `scope`. `reserved` maps names to bindable queues that the site itself reads."""
         federation, keep = parameters.federation, parameters.rendezvous.keep_state
         home = Home.of(scope, STATE, parameters.stage)
         dead_letters = storage.queue(scope, "FederationDeadLetters", keep=keep)
         fifo_dead_letters = storage.queue(scope, "FederationFifoDeadLetters", keep=keep, fifo=True)
 
-        def queue(
+        def create_queue(
             id_: str,
             *,
             fifo: bool,
@@ -83,36 +83,38 @@ class ExchangeState:
                 keep=keep and users,
             )
 
-        def ingress(id_: str, *, fifo: bool, from_links: bool = False, exchange: str | None = None) -> Ingress:
+        def create_ingress(id_: str, *, fifo: bool, from_links: bool = False, exchange: str | None = None) -> Ingress:
             visibility = storage.visibility(EXCHANGE_TIMEOUT, federation.reading(fifo=fifo).window_s or 0)
-            made = queue(f"Federation{id_}", fifo=fifo, visibility=visibility, users=True, peers=from_links)
+            made = create_queue(f"Federation{id_}", fifo=fifo, visibility=visibility, users=True, peers=from_links)
             return Ingress(id=id_, queue=made, fifo=fifo, from_links=from_links, exchange=exchange)
 
-        def bound(each: BoundQueueParameters) -> sqs.IQueue:
+        def create_bound_queue(each: BoundQueueParameters) -> sqs.IQueue:
             id_ = construct_id("FederationBound", name_with_queue_type(each.name, fifo=each.fifo))
             if each.existing_arn is not None:
                 return sqs.Queue.from_queue_arn(scope, id_, each.existing_arn)
-            return queue(id_, fifo=each.fifo, visibility=BRIDGE_TIMEOUT, users=True)
+            return create_queue(id_, fifo=each.fifo, visibility=BRIDGE_TIMEOUT, users=True)
 
         state = cls(
             site=federation.tag or _default_tag(parameters.stage),
             table=storage.table(scope, "FederationTable", keep=keep),
             dead_letters=dead_letters,
             fifo_dead_letters=fifo_dead_letters,
-            links_queue=queue("FederationLinks", fifo=True, visibility=storage.visibility(LINKS_TIMEOUT), peers=True),
-            ticks_queue=queue(
+            links_queue=create_queue(
+                "FederationLinks", fifo=True, visibility=storage.visibility(LINKS_TIMEOUT), peers=True
+            ),
+            ticks_queue=create_queue(
                 "FederationTicks",
                 fifo=False,
                 visibility=storage.visibility(LINKS_TIMEOUT),
                 retention=storage.TICKS_RETENTION,
             ),
             ingresses=[
-                ingress("Ingress", fifo=False),
-                ingress("FifoIngress", fifo=True),
-                ingress("LinkIngress", fifo=False, from_links=True),
-                ingress("FifoLinkIngress", fifo=True, from_links=True),
+                create_ingress("Ingress", fifo=False),
+                create_ingress("FifoIngress", fifo=True),
+                create_ingress("LinkIngress", fifo=False, from_links=True),
+                create_ingress("FifoLinkIngress", fifo=True, from_links=True),
                 *(
-                    ingress(
+                    create_ingress(
                         construct_id("Ingress", name_with_queue_type(entry.exchange, fifo=entry.fifo)),
                         fifo=entry.fifo,
                         exchange=entry.exchange,
@@ -120,8 +122,8 @@ class ExchangeState:
                     for entry in federation.ingresses
                 ),
             ],
-            bound={existing.name: bound(existing) for existing in federation.queues} | dict(taken),
-            taken=set(taken),
+            bound={existing.name: create_bound_queue(existing) for existing in federation.queues} | dict(reserved),
+            reserved=set(reserved),
         )
         if federation.peer_accounts and federation.access is Access.POLICY:
             peers = [iam.AccountPrincipal(account) for account in federation.peer_accounts]

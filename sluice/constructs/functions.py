@@ -18,7 +18,7 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from sluice.aws_rules import MIN_CONCURRENCY, MIN_POLLERS
-from sluice.bundles.assets import Assets, Built, Target
+from sluice.bundles.assets import Assets, BuiltFolder, Target
 from sluice.constructs import roles, stored
 from sluice.constructs.alarms import METRICS_NAMESPACE
 from sluice.constructs.roles import Statement, acknowledge, allow
@@ -120,7 +120,7 @@ class Functions:
             runtime=RUNTIME,
             architecture=ARCHITECTURES[self.target.machine],
             handler=f"functions.{name}.handler.handler",
-            code=lambda_code(self.assets.code(beside=files)),
+            code=lambda_code(self.assets.code(extra_files=files)),
             layers=[self.layer],
             role=role.without_policy_updates(),  # otherwise constructs add grants, which are wider
             log_group=logs_,
@@ -144,7 +144,7 @@ class Functions:
         return function
 
 
-def lambda_code(built: Built) -> lambda_.Code:
+def lambda_code(built: BuiltFolder) -> lambda_.Code:
     """Return a built folder as the code of a function or a layer."""
     return lambda_.Code.from_asset(str(built.folder), asset_hash=built.key)
 

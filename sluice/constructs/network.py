@@ -30,7 +30,7 @@ class Network:
     """The workers' subnets, security groups and route tables, all in one VPC.
 
     `endpoints_group_id` is the security group of the interface endpoints that the jobs function creates; "" if it
-    creates none. The VPC is `ours` if it was created here.
+    creates none. `is_created` if the VPC was created here.
     """
 
     vpc_id: str
@@ -39,7 +39,7 @@ class Network:
     route_table_ids: Sequence[str]
     endpoints_group_id: str = ""
     s3_endpoint: ec2.CfnVPCEndpoint | None = None
-    ours: bool = False
+    is_created: bool = False
 
     def endpoint_settings(self, options: PipelineParameters, role_arn: str) -> EndpointSettings | None:
         """Return the endpoints that the jobs function creates while jobs run; None if there are none.
@@ -54,7 +54,7 @@ class Network:
             subnet_ids=tuple(self.subnet_ids[: options.endpoint_subnets]),
             group_id=self.endpoints_group_id,
             services=tuple(options.interface_endpoints),
-            role_arns=(role_arn, *options.assume_role_arns) if self.ours else (),
+            role_arns=(role_arn, *options.assume_role_arns) if self.is_created else (),
         )
 
 
@@ -72,7 +72,7 @@ def create_network(scope: Construct, options: PipelineParameters, statements: Se
         )
     else:
         network = _create_vpc(scope, options.zones)
-    if network.ours or GATEWAY in options.vpc_endpoints:
+    if network.is_created or GATEWAY in options.vpc_endpoints:
         s3_endpoint = ec2.CfnVPCEndpoint(
             scope,
             "S3Endpoint",
@@ -80,7 +80,7 @@ def create_network(scope: Construct, options: PipelineParameters, statements: Se
             vpc_id=network.vpc_id,
             vpc_endpoint_type="Gateway",
             route_table_ids=list(network.route_table_ids),
-            policy_document=_s3_policy(network.vpc_id, statements) if network.ours else None,
+            policy_document=_s3_policy(network.vpc_id, statements) if network.is_created else None,
         )
         network = replace(network, s3_endpoint=s3_endpoint)
     if not options.interface_endpoints:
@@ -165,7 +165,7 @@ def _create_vpc(scope: Construct, zones: Sequence[int]) -> Network:
         subnet_ids=subnets,
         group_ids=[workers.attr_group_id],
         route_table_ids=[routes.attr_route_table_id],
-        ours=True,
+        is_created=True,
     )
 
 

@@ -25,12 +25,12 @@ from sluice.constructs.alarms import (
     Capability,
     Rule,
     Watch,
-    all_functions,
-    composite,
+    all_functions_metric,
+    create_composite_alarm,
     dead_letters_rule,
     errors_rules,
-    of_queue,
     own_metric,
+    queue_metric,
 )
 from sluice.constructs.dashboard import create_unanswered_metric, draw
 from sluice.constructs.references import import_into, read_ref
@@ -214,7 +214,7 @@ def _list_rules(construct: Operations) -> Iterator[Rule]:
     yield Rule(
         name="Throttles",
         text="Invocations in the account are throttled for 15 minutes: the dashboard shows of which functions",
-        metric=all_functions("Throttles", "Sum"),
+        metric=all_functions_metric("Throttles", "Sum"),
         threshold=1,
         periods=3,
     )
@@ -222,7 +222,7 @@ def _list_rules(construct: Operations) -> Iterator[Rule]:
     yield Rule(
         name="AccountConcurrency",
         text=f"{percent} % of the account's {most} concurrent executions are in use: request a higher quota from AWS",
-        metric=all_functions("ClaimedAccountConcurrency", "Maximum"),
+        metric=all_functions_metric("ClaimedAccountConcurrency", "Maximum"),
         threshold=most * percent / 100,
         periods=2,
     )
@@ -242,7 +242,7 @@ def _list_age_rules(construct: Operations) -> Iterator[Rule]:
         heading: str = "",
         minutes: int = 5,
     ) -> Rule:
-        age = of_queue(queue, AGE, period=Duration.minutes(1))
+        age = queue_metric(queue, AGE, period=Duration.minutes(1))
         return Rule(
             name=f"{name}Age",
             text=text,
@@ -298,7 +298,7 @@ def _add_alarm_actions(construct: Operations, topic: sns.ITopic, watches: Sequen
         if watch.rule.ends:
             watch.alarm.add_ok_action(action)
     for capability, alarms in by_capability.items():
-        outage = composite(construct, capability, alarms, home=construct.home.name)
+        outage = create_composite_alarm(construct, capability, alarms, home=construct.home.name)
         action = actions.SnsAction(topic)
         outage.add_alarm_action(action)
         outage.add_ok_action(action)

@@ -207,7 +207,7 @@ def _create_emr_resources(construct: LandingPipeline, assets: Assets, spark_asse
         "jobs",
         timeout=JOBS_TIMEOUT,
         memory_mb=construct.options.jobs_memory_mb,
-        settings=_settings(construct, application_id, role, program, endpoints),
+        settings=_build_settings(construct, application_id, role, program, endpoints),
         allowed=[
             allow("emr-serverless", ["StartJobRun", "ListJobRuns"], application.attr_arn),
             # The function tags runs when it starts them.
@@ -304,7 +304,7 @@ def _build_job_statements(construct: LandingPipeline) -> list[Statement]:
     return statements
 
 
-def _settings(
+def _build_settings(
     made: LandingPipeline,
     application_id: str,
     role: iam.Role,
@@ -334,7 +334,7 @@ def _settings(
         landing=Landing(
             queue_url=made.queue.queue_url,
             places=places,
-            reach=SqsEndpoint(region=Aws.REGION),
+            sqs_endpoint=SqsEndpoint(region=Aws.REGION),
             trigger_s=options.trigger_s,
             envelope=options.envelope,
             columns=options.columns,

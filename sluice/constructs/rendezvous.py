@@ -42,7 +42,13 @@ from sluice.parameters.values import unique_construct_id
 from sluice.rendezvous.counts.stream import FILTERS
 from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, RelayPattern
-from sluice.rendezvous.settings import BrokerSettings, CountersSettings, EventSettings, MeetingSettings, ProxySettings
+from sluice.rendezvous.settings import (
+    BrokerSettings,
+    CountersSettings,
+    EventSettings,
+    ProxySettings,
+    RendezvousSettings,
+)
 from sluice.stages import add_stage_prefix
 
 BROKER_TIMEOUT = Duration.seconds(10)
@@ -52,7 +58,7 @@ PROXY_TIMEOUT = Duration.seconds(20)  # longer than a held poll, which takes ten
 SWEEPER_TIMEOUT = Duration.seconds(60)
 
 OFFERS_RETENTION = Duration.seconds(300)  # Snowflake's protocol sets five minutes
-OFFER_RECEIVES = 10  # never reached within the retention, because dead letters must not contain addresses
+OFFER_MAX_RECEIVES = 10  # never reached within the retention, because dead letters must not contain addresses
 
 BROKER_WAITING_ACTIONS = ("Query", "UpdateItem", "DeleteItem", "BatchWriteItem")
 PROXY_ACTIONS = ("Query", "GetItem", "PutItem", "UpdateItem")
@@ -91,7 +97,7 @@ class RendezvousState:
                 scope,
                 unique_construct_id("OffersQueue", name),
                 dead_letters=dead_letters,
-                receives=OFFER_RECEIVES,
+                receives=OFFER_MAX_RECEIVES,
                 visibility=storage.visibility(BROKER_TIMEOUT),
                 retention=OFFERS_RETENTION,
                 name=name,
@@ -313,7 +319,7 @@ def _create_sweeper(construct: Rendezvous) -> lambda_.Function:
         "sweeper",
         timeout=SWEEPER_TIMEOUT,
         memory_mb=construct.parameters.rendezvous.sweeper_memory_mb,
-        settings=MeetingSettings(**construct.settings),
+        settings=RendezvousSettings(**construct.settings),
         allowed=[
             allow("dynamodb", (*SWEEP_ACTIONS, "UpdateItem"), state.table.table_arn),
             allow("dynamodb", SWEEP_ACTIONS, state.waiting_table.table_arn),

@@ -23,43 +23,53 @@ PARTS = 7  # parts of a function's ARN without an alias
 TASKS = "Tasks have ids of their own; the wildcard follows their cluster."
 
 
-def statements(
+def list_statements(
     stack: Stack, consumers: Sequence[ConsumerParameters], triggers: Sequence[lambda_.EventSourceMapping]
 ) -> Iterator[Statement]:
     """Allow re-pointing these consumers, and enabling and disabling these triggers of the splitter."""
-    arns = [_arn(stack, "lambda:event-source-mapping", trigger.event_source_mapping_id) for trigger in triggers]
+    arns = [_format_arn(stack, "lambda:event-source-mapping", trigger.event_source_mapping_id) for trigger in triggers]
     if arns:
         yield allow("lambda", ["GetEventSourceMapping", "UpdateEventSourceMapping"], *arns)
     if mapped := [consumer.function for consumer in consumers if isinstance(consumer, LambdaTriggerParameters)]:
-        yield from event_source_mappings(_once(arn for function in mapped for arn in _function_arns(stack, function)))
+        yield from event_source_mappings(
+            _deduplicate(arn for function in mapped for arn in _function_arns(stack, function))
+        )
     if functions := [consumer.function for consumer in consumers if isinstance(consumer, LambdaVariableParameters)]:
         actions = ["GetFunctionConfiguration", "UpdateFunctionConfiguration"]
-        yield allow("lambda", actions, *_once(_arn(stack, "lambda:function", function) for function in functions))
+        yield allow(
+            "lambda", actions, *_deduplicate(_format_arn(stack, "lambda:function", function) for function in functions)
+        )
     if names := [consumer.name for consumer in consumers if isinstance(consumer, SystemsManagerParameters)]:
         yield allow(
             "ssm",
             ["GetParameter", "PutParameter"],
-            *_once(_arn(stack, "ssm:parameter", name.removeprefix("/")) for name in names),
+            *_deduplicate(_format_arn(stack, "ssm:parameter", name.removeprefix("/")) for name in names),
         )
         yield allow("ssm", ["DescribeParameters"], "*", wildcards=NO_RESOURCE)
     if services := [consumer for consumer in consumers if isinstance(consumer, EcsVariableParameters)]:
-        yield from _of_services(stack, services)
+        yield from _list_service_statements(stack, services)
     if clusters := [
         consumer.cluster for consumer in consumers if isinstance(consumer, KubernetesParameters) and not consumer.agent
     ]:
         # Kubernetes Roles grant the permissions inside a cluster.
-        yield allow("eks", ["DescribeCluster"], *_once(_arn(stack, "eks:cluster", cluster) for cluster in clusters))
+        yield allow(
+            "eks",
+            ["DescribeCluster"],
+            *_deduplicate(_format_arn(stack, "eks:cluster", cluster) for cluster in clusters),
+        )
 
 
-def _of_services(stack: Stack, services: Sequence[EcsVariableParameters]) -> Iterator[Statement]:
-    clusters = _once(service.cluster for service in services)
-    roles = _once(role for service in services for role in service.role_arns)
-    revisions = _arn(stack, "ecs:task-definition", "*:*")
-    of_services = _once(_arn(stack, "ecs:service", f"{service.cluster}/{service.service}") for service in services)
+def _list_service_statements(stack: Stack, services: Sequence[EcsVariableParameters]) -> Iterator[Statement]:
+    clusters = _deduplicate(service.cluster for service in services)
+    roles = _deduplicate(role for service in services for role in service.role_arns)
+    revisions = _format_arn(stack, "ecs:task-definition", "*:*")
+    of_services = _deduplicate(
+        _format_arn(stack, "ecs:service", f"{service.cluster}/{service.service}") for service in services
+    )
     yield allow("ecs", ["DescribeServices", "UpdateService"], *of_services)
-    tasks = [_arn(stack, "ecs:task", f"{cluster}/*") for cluster in clusters]
+    tasks = [_format_arn(stack, "ecs:task", f"{cluster}/*") for cluster in clusters]
     yield allow("ecs", ["DescribeTasks"], *tasks, wildcards=TASKS)
-    in_clusters = {"ArnEquals": {"ecs:cluster": [_arn(stack, "ecs:cluster", cluster) for cluster in clusters]}}
+    in_clusters = {"ArnEquals": {"ecs:cluster": [_format_arn(stack, "ecs:cluster", cluster) for cluster in clusters]}}
     # The action's resources are container instances, whose ARNs are unknown.
     yield allow("ecs", ["ListTasks"], "*", conditions=in_clusters, wildcards=CONDITION)
     yield allow("ecs", ["DescribeTaskDefinition", "DeregisterTaskDefinition"], "*", wildcards=NO_RESOURCE)
@@ -72,12 +82,12 @@ def _of_services(stack: Stack, services: Sequence[EcsVariableParameters]) -> Ite
 
 def _function_arns(stack: Stack, function: str) -> Iterator[str]:
     """Yield a function's ARN without and with its alias: AWS doesn't document which one the condition key has."""
-    arn = _arn(stack, "lambda:function", function)
+    arn = _format_arn(stack, "lambda:function", function)
     yield ":".join(arn.split(":")[:PARTS])
     yield arn
 
 
-def _arn(stack: Stack, kind: str, name: str) -> str:
+def _format_arn(stack: Stack, kind: str, name: str) -> str:
     """Return the ARN of a resource: `name` if it is an ARN already, else one in the stack's account and region."""
     if name.startswith("arn:"):
         return name
@@ -86,5 +96,5 @@ def _arn(stack: Stack, kind: str, name: str) -> str:
     return stack.format_arn(service=service, resource=resource, resource_name=name, arn_format=arn_format)
 
 
-def _once(arns: Iterable[str]) -> list[str]:
+def _deduplicate(arns: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(arns))

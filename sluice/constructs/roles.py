@@ -77,7 +77,7 @@ def role(
     name: str | None = None,
 ) -> iam.Role:
     """Create a role with these statements. Raises `BadParameter` if they exceed the quotas of a role's policies."""
-    inline, *managed = _documents(Stack.of(scope), id_, [statement.for_policy() for statement in allowed])
+    inline, *managed = _distribute_statements(Stack.of(scope), id_, [statement.for_policy() for statement in allowed])
     made = iam.Role(
         scope,
         id_,
@@ -124,13 +124,15 @@ def _format_for_nag(resolved: Any) -> str:
     return json.dumps(resolved, separators=(",", ":"))
 
 
-def _documents(stack: Stack, id_: str, allowed: Sequence[iam.PolicyStatement]) -> list[list[iam.PolicyStatement]]:
+def _distribute_statements(
+    stack: Stack, id_: str, allowed: Sequence[iam.PolicyStatement]
+) -> list[list[iam.PolicyStatement]]:
     """Distribute statements over the role's inline policy, which is filled first, and managed policies."""
     rooms, documents = [INLINE_CHARACTERS - FRAME_CHARACTERS], list[list[iam.PolicyStatement]]([[]])
-    if sum(_size(stack, statement) for statement in allowed) <= rooms[0]:
+    if sum(_estimate_size(stack, statement) for statement in allowed) <= rooms[0]:
         return [list(allowed)]
-    for statement in (part for whole in allowed for part in _parts(stack, whole)):
-        size = _size(stack, statement)
+    for statement in (part for whole in allowed for part in _split_statement(stack, whole)):
+        size = _estimate_size(stack, statement)
         place = next((place for place, room in enumerate(rooms) if size <= room), len(rooms))
         if place == len(rooms):
             rooms.append(POLICY_CHARACTERS - FRAME_CHARACTERS)
@@ -144,34 +146,37 @@ def _documents(stack: Stack, id_: str, allowed: Sequence[iam.PolicyStatement]) -
     return documents
 
 
-def _parts(stack: Stack, statement: iam.PolicyStatement) -> Iterator[iam.PolicyStatement]:
+def _split_statement(stack: Stack, statement: iam.PolicyStatement) -> Iterator[iam.PolicyStatement]:
     """Split a statement with many resources into several statements."""
     halves = [statement.resources]
     while halves:
         resources = halves.pop(0)
         part = statement.copy(resources=resources)
-        if len(resources) > 1 and _size(stack, part) > STATEMENT_CHARACTERS:
+        if len(resources) > 1 and _estimate_size(stack, part) > STATEMENT_CHARACTERS:
             middle = len(resources) // 2
             halves[:0] = [resources[:middle], resources[middle:]]
         else:
             yield part
 
 
-def _size(stack: Stack, statement: iam.PolicyStatement) -> int:
+def _estimate_size(stack: Stack, statement: iam.PolicyStatement) -> int:
     """Return an upper bound for a statement's number of characters after deployment."""
-    return _characters(stack.resolve(statement.to_statement_json())) + 1
+    return _count_characters(stack.resolve(statement.to_statement_json())) + 1
 
 
-def _characters(value: Any) -> int:
+def _count_characters(value: Any) -> int:
     match value:
         case {"Fn::Join": [_, parts]}:
-            return sum(_characters(part) - 2 if isinstance(part, str) else _characters(part) for part in parts) + 2
+            return (
+                sum(_count_characters(part) - 2 if isinstance(part, str) else _count_characters(part) for part in parts)
+                + 2
+            )
         case {"Ref": str(name)}:
             return PSEUDO_PARAMETERS.get(name, OTHER_CHARACTERS)
         case dict() if any(key.startswith("Fn::") for key in value):
             return OTHER_CHARACTERS
         case dict():
-            return 2 + sum(_characters(key) + _characters(member) + 2 for key, member in value.items())
+            return 2 + sum(_count_characters(key) + _count_characters(member) + 2 for key, member in value.items())
         case list():
-            return 2 + sum(_characters(item) + 1 for item in value)
+            return 2 + sum(_count_characters(item) + 1 for item in value)
     return len(json.dumps(value))

@@ -40,12 +40,12 @@ class SiteState:
         rendezvous = RendezvousState.create(scope, parameters, offers_queue=offers_queue)
         splitting = SplittingState.create(scope, parameters)
         # An exchange sends to a split queue's source, so that sessions get their messages before the deployed consumer.
-        taken = {queue.parameters.queue_id: queue.source for queue in splitting.queues}
+        reserved = {queue.parameters.queue_id: queue.source for queue in splitting.queues}
         main = find_landed_queue(splitting.queues, parameters)
         return cls(
             rendezvous=rendezvous,
             splitting=splitting,
-            exchange=ExchangeState.create(scope, parameters, taken=taken),
+            exchange=ExchangeState.create(scope, parameters, reserved=reserved),
             pipeline=None if main is None else PipelineState.create(scope, parameters, main=main),
         )
 

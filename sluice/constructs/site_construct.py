@@ -17,7 +17,7 @@ from aws_cdk import aws_ssm as ssm
 from constructs import Construct, IConstruct
 
 from sluice.constructs import stored
-from sluice.constructs.alarms import Capability, Rule, Watch, alarm
+from sluice.constructs.alarms import Capability, Rule, Watch, create_alarm
 from sluice.errors import BadConfiguration, BadParameter
 from sluice.parameters import ROOT, Architecture, Parameters
 from sluice.stages import add_stage_prefix
@@ -122,7 +122,7 @@ class Home:
             | ({} if output.description is None else {"Description": output.description})
             for output in outputs
         ]
-        for place, part in enumerate(stored.parts(self.name, json.dumps(listed, separators=(",", ":")))):
+        for place, part in enumerate(stored.split_into_parts(self.name, json.dumps(listed, separators=(",", ":")))):
             ssm.CfnParameter(
                 scope, f"Outputs{place}", name=f"/{self.name}/{OUTPUTS}/{place}", type="String", value=part
             )
@@ -169,7 +169,7 @@ class SiteConstruct(Construct):
 
     def watch(self, rule: Rule) -> None:
         """Create the alarm of a rule."""
-        self.watches.append(alarm(self, rule))
+        self.watches.append(create_alarm(self, rule))
 
     @property
     def unwatched_functions(self) -> Sequence[lambda_.Function]:

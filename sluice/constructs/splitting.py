@@ -368,8 +368,10 @@ def _create_control(construct: Splitting, triggers: Mapping[str, lambda_.EventSo
         for queues in construct.queues
         if queues.parameters.consumers
     }
-    consumers = [consumer for of_queue in repointed.values() for consumer in of_queue]
-    about_consumers = repointing.statements(construct.stack, consumers, [triggers[queue_id] for queue_id in repointed])
+    consumers = [consumer for queue_consumers in repointed.values() for consumer in queue_consumers]
+    about_consumers = repointing.list_statements(
+        construct.stack, consumers, [triggers[queue_id] for queue_id in repointed]
+    )
     function = construct.functions.make(
         "control",
         timeout=CONTROL_TIMEOUT,
@@ -383,9 +385,9 @@ def _create_control(construct: Splitting, triggers: Mapping[str, lambda_.EventSo
                     Repointed(
                         queue_id=queue_id,
                         trigger_id=triggers[queue_id].event_source_mapping_id,
-                        targets=to_targets(of_queue),
+                        targets=to_targets(queue_consumers),
                     )
-                    for queue_id, of_queue in repointed.items()
+                    for queue_id, queue_consumers in repointed.items()
                 ),
                 "policies": tuple(policy.policy for policy in parameters.policies),
             },

@@ -31,7 +31,7 @@ def parameters(scope: Construct, home: str, function: str, text: str) -> Sequenc
     An empty text has no parameters. Names begin with `home` and depend on the content: a deployment changes them with
     the function, and an execution environment that has read the old ones keeps working until it is replaced.
     """
-    cut = parts(f"function {function}", text)
+    cut = split_into_parts(f"function {function}", text)
     key = hashlib.sha256(json.dumps(Stack.of(scope).resolve(cut)).encode()).hexdigest()[:KEY_CHARACTERS]
     made = [
         ssm.CfnParameter(
@@ -47,10 +47,10 @@ def parameters(scope: Construct, home: str, function: str, text: str) -> Sequenc
     return [parameter.ref for parameter in made]  # references, so that the function is created later
 
 
-def parts(who: str, text: str) -> Sequence[str]:
+def split_into_parts(owner: str, text: str) -> Sequence[str]:
     """Split a JSON text into parameter values that still fit after a deployment has replaced their tokens.
 
-    Raises `BadParameter`, which names the function `who`, if the text is too long.
+    Raises `BadParameter`, which names the function `owner`, if the text is too long.
     """
     # SSM treats `{{` as a reference. In JSON `{{` occurs only in strings, where the second brace can be escaped.
     cut, room = list[str](), 0
@@ -62,7 +62,7 @@ def parts(who: str, text: str) -> Sequence[str]:
         cut[-1] += piece
         room -= size
     if len(cut) > MOST:
-        raise BadParameter("sluice", f"{who}: its settings of queues, peers and routes exceed {MOST} times 4 KB")
+        raise BadParameter("sluice", f"{owner}: its settings of queues, peers and routes exceed {MOST} times 4 KB")
     return cut
 
 

@@ -99,9 +99,9 @@ def main(
     out, started = Console(highlight=False), time.monotonic()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with _typing(out) as terminal, ExitStack() as others:
+        with _open_terminal(out) as terminal, ExitStack() as others:
             terminal.type("sluice local up $here $there")
-            watched = others.enter_context(_console(terminal)) if console else None
+            watched = others.enter_context(_run_console(terminal)) if console else None
             reconciled = _run_commands(terminal)
             table = Table("", "sent", "arrived", title="Reconciled", title_justify="left", title_style="bold")
             for name, sent, arrived in reconciled.rows():
@@ -121,7 +121,7 @@ def main(
 
 
 @contextmanager
-def _typing(out: Console) -> Iterator[Terminal]:
+def _open_terminal(out: Console) -> Iterator[Terminal]:
     """Open a terminal in an empty folder, with an embedded cloud that is stopped at the end."""
     python = find_spark_python(None)
     left = find_cloud(CLOUD)
@@ -178,7 +178,10 @@ def _run_commands(terminal: Terminal) -> Reconciled:
             time.sleep(LOOK_EVERY_S)
         type_("sluice status --local $there")
     return Reconciled(
-        bytes_back=bytes_back, there=_ids("there.jsonl"), mine=_ids("mine.jsonl"), landed=_read_landed_ids()
+        bytes_back=bytes_back,
+        there=_read_message_ids("there.jsonl"),
+        mine=_read_message_ids("mine.jsonl"),
+        landed=_read_landed_ids(),
     )
 
 
@@ -205,14 +208,14 @@ def _run_clients(terminal: Terminal) -> int:
 
 
 @contextmanager
-def _console(terminal: Terminal) -> Iterator[BackgroundCommand]:
+def _run_console(terminal: Terminal) -> Iterator[BackgroundCommand]:
     with terminal.run_in_background("sluice console --local", name="console") as watched:
         watched.wait_for_output("http://")
         terminal.out.print(watched.log.read_text().strip(), soft_wrap=True)
         yield watched
 
 
-def _ids(name: str) -> list[str]:
+def _read_message_ids(name: str) -> list[str]:
     """Read message ids from the output of `consume --json`."""
     return [json.loads(line)["id"] for line in (FOLDER / name).read_text().splitlines()]
 

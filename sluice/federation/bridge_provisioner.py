@@ -25,7 +25,13 @@ from sluice.federation.exchange_store import (
 from sluice.federation.links.due import Action, DueAction
 from sluice.federation.links.links import MAX_SYNC, Address, Bridge, MappingScaling, RouteKind
 from sluice.federation.links.registry import NOT_YET, BridgeRecord, Registry, bridge_destination, find_feeding_queues
-from sluice.federation.links.transitions import Change, record_count, record_refit, record_resources, remove_bridge
+from sluice.federation.links.transitions import (
+    Change,
+    record_count,
+    record_reconfigured,
+    record_resources,
+    remove_bridge,
+)
 from sluice.federation.matching.bindings import Binding
 from sluice.message import FIFO_SUFFIX, DeadLetter
 from sluice.stages import add_stage_prefix
@@ -76,29 +82,29 @@ class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
     mappings: "BridgeMappings"
     dead_letters: "DeadLetters"
     bridge_queue_attributes: Callable[[Bridge], Mapping[str, str]]  # attributes of a new bridge queue
-    readable: Callable[[str], str]  # a queue's SQS name; raises `BadBinding` if routes may not read it
+    readable_queue: Callable[[str], str]  # a queue's SQS name; raises `BadBinding` if routes may not read it
     may_go_on: Callable[[], bool]
 
-    def perform(self, due: DueAction, registry: Registry) -> Change:
+    def apply(self, due: DueAction, registry: Registry) -> Change:
         """Run a due action. Returns the change that records the action's result or error."""
         record, name = registry.bridges[due.name], due.name
         try:
-            return self._perform(due, record, registry)
+            return self._apply(due, record, registry)
         except MappingGone:
             return record_resources(name, mapping="", on=False)
         except (CallFailed, BadConfiguration, QueueGone) as error:
             not_yet = isinstance(error, CallFailed) and error.is_transient
             return record_resources(name, error=f"{NOT_YET}{error}" if not_yet else str(error))
 
-    def _perform(  # noqa: PLR0911 - one case an act
+    def _apply(  # noqa: PLR0911 - one case an act
         self, due: DueAction, record: BridgeRecord, registry: Registry
     ) -> Change:
         bridge, name, queue = record.bridge, due.name, record.queue or ""
-        match due.act:
+        match due.action:
             case Action.MAKE_QUEUE:
                 return record_resources(name, queue=self.make_queue(bridge, registry), made_for=bridge)
             case Action.BIND | Action.UNBIND:
-                bound = due.act is Action.BIND
+                bound = due.action is Action.BIND
                 self.set_binding(record, registry, bound=bound)
                 return record_resources(name, bound=bound, made_for=bridge)
             case Action.MAKE_MAPPING:
@@ -109,12 +115,12 @@ class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
             case Action.SWITCH_MAPPING:
                 self.mappings.switch(record.mapping or "", on=due.on)
                 return record_resources(name, on=due.on)
-            case Action.REFIT:
-                self.refit(record, registry)
-                return record_refit(bridge)
+            case Action.RECONFIGURE:
+                self.reconfigure(record, registry)
+                return record_reconfigured(bridge)
             case Action.COUNT_QUEUE:
                 return record_count(name, self.count(queue))
-            case Action.BURY_LEFTOVERS:
+            case Action.DEAD_LETTER_LEFTOVERS:
                 return record_count(name, self.tear_down(record, registry))
         if bridge.src_is_local and self.tear_down(record, registry):
             return record_count(name, 1)  # messages have arrived since the last count
@@ -143,7 +149,9 @@ class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
         """Return the name of the queue that the bridge reads, which may not exist yet. Raises `BadBinding`."""
         stage = None if self.here.stage is UNSET else self.here.stage
         return (
-            self.readable(bridge.src) if bridge.src_is_queue else bridge_queue_name(self.here.tag, bridge, stage=stage)
+            self.readable_queue(bridge.src)
+            if bridge.src_is_queue
+            else bridge_queue_name(self.here.tag, bridge, stage=stage)
         )
 
     def set_binding(self, record: BridgeRecord, registry: Registry, *, bound: bool) -> None:
@@ -163,7 +171,7 @@ class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
         id_ = bridge.src, queue, bridge.key
         self.exchanges.change(remove_queue_bindings(queue) if bridge.dynamic else remove_binding(id_, missing_ok=True))
 
-    def refit(self, record: BridgeRecord, registry: Registry) -> None:
+    def reconfigure(self, record: BridgeRecord, registry: Registry) -> None:
         """Apply the bridge's new options to its queue, binding and mapping, in place.
 
         Raises `QueueGone`, `MappingGone`, `CallFailed`.
@@ -174,7 +182,7 @@ class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
         if record.bridge.kind is RouteKind.STATIC:
             self.exchanges.change(update_destination(bridge_destination(registry, record, url=self.queues.url(queue))))
         if record.mapping is not None:
-            self.mappings.pace(record.mapping, queue, choose_scaling(registry.bridges_reading(queue), queue))
+            self.mappings.rescale(record.mapping, queue, choose_scaling(registry.bridges_reading(queue), queue))
 
     def count(self, queue: str) -> int:
         """Return the number of messages in a queue; 0 if it is missing. Raises `CallFailed`."""
@@ -198,15 +206,15 @@ class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
             self.mappings.delete(queue)
         if not record.makes_queue:
             return 0
-        return self.count(queue) if self.bury(queue, ROUTE_GONE.format(bridge.name)) else 1
+        return self.count(queue) if self.dead_letter_leftovers(queue, ROUTE_GONE.format(bridge.name)) else 1
 
-    def bury(self, queue: str, reason: str) -> bool:
+    def dead_letter_leftovers(self, queue: str, reason: str) -> bool:
         """Move the queue's messages to the dead letters. Returns False if time ran out. Raises `CallFailed`."""
         with suppress(QueueGone):
             while messages := self.queues.receive_batch(queue):
                 if not self.may_go_on():
                     return False
                 for message in messages:
-                    self.dead_letters.bury(DeadLetter(message=message, reason=reason, source=self.queues.arn(queue)))
+                    self.dead_letters.send(DeadLetter(message=message, reason=reason, source=self.queues.arn(queue)))
                 self.queues.delete_batch(queue, messages)
         return True

@@ -35,18 +35,18 @@ QUEUE, SETTINGS, MAPPING, BINDING = "queue", "queue's settings", "event source m
 
 
 class Repair(msgspec.Struct, frozen=True, kw_only=True):
-    """A repaired resource and its routes. About `lost` messages were lost with the resource."""
+    """A repaired resource and its routes. About `lost_messages` messages were lost with the resource."""
 
-    what: str
+    resource: str
     name: str
     routes: tuple[str, ...] = ()
-    lost: int = 0
+    lost_messages: int = 0
 
 
 class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
     """Repairs drift during one invocation. `declared` has the names of queues with declared bindings."""
 
-    registrar: LinkService
+    link_service: LinkService
     document: "DynamoDocument"
     declared: frozenset[str]
     redrive: Callable[[str], int]  # moves dead letters back to this queue, and returns their number
@@ -58,10 +58,10 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
 
     def sweep(self) -> None:
         """Check routes' resources, missing queues, and some bound queues in turn. Raises `CallFailed` at the end."""
-        registry, bindings, watch = self.registrar.registry(), self.registrar.exchanges.bindings(), self.watch()
+        registry, bindings, watch = self.link_service.registry(), self.link_service.exchanges.bindings(), self.watch()
         sources = (record for record in registry.bridges.values() if record.bridge.src_is_local and not record.closing)
         read = {record.queue for record in sources if record.queue is not None}
-        turn = self.registrar.now_ms() // SWEEP_MS
+        turn = self.link_service.now_ms() // SWEEP_MS
         self._check_queues({*read, *bindings.sample_queues(MAX_CHECKED_QUEUES, turn=turn), *_list_unsettled(watch)})
 
         def prune(watch: SiteWatch) -> SiteWatch:
@@ -73,7 +73,7 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
             }
             return SiteWatch(
                 queues=queues,
-                mends={name: repairs for name, repairs in watch.mends.items() if name in registry.bridges},
+                repairs={name: repairs for name, repairs in watch.repairs.items() if name in registry.bridges},
             )
 
         self._stored.change(prune)
@@ -87,7 +87,7 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
 
     def report(self, copies: Mapping[str, int]) -> None:
         """Record that bound queues are missing, and how many copies became dead letters for each."""
-        bindings = self.registrar.exchanges.bindings()
+        bindings = self.link_service.exchanges.bindings()
         known = {name: number for name, number in copies.items() if bindings.destination(name) is not None}
 
         def record(watch: SiteWatch) -> SiteWatch:
@@ -98,11 +98,11 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
         if known:
             self._stored.change(record)
             self._check_queues(known.keys())
-            self.registrar.advance(ticks=False)
+            self.link_service.advance(ticks=False)
 
     def next_check_ms(self) -> int | None:
         """Return when the next check is needed, in ms since the epoch; None if the scheduled sweep is enough."""
-        registry, now_ms, times = self.registrar.registry(), self.registrar.now_ms(), list[int]()
+        registry, now_ms, times = self.link_service.registry(), self.link_service.now_ms(), list[int]()
         for name, queue_watch in self.watch().queues.items():
             since_ms = queue_watch.missing_since_ms
             if registry.bridges_reading(name) if since_ms is not None else queue_watch.undelivered:
@@ -123,18 +123,18 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
 
     def _check_queues(self, names: Collection[str]) -> None:
         """Check whether queues exist. Redrive dead letters of existing queues, and repair missing queues."""
-        registry, counts, now_ms = self.registrar.registry(), self._count_messages(names), self.registrar.now_ms()
+        registry, counts, now_ms = self.link_service.registry(), self._count_messages(names), self.link_service.now_ms()
         # Counts of other queues than routes' are unused, and storing them would cause a write at each check.
         noted = {
             name: messages if messages is None or registry.bridges_reading(name) else 0
             for name, messages in counts.items()
         }
         watch = self._stored.change(lambda watch: watch.record_counts(noted, now_ms=now_ms))
-        bindings = self.registrar.exchanges.bindings()
+        bindings = self.link_service.exchanges.bindings()
         for name, messages in counts.items():
             if messages is not None:
                 # Copies that became dead letters while the queue was missing are redriven, one part at each check.
-                if watch.of(name).undelivered:
+                if watch.find_queue(name).undelivered:
                     with suppress(DestinationFault):  # the next check redrives the rest
                         moved = self.redrive(name)
                         self._stored.change(partial(SiteWatch.record_redriven, name=name, number=moved, now_ms=now_ms))
@@ -148,11 +148,11 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
         """Count the queues' messages, None for a missing queue. A queue whose count failed is left out."""
         counts: dict[str, int | None] = {}
         for name in sorted(names):
-            if not self.registrar.works.may_go_on():
+            if not self.link_service.provisioner.may_go_on():
                 break
             with suppress(CallFailed):
                 try:
-                    counts[name] = self.registrar.works.queues.count(name)
+                    counts[name] = self.link_service.provisioner.queues.count(name)
                 except QueueGone:
                     counts[name] = None
         return counts
@@ -164,12 +164,12 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
 
         def claim(watch: SiteWatch) -> SiteWatch:
             nonlocal claimed, lost
-            known = watch.of(name)
+            known = watch.find_queue(name)
             claimed, lost = watch.is_gone(name, after_ms=GONE_AFTER_MS, now_ms=now_ms), known.messages
             if not claimed:
                 return watch
             forgotten = replace(known, messages=0, waiting_since_ms=None, missing_since_ms=None)
-            return watch.with_queue(name, forgotten).record_repair(routes, QUEUE, lost=lost, now_ms=now_ms)
+            return watch.with_queue(name, forgotten).record_repair(routes, QUEUE, lost_messages=lost, now_ms=now_ms)
 
         if routes:
             self._stored.change(claim)
@@ -177,29 +177,31 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
             return
         try:
             # The mapping belongs to the deleted queue, and Lambda may have disabled it for good.
-            self.registrar.works.mappings.delete(name)
+            self.link_service.provisioner.mappings.delete(name)
         except CallFailed:
             return  # the mapping is changing its state; the next check tries again
         error = f"{QueueGone(name)}: it was deleted"
-        self.registrar.save_changes(
+        self.link_service.save_changes(
             [record_resources(route, queue="", mapping="", on=False, error=error) for route in routes]
         )
-        self.repairs.append(Repair(what=QUEUE, name=name, routes=routes, lost=lost))
+        self.repairs.append(Repair(resource=QUEUE, name=name, routes=routes, lost_messages=lost))
 
     def _unbind(self, name: str, bindings: SiteBindings) -> None:
         """Remove the bindings of a deleted queue; a route's own queue is created again instead."""
         destination = bindings.destination(name)
         if destination is None or destination.crossing is not None:
             return
-        self.registrar.exchanges.change(remove_queue_bindings(name))
-        self._stored.change(lambda watch: watch.with_queue(name, replace(watch.of(name), undelivered=0, unbound=True)))
-        self.repairs.append(Repair(what=BINDING, name=name))
+        self.link_service.exchanges.change(remove_queue_bindings(name))
+        self._stored.change(
+            lambda watch: watch.with_queue(name, replace(watch.find_queue(name), undelivered=0, unbound=True))
+        )
+        self.repairs.append(Repair(resource=BINDING, name=name))
 
     # Checks of routes
 
     def _compare_routes(self) -> None:
         """Record each route's missing or changed resources, and restore the settings of each route's own queue."""
-        registry, bindings = self.registrar.registry(), self.registrar.exchanges.bindings()
+        registry, bindings = self.link_service.registry(), self.link_service.exchanges.bindings()
         failed: list[CallFailed] = []
         for record in registry.bridges.values():
             bridge = record.bridge
@@ -218,11 +220,11 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
         """Restore the settings of a route's own queue. Raises `CallFailed`."""
         if not record.makes_queue or record.queue is None or record.closing:
             return
-        attributes = self.registrar.works.bridge_queue_attributes(record.bridge)
+        attributes = self.link_service.provisioner.bridge_queue_attributes(record.bridge)
         # An existing queue's encryption stays, because its messages need the key that encrypted them.
         settings = {name: value for name, value in attributes.items() if name not in ENCRYPTION}
         with suppress(QueueGone):  # other checks detect a missing queue
-            if self.registrar.works.queues.configure(record.queue, settings):
+            if self.link_service.provisioner.queues.configure(record.queue, settings):
                 self._record_missing(record, SETTINGS)
 
     def _compare_mapping(self, record: BridgeRecord) -> None:
@@ -230,18 +232,18 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
         if record.mapping is None:
             return
         try:
-            on = self.registrar.works.mappings.is_on(record.mapping)
+            on = self.link_service.provisioner.mappings.is_on(record.mapping)
         except MappingGone:
             self._record_missing(record, MAPPING, record_resources(record.bridge.name, mapping="", on=False))
         else:
             if on != record.on:
-                self.registrar.save_changes([record_resources(record.bridge.name, on=on)])
+                self.link_service.save_changes([record_resources(record.bridge.name, on=on)])
 
-    def _record_missing(self, record: BridgeRecord, what: str, *found: Change) -> None:
-        self.registrar.save_changes(found)
-        routes, now_ms = (record.bridge.name,), self.registrar.now_ms()
-        self._stored.change(lambda watch: watch.record_repair(routes, what, now_ms=now_ms))
-        self.repairs.append(Repair(what=what, name=record.queue or "", routes=routes))
+    def _record_missing(self, record: BridgeRecord, resource: str, *found: Change) -> None:
+        self.link_service.save_changes(found)
+        routes, now_ms = (record.bridge.name,), self.link_service.now_ms()
+        self._stored.change(lambda watch: watch.record_repair(routes, resource, now_ms=now_ms))
+        self.repairs.append(Repair(resource=resource, name=record.queue or "", routes=routes))
 
 
 def _list_unsettled(watch: SiteWatch) -> set[str]:

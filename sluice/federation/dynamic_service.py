@@ -20,7 +20,7 @@ from sluice.federation.dynamic.state import (
     ROUTES,
     DynamicEvent,
     DynamicRoutes,
-    Ignored,
+    IgnoredReason,
     OutgoingOp,
     PulledRoute,
     RoutesByExchange,
@@ -45,79 +45,86 @@ if TYPE_CHECKING:  # adapters are passed in, so they are only imported for type 
 class DynamicRouteService(msgspec.Struct, frozen=True, kw_only=True):
     """Runs dynamic routes during one invocation."""
 
-    registrar: LinkService
+    link_service: LinkService
     document: "DynamoDocument"
     ignored: Counter[str] = msgspec.field(default_factory=Counter)  # number of ignored ops, by reason
 
-    def hear(self, message: DynamicMessage, *, sender_id: str) -> None:
+    def receive(self, message: DynamicMessage, *, sender_id: str) -> None:
         """Process a peer's op; a malformed op is only counted. Raises `BadRoute` if the sender isn't a known peer."""
-        self.registrar.verify_sender(message.sender, sender_id=sender_id)
+        self.link_service.verify_sender(message.sender, sender_id=sender_id)
         try:
-            op = ops.decode_op(bytes(message.said))
+            op = ops.decode_op(bytes(message.op))
         except Malformed:
-            self.ignored[Ignored.MALFORMED] += 1  # a newer release's op, perhaps; heartbeats reveal the difference
+            self.ignored[IgnoredReason.MALFORMED] += (
+                1  # a newer release's op, perhaps; heartbeats reveal the difference
+            )
             return
-        type_ = exchange_type(self.registrar.exchanges.bindings(), op.exchange)
-        self.sync(heard={op.exchange: [steps.receive_op(message.sender.tag, op, type_)]})
+        type_ = exchange_type(self.link_service.exchanges.bindings(), op.exchange)
+        self.sync(received={op.exchange: [steps.receive_op(message.sender.tag, op, type_)]})
 
-    def sync(self, *, heard: Mapping[str, Sequence[DynamicEvent]] | None = None, heartbeat: bool = False) -> None:
+    def sync(self, *, received: Mapping[str, Sequence[DynamicEvent]] | None = None, heartbeat: bool = False) -> None:
         """Reconcile dynamic routes with registry and bindings; without changes this costs two small reads.
 
         Raises `TooBusy`, and what the link service raises.
         """
-        registry, bound = self.registrar.registry(), self.registrar.exchanges.bindings()
-        states, sendings = self._apply_events(registry, bound, heard or {}, heartbeat=heartbeat)
+        registry, bound = self.link_service.registry(), self.link_service.exchanges.bindings()
+        states, outgoing_ops = self._apply_events(registry, bound, received or {}, heartbeat=heartbeat)
         for exchange, routes in states.items():
             queues = self._choose_bindings(registry, routes, exchange_type(bound, exchange))
-            self.registrar.exchanges.change(bind_exactly(*queues))
+            self.link_service.exchanges.change(bind_exactly(*queues))
         silent: set[str] = set()  # links over which an op failed; the peer requests the rest later
-        for sending in sendings:
+        for sending in outgoing_ops:
             record = registry.links.get(sending.link)
             if record is None or sending.link in silent:
                 continue
-            message = DynamicMessage(link=sending.link, sender=self.registrar.here, said=Raw(encode(sending.op)))
+            message = DynamicMessage(link=sending.link, sender=self.link_service.here, op=Raw(encode(sending.op)))
             try:
-                self.registrar.peers.tell(record.link, record.endpoint, encode_control(message))
+                self.link_service.peers.send_control_message(record.link, record.endpoint, encode_control(message))
             except (PeerUnreachable, PeerRefused) as error:
                 silent.add(sending.link)
-                self.registrar.save_changes([update_link(sending.link, to_link_update(error))])
+                self.link_service.save_changes([update_link(sending.link, to_link_update(error))])
 
     @property
     def routes(self) -> DocumentStore[RoutesByExchange]:
         """The stored state of dynamic routes, by exchange."""
         return DocumentStore(self.document, ROUTES, dict)
 
-    def ways(self) -> PathsView:
+    def paths(self) -> PathsView:
         """Return all paths of dynamic routes, active and standby. Raises `BadSnapshot`."""
-        return PathsView(ways=tuple(way for routes in self.routes.value().values() for way in list_paths(routes)))
+        return PathsView(paths=tuple(path for routes in self.routes.value().values() for path in list_paths(routes)))
 
     def _apply_events(
-        self, registry: Registry, bound: SiteBindings, heard: Mapping[str, Sequence[DynamicEvent]], *, heartbeat: bool
+        self,
+        registry: Registry,
+        bound: SiteBindings,
+        received: Mapping[str, Sequence[DynamicEvent]],
+        *,
+        heartbeat: bool,
     ) -> tuple[RoutesByExchange, list[OutgoingOp]]:
         records = [record for record in registry.bridges.values() if record.bridge.dynamic and not record.closing]
         ignored: Counter[str] = Counter()
-        sendings: list[OutgoingOp] = []
+        outgoing_ops: list[OutgoingOp] = []
         names: set[str] = set()
 
         def change(before: RoutesByExchange) -> RoutesByExchange:
             ignored.clear()
-            sendings.clear()
+            outgoing_ops.clear()
             names.update(before)
             after = dict(before)
-            for exchange in sorted({record.bridge.src for record in records} | before.keys() | heard.keys()):
+            for exchange in sorted({record.bridge.src for record in records} | before.keys() | received.keys()):
                 routes = before.get(exchange) or DynamicRoutes(here=registry.here, exchange=exchange)
                 of_exchange = [record for record in records if record.bridge.src == exchange]
                 events = [
                     *self._derive_events(
                         registry, of_exchange, routes, _collect_local_bindings(registry, bound, exchange)
                     ),
-                    *heard.get(exchange, ()),
-                    *([steps.handle_heartbeat(self.registrar.now_ms())] if heartbeat else []),
+                    *received.get(exchange, ()),
+                    *([steps.handle_heartbeat(self.link_service.now_ms())] if heartbeat else []),
                 ]
                 for event in events:
                     taken = steps.step(routes, event)
                     routes = taken.routes
-                    sendings.extend(taken.sendings)
+                    outgoing_ops.extend(taken.outgoing_ops)
                     if taken.ignored is not None:
                         ignored[taken.ignored] += 1
                 after[exchange] = routes
@@ -126,7 +133,7 @@ class DynamicRouteService(msgspec.Struct, frozen=True, kw_only=True):
         after = self.routes.change(change)
         self.ignored.update(ignored)
         # An exchange whose last route was removed may have a bridge queue that has to be unbound.
-        return {name: DynamicRoutes(here=registry.here, exchange=name) for name in names} | after, sendings
+        return {name: DynamicRoutes(here=registry.here, exchange=name) for name in names} | after, outgoing_ops
 
     def _derive_events(
         self,
@@ -136,7 +143,7 @@ class DynamicRouteService(msgspec.Struct, frozen=True, kw_only=True):
         local: ops.BindingAdvertisements,
     ) -> Iterator[DynamicEvent]:
         """Yield events for the changes of registry and bindings since the last run."""
-        now_ms = self.registrar.now_ms()
+        now_ms = self.link_service.now_ms()
         pulls = {record.bridge.name: record for record in records if not record.bridge.src_is_local}
         # A bridge whose queue is being recreated is still served, because its advertised bindings are known.
         served = {
@@ -182,18 +189,23 @@ class DynamicRouteService(msgspec.Struct, frozen=True, kw_only=True):
 
         One change applies all of them, so each site is reached over exactly one queue while a path changes.
         """
-        ways = choose_bridges_in_use(routes)
+        bridges = choose_bridges_in_use(routes)
         for name, record in registry.bridges.items():
             if not record.bridge.dynamic or record.bridge.src != routes.exchange or record.queue is None:
                 continue
-            drains = record.wanted is Intent.DRAINING or registry.links[record.bridge.link].status.draining
+            drains = record.intent is Intent.DRAINING or registry.links[record.bridge.link].status.draining
             is_wanted = name in routes.served and not (record.closing or drains)
-            destination = bridge_destination(registry, record, url=self.registrar.works.queues.url(record.queue))
+            destination = bridge_destination(
+                registry, record, url=self.link_service.provisioner.queues.url(record.queue)
+            )
             if is_wanted and destination.crossing is not None:
-                leading = replace(destination.crossing, origins=find_origins(ways, name))
+                leading = replace(destination.crossing, origins=find_origins(bridges, name))
                 destination = replace(destination, crossing=leading)
-            wants = collect_advertised_bindings(routes, name, ways) if is_wanted else ops.NO_ADVERTISEMENTS
-            yield (destination, ops.bindings_for(wants, exchange=routes.exchange, type_=type_, queue=record.queue))
+            advertisements = collect_advertised_bindings(routes, name, bridges) if is_wanted else ops.NO_ADVERTISEMENTS
+            yield (
+                destination,
+                ops.bindings_for(advertisements, exchange=routes.exchange, type_=type_, queue=record.queue),
+            )
 
 
 def exchange_type(bound: SiteBindings, exchange: str) -> ExchangeType:
@@ -204,11 +216,13 @@ def exchange_type(bound: SiteBindings, exchange: str) -> ExchangeType:
 def _collect_local_bindings(registry: Registry, bound: SiteBindings, exchange: str) -> ops.BindingAdvertisements:
     """Return the bindings of all queues except those of dynamic routes."""
     dynamic = {record.queue for record in registry.bridges.values() if record.bridge.dynamic}
-    wants: set[ops.BindingAdvertisement] = set()
+    advertisements: set[ops.BindingAdvertisement] = set()
     for queue, keys in bound.keys_at(exchange).items():
         destination = bound.destination(queue)
         crossing = None if destination is None else destination.crossing
         # While a dynamic route's queue is being recreated, only its crossing shows what it is for.
         if queue not in dynamic and (crossing is None or crossing.origins is UNSET):
-            wants |= {ops.BindingAdvertisement.from_binding(key, from_stored(value)) for key, value in keys.items()}
-    return frozenset(wants)
+            advertisements |= {
+                ops.BindingAdvertisement.from_binding(key, from_stored(value)) for key, value in keys.items()
+            }
+    return frozenset(advertisements)

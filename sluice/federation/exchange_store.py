@@ -67,7 +67,7 @@ class ExchangeStore:
                 return self._site.advance(stored)
         raise TooBusy(f"lost {MAX_RACES} races to write the bindings")
 
-    def fold(self) -> bool:
+    def save_snapshot(self) -> bool:
         """Replace a long log of changes with a snapshot. Returns whether a snapshot was written."""
         site = self.bindings()
         return self.log.is_long and self.log.save(
@@ -75,12 +75,12 @@ class ExchangeStore:
         )
 
 
-def _change(make: Callable[Concatenate[SiteBindings, P], BindingsChange | None]) -> Callable[P, Change]:
+def _define_change(make: Callable[Concatenate[SiteBindings, P], BindingsChange | None]) -> Callable[P, Change]:
     """Decorate a function of bindings and arguments. A call with the arguments returns a change."""
     return lambda *args, **options: lambda site: make(site, *args, **options)
 
 
-@_change
+@_define_change
 def add_exchange(site: SiteBindings, exchange: Exchange) -> BindingsChange | None:
     """Add an exchange. Idempotent."""
     exchanges = {candidate.name: candidate for candidate in site.exchanges}
@@ -93,7 +93,7 @@ def add_exchange(site: SiteBindings, exchange: Exchange) -> BindingsChange | Non
     return BindingsChange(exchanges=(exchange,))
 
 
-@_change
+@_define_change
 def remove_exchange(site: SiteBindings, name: str) -> BindingsChange:
     """Remove an exchange that has no bindings and isn't the alternate of another exchange."""
     if site.exchange(name) in STANDARD_EXCHANGES:
@@ -107,7 +107,7 @@ def remove_exchange(site: SiteBindings, name: str) -> BindingsChange:
     return BindingsChange(gone_exchanges=(name,))
 
 
-@_change
+@_define_change
 def add_binding(
     site: SiteBindings, binding: Binding, destination: Destination, *, replaces: bool = False
 ) -> BindingsChange | None:
@@ -128,14 +128,14 @@ def add_binding(
     return BindingsChange(queues=queues) if queues else None
 
 
-@_change
+@_define_change
 def update_destination(site: SiteBindings, destination: Destination) -> BindingsChange | None:
     """Update a bound queue's destination; do nothing if the queue isn't bound."""
     is_known = site.destination(destination.queue) in {None, destination}
     return None if is_known else BindingsChange(queues=(destination,))
 
 
-@_change
+@_define_change
 def remove_binding(site: SiteBindings, id_: BindingId, *, missing_ok: bool = False) -> BindingsChange | None:
     """Remove a binding. Raises `BadBinding` if the binding is missing, unless `missing_ok`."""
     exchange, queue, key = id_
@@ -147,7 +147,7 @@ def remove_binding(site: SiteBindings, id_: BindingId, *, missing_ok: bool = Fal
     raise BadBinding(f"{queue} is not bound to {exchange} by {key!r}")
 
 
-@_change
+@_define_change
 def remove_queue_bindings(site: SiteBindings, queue: str) -> BindingsChange | None:
     """Remove all of a queue's bindings."""
     gone = site.keys_by_exchange(queue)
@@ -161,7 +161,7 @@ def _build_unbinding(site: SiteBindings, queue: str, gone: Mapping[str, BoundKey
     return BindingsChange(unbound=unbound, forgotten=(queue,) if is_last else ())
 
 
-@_change
+@_define_change
 def bind_exactly(site: SiteBindings, *wanted: tuple[Destination, Sequence[Binding]]) -> BindingsChange | None:
     """Replace all bindings of each queue, in one change for all queues. Each queue's new bindings have unique ids."""
     queues, forgotten = list[Destination](), list[str]()
@@ -200,7 +200,7 @@ def _add_missing(
             missing.setdefault(exchange, {})[queue] = lacking
 
 
-@_change
+@_define_change
 def mark_feeding_queues(site: SiteBindings, queues: Iterable[str]) -> BindingsChange | None:
     """Mark exactly these bound queues as read by queue routes."""
     fed = frozenset(queues)

@@ -83,11 +83,11 @@ def forward_all(
     now_ms: int,
     peers: "PeerQueues",
     executor: Executor,
-    lets_over: Callable[[Message], bool] | None = None,
+    passes_filter: Callable[[Message], bool] | None = None,
 ) -> ForwardOutcome:
     """Forward a batch: in order from a FIFO queue, with parallel requests from a standard queue.
 
-    `lets_over` is the route's filter. Once it has raised `HeldBack`, it has to do so for all later messages.
+    `passes_filter` is the route's filter. Once it has raised `HeldBack`, it has to do so for all later messages.
     """
     refused: dict[int, SenderFault] = {}
     unasked: dict[int, SluiceError] = {}
@@ -99,7 +99,7 @@ def forward_all(
         receipt = ReceivedMessage.from_message(message, site=site, now_ms=now_ms)
         try:
             over = forward(
-                receipt, crossing=route.crossing, dest=dest, dest_key=dest_key, fifo=fifo, lets_over=lets_over
+                receipt, crossing=route.crossing, dest=dest, dest_key=dest_key, fifo=fifo, passes_filter=passes_filter
             )
         except SenderFault as fault:
             refused[position] = fault
@@ -112,11 +112,11 @@ def forward_all(
         else:
             entries.append(Entry(position=position, target=url, outgoing=over))
 
-    way = _PeerSender(route, peers)
-    dispatcher = Dispatcher(fifo=fifo, send=way.send, executor=executor, abreast=not fifo)
+    sender = _PeerSender(route, peers)
+    dispatcher = Dispatcher(fifo=fifo, send=sender.send, executor=executor, parallel_per_target=not fifo)
     dispatcher.dispatch(entries)
     waiting: Mapping[int, SluiceError] = dispatcher.failures
-    if way.outage is not None:
+    if sender.outage is not None:
         waiting = {position: HeldBack(str(fault)) for position, fault in waiting.items()}
     waiting = {**waiting, **unasked}
     dropped: dict[int, SluiceError] = {}
@@ -129,7 +129,7 @@ def forward_all(
     return ForwardOutcome(
         failures={**waiting, **refused, **dropped},
         drops=drops,
-        outage=way.outage,
+        outage=sender.outage,
         counts=+counts,
         lag_ms=now_ms - min((sent_at_ms for sent_at_ms in gone if sent_at_ms is not None), default=now_ms),
     )
@@ -142,14 +142,14 @@ def forward(
     dest: str,
     dest_key: str | None = None,
     fifo: bool,
-    lets_over: Callable[[Message], bool] | None = None,
+    passes_filter: Callable[[Message], bool] | None = None,
 ) -> Outgoing | Drop:
     """Return the message for the peer's ingress and the exchange `dest`, or the reason to drop the message.
 
-    If `dest_key` is None, the message keeps its key. `lets_over` is called last, with the publisher's own attributes;
-    its errors are passed on.
-    The message's metadata is always trusted here: dropping the trace would let opposite queue routes forward a message
-    for ever, while a forged trace only stops its own message. Raises `SenderFault`.
+    If `dest_key` is None, the message keeps its key. `passes_filter` is called last, with the publisher's own
+    attributes; its errors are passed on. The message's metadata is always trusted here: dropping the trace would let
+    opposite queue routes forward a message for ever, while a forged trace only stops its own message. Raises
+    `SenderFault`.
     """
     opened = open_attributes(receipt.message.attributes)
     metadata, message_id = complete_metadata(opened.metadata or Metadata(), opened.attributes, receipt)
@@ -159,9 +159,9 @@ def forward(
     reason = find_drop_reason(metadata.trace, crossing, addressed=is_addressed) or metadata.expiry_reason(
         receipt.now_ms
     )
-    if reason is None and lets_over is not None:
+    if reason is None and passes_filter is not None:
         published = msgspec.structs.replace(receipt.message, attributes=opened.attributes)
-        reason = None if lets_over(published) else DropReason.FILTERED
+        reason = None if passes_filter(published) else DropReason.FILTERED
     if reason is not None:
         return Drop(reason=reason, message_id=message_id)
     if metadata.turns >= MAX_TURNS:

@@ -54,13 +54,13 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
     here: Address
     document: "DynamoDocument"
     exchanges: ExchangeStore
-    works: BridgeProvisioner
+    provisioner: BridgeProvisioner
     peers: "PeerQueues"
     peer_accounts: frozenset[str]
-    known: DocumentStore[dict[str, Peer]]  # peers by tag
+    known_peers: DocumentStore[dict[str, Peer]]  # peers by tag
     peer_role_id: str | None  # id of this site's role for peers in other accounts
     peer_queue_url: Callable[[Peer, str], str]  # URL of a peer's queue with this name
-    filter_problem: Callable[[Filter], str | None]  # why routes can't have this filter, or None
+    find_filter_problem: Callable[[Filter], str | None]  # why routes can't have this filter, or None
     last_forwards: Callable[[], Mapping[str, int]]  # each bridge's last forward, in ms since the epoch
     waiting_since: Callable[[], Mapping[str, int]]  # since when each queue has had messages, in ms since the epoch
     now_ms: Callable[[], int]
@@ -86,18 +86,18 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
             followed: list[transitions.Change] = []
             for action in find_due_actions(registry, now_ms=self.now_ms(), empty_for_ms=self.empty_for_ms):
                 # An action without effect isn't repeated before the state of its bridge or link changes.
-                is_links = action.act in {Action.SEND_HELLO, Action.SEND_PARTING}
+                is_links = action.action in {Action.SEND_HELLO, Action.SEND_LINK_CLOSED}
                 state = registry.links[action.name].status.state if is_links else registry.bridges[action.name].mapping
-                if (action, state) in done or not self.works.may_go_on():
+                if (action, state) in done or not self.provisioner.may_go_on():
                     continue
                 done.add((action, state))
-                match action.act:
+                match action.action:
                     case Action.SEND_HELLO:
                         followed += self._send_hello(action.name, registry)
-                    case Action.SEND_PARTING:
-                        followed += self._send_parting(action.name, registry)
+                    case Action.SEND_LINK_CLOSED:
+                        followed += self._send_link_closed(action.name, registry)
                     case _:
-                        followed.append(self.works.perform(action, registry))
+                        followed.append(self.provisioner.apply(action, registry))
             if not followed:
                 return registry
             registry = self.save_changes(followed)
@@ -124,7 +124,7 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
             if record.status.draining:
                 queued = sum(bridge_record.bound for bridge_record in bridges)
                 queued += sum(
-                    self.works.count(bridge_record.queue)
+                    self.provisioner.count(bridge_record.queue)
                     for bridge_record in bridges
                     if bridge_record.queue is not None
                 )
@@ -132,7 +132,8 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
             oldest = [
                 max(since_ms, forwards.get(bridge_record.bridge.name, 0))
                 for bridge_record in bridges
-                if (since_ms := waiting.get(bridge_record.queue or "")) is not None and registry.may_flow(bridge_record)
+                if (since_ms := waiting.get(bridge_record.queue or "")) is not None
+                and registry.may_forward(bridge_record)
             ]
             events.append(
                 transitions.update_link(name, TimePassed(queued=queued, waiting_since_ms=min(oldest, default=None)))
@@ -144,7 +145,7 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
         now_ms, links = self.now_ms(), registry.links.values()
         times = [link_record.status.due_at_ms for link_record in links if link_record.status.state in _AWAITING]
         ends = any(
-            bridge_record.wanted in _PASSING or bridge_record.changed for bridge_record in registry.bridges.values()
+            bridge_record.intent in _PASSING or bridge_record.changed for bridge_record in registry.bridges.values()
         )
         if ends or any(link_record.status.draining and link_record.carries for link_record in links):
             times.append(now_ms + SOON_MS)
@@ -157,7 +158,7 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
 
     # Peers' messages
 
-    def hear(self, message: messages.LinkMessage, *, sender_id: str) -> Registry:
+    def receive(self, message: messages.LinkMessage, *, sender_id: str) -> Registry:
         """Process a peer's message and answer it. Raises `BadRoute` if the sender isn't allowed to send the message.
 
         `sender_id` is the sender's id from SQS.
@@ -170,37 +171,37 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
         match message:
             case messages.Hello(served=True):
                 # The peer serves a link that was declared here, and learns whether the link still exists.
-                ours = link.removesuffix(SERVED_MARK + self.here.tag)
-                is_known = ours in self.registry().links
-                parting = messages.Parting(link=ours, sender=self.here)
+                own_name = link.removesuffix(SERVED_MARK + self.here.tag)
+                is_known = own_name in self.registry().links
+                parting = messages.LinkClosed(link=own_name, sender=self.here)
                 self._reply(sender, self._build_answer(link, {}) if is_known else parting)
                 return self.registry()
             case messages.Hello():
                 return self._receive_hello(message, sender)
             case messages.HelloAnswer(exchanges=exchanges, bridges=bridges):
                 event = transitions.accept_answer(
-                    link, peer=sender, exchanges=exchanges, bridges=bridges, ours=self._exchange_types()
+                    link, peer=sender, exchanges=exchanges, bridges=bridges, own_exchanges=self._exchange_types()
                 )
             case messages.HelloRefusal(reason=reason):
                 event = transitions.update_link(link, AccessRefused(reason))
-            case messages.Parting():
-                event = transitions.accept_parting(link, sender.tag)
+            case messages.LinkClosed():
+                event = transitions.accept_link_closed(link, sender.tag)
         return self.advance([event], ticks=False)
 
     def verify_sender(self, claimed: Address, *, sender_id: str) -> Address:
         """Return the sender's verified address. Raises `BadRoute` if the sender isn't the peer with that tag."""
-        peer = KnownPeers(self.known.value(), self.peer_role_id).identify(claimed.tag, sender_id=sender_id)
-        sender = verify_address(claimed, peer, url_of=self.peer_queue_url)
+        peer = KnownPeers(self.known_peers.value(), self.peer_role_id).identify(claimed.tag, sender_id=sender_id)
+        sender = verify_address(claimed, peer, peer_queue_url=self.peer_queue_url)
         if sender.account == self.here.account:  # a role is only for peers in other accounts
             sender = replace(sender, role_arn=None, external_id=None)
         return sender
 
     def _receive_hello(self, hello: messages.Hello, peer: Address) -> Registry:
         """Process a hello and answer it, with the reason for each refused pull."""
-        rules, name = self.known.value()[peer.tag], format_served_name(hello.link, peer.tag)
+        rules, name = self.known_peers.value()[peer.tag], format_served_name(hello.link, peer.tag)
         reasons: dict[str, str | None] = {}
         for pull in hello.pulls:
-            filter_problem = None if pull.filter is UNSET else self.filter_problem(pull.filter)
+            filter_problem = None if pull.filter is UNSET else self.find_filter_problem(pull.filter)
             reasons[pull.name] = rules.find_pull_refusal(pull) or filter_problem
         allowed = [pull for pull in hello.pulls if reasons[pull.name] is None]
         try:
@@ -220,7 +221,7 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
             for bridge_record in registry.list_bridges(name)
         }
         try:
-            self._tell(record.link, self._build_answer(hello.link, bridges))
+            self._send(record.link, self._build_answer(hello.link, bridges))
         except (PeerUnreachable, PeerRefused) as error:  # a served link's state follows from such errors
             return self.advance([transitions.update_link(name, to_link_update(error))], ticks=False)
         return self.registry()
@@ -235,10 +236,10 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
     def _reply(self, peer: Address, message: messages.LinkMessage) -> None:
         """Reply to a peer that may have no link here. A lost reply is harmless, as the peer repeats its hello."""
         with suppress(PeerUnreachable, PeerRefused):
-            self._tell(Link.to_peer(peer, name=peer.tag), message)
+            self._send(Link.to_peer(peer, name=peer.tag), message)
 
-    def _tell(self, link: Link, message: messages.LinkMessage) -> None:
-        self.peers.tell(link, link.endpoints[0], messages.encode_control(message))
+    def _send(self, link: Link, message: messages.LinkMessage) -> None:
+        self.peers.send_control_message(link, link.endpoints[0], messages.encode_control(message))
 
     # Due actions of links
 
@@ -254,7 +255,7 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
             paused=paused,
         )
         try:
-            self.peers.tell(record.link, record.endpoint, messages.encode_control(hello))
+            self.peers.send_control_message(record.link, record.endpoint, messages.encode_control(hello))
         except PeerRefused as error:
             return [
                 transitions.record_hello_sent(link),
@@ -266,18 +267,18 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
 
     def _explain_refusal(self, record: LinkRecord) -> str:
         """Return a hint at the setting that may be missing, because AWS's error names none."""
-        account, ours = record.endpoint.account, self.here.account
-        if account == ours:
+        account, own_account = record.endpoint.account, self.here.account
+        if account == own_account:
             return ""
         if account not in self.peer_accounts:
             return f": federation.peer_accounts at {self.here.tag} doesn't list {account}, {record.link.peer}'s"
-        return f": does federation.peer_accounts at {record.link.peer} list {ours}, {self.here.tag}'s?"
+        return f": does federation.peer_accounts at {record.link.peer} list {own_account}, {self.here.tag}'s?"
 
-    def _send_parting(self, link: str, registry: Registry) -> list[transitions.Change]:
+    def _send_link_closed(self, link: str, registry: Registry) -> list[transitions.Change]:
         record = registry.links[link]
         if not record.served:
             try:
-                self._tell(record.link, messages.Parting(link=link, sender=self.here))
+                self._send(record.link, messages.LinkClosed(link=link, sender=self.here))
             except PeerUnreachable:
                 return []  # a later action sends the parting
             except PeerRefused:

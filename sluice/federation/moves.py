@@ -34,25 +34,28 @@ class Copy(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Move:
-    """A move of messages. `goes` returns a message's copy, None to skip the message, or raises `Unmovable` to keep it.
+    """A move of messages.
 
-    With `fifo` no message overtakes another one of its group. The move ends after `most` messages, or when all messages
-    that were sent by `until_ms` are moved. `stays` has the reasons, by id, for messages that couldn't be sent. A
-    deleted target ends the move unless there are `several` targets.
+    `choose_copy` returns a message's copy, None to skip the message, or raises `Unmovable` to keep it. With `fifo` no
+    message overtakes another one of its group. The move ends after `most` messages, or when all messages that were sent
+    by `until_ms` are moved. `unmoved` has the reasons, by id, for messages that couldn't be sent. A deleted target ends
+    the move unless there are `has_several_targets` targets.
     """
 
     source: "ConsumedQueue"
     send: Send
-    goes: Callable[[Message], Copy | None]
+    choose_copy: Callable[[Message], Copy | None]
     fifo: bool
-    several: bool = False
+    has_several_targets: bool = False
     most: int | None = None
     until_ms: int | None = None
     may_go_on: Callable[[], bool]
     moved: int = 0
-    stays: dict[str, str] = field(default_factory=dict)
-    _held: set[str] = field(default_factory=set)  # groups with a message that stays, which no message may overtake
-    _passed: set[str] = field(default_factory=set)  # ids of skipped messages
+    unmoved: dict[str, str] = field(default_factory=dict)
+    _blocked_groups: set[str] = field(
+        default_factory=set
+    )  # groups with a message that stays, which no message may overtake
+    _skipped_ids: set[str] = field(default_factory=set)  # ids of skipped messages
     _moved_ids: dict[str, None] = field(default_factory=dict)  # ids of moved messages, oldest first
 
     def run(self) -> Iterator[int]:
@@ -66,9 +69,9 @@ class Move:
                 if not received:
                     return
                 kept += map(drop_contents, received)
-                passed = len(self._passed)
+                passed = len(self._skipped_ids)
                 once = {message.message_id: message for message in received}.values()
-                sent = self._send_batch([message for message in once if self._is_meant(message)])
+                sent = self._send_batch([message for message in once if self._is_due(message)])
                 self._moved_ids |= dict.fromkeys(message.message_id for message in sent)
                 while len(self._moved_ids) > MAX_REMEMBERED:
                     del self._moved_ids[next(iter(self._moved_ids))]
@@ -79,15 +82,15 @@ class Move:
                     kept = [message for message in kept if message.message_id not in self._moved_ids]
                     self.moved += len(sent)
                     yield self.moved
-                fruitless = 0 if done or len(self._passed) > passed else fruitless + 1
+                fruitless = 0 if done or len(self._skipped_ids) > passed else fruitless + 1
         finally:
-            self.source.give_back(kept)
+            self.source.release(kept)
 
-    def _is_meant(self, message: Message) -> bool:
+    def _is_due(self, message: Message) -> bool:
         is_newer = self.until_ms is not None and (message.sent_at_ms or 0) > self.until_ms
-        if self.fifo and message.group_id in self._held:
-            self.stays.setdefault(message.message_id, HELD_BACK)
-        is_done = message.message_id in self._moved_ids or message.message_id in self.stays
+        if self.fifo and message.group_id in self._blocked_groups:
+            self.unmoved.setdefault(message.message_id, HELD_BACK)
+        is_done = message.message_id in self._moved_ids or message.message_id in self.unmoved
         return not is_newer and not is_done
 
     def _send_batch(self, messages: Sequence[Message]) -> list[Message]:
@@ -100,14 +103,14 @@ class Move:
         before: Counter[str | None] = Counter()  # number of messages by group
         for position, message in enumerate(messages):
             try:
-                copy = self.goes(message)
+                copy = self.choose_copy(message)
             except Unmovable as error:
                 self._record_failure(message, error)
                 continue
             if copy is None:
-                self._passed.add(message.message_id)
+                self._skipped_ids.add(message.message_id)
                 continue
-            if self.fifo and message.group_id in self._held:
+            if self.fifo and message.group_id in self._blocked_groups:
                 continue
             number = before[message.group_id] if self.fifo else 0
             before[message.group_id] += 1
@@ -117,7 +120,7 @@ class Move:
         dispatcher = Dispatcher(fifo=self.fifo, send=self.send, executor=None)
         for round_ in rounds:
             for entry in dispatcher.dispatch(round_).gone:
-                if not self.several:
+                if not self.has_several_targets:
                     raise QueueGone(entry.target)
                 dispatcher.fail(entry, QueueGone(entry.target))
         for position, fault in dispatcher.failures.items():
@@ -125,8 +128,8 @@ class Move:
         return [messages[entry.position] for entry in dispatcher.sent]
 
     def _record_failure(self, message: Message, why: Exception) -> None:
-        self.stays[message.message_id] = str(why)
-        self._held.add(message.group_id or "")
+        self.unmoved[message.message_id] = str(why)
+        self._blocked_groups.add(message.group_id or "")
 
 
 def copy_to(target: str, message: Message) -> Copy:

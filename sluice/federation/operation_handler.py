@@ -46,51 +46,51 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
     `senders` are the role ids that peers see as senders.
     """
 
-    registrar: LinkService
-    upkeep: DriftRepair
+    link_service: LinkService
+    drift_repair: DriftRepair
     names: SiteNames
-    hear_peers: Callable[[], None]  # enables the triggers of queues that peers send to
+    enable_peer_mappings: Callable[[], None]  # enables the triggers of queues that peers send to
     peers: tuple[Peer, ...]
     declared: Declared
     applied: "DynamoDocument"
     senders: tuple[str, ...]
-    ways: Callable[[], operations.PathsView]  # returns the paths of dynamic routes
+    paths: Callable[[], operations.PathsView]  # returns the paths of dynamic routes
     kms_key_arn: str | None = None  # key of queues that are created at run time
 
-    def perform(self, operation: operations.FederationOperation) -> object:  # noqa: C901, PLR0911, PLR0912 - one case an operation
+    def apply(self, operation: operations.FederationOperation) -> object:  # noqa: C901, PLR0911, PLR0912 - one case an operation
         """Apply an operation and return its result.
 
         Raises a `BadConfiguration` for a caller's mistake and `QueueGone` for a missing queue; then nothing has
         changed. Also raises the link service's errors.
         """
-        registrar = self.registrar
+        link_service = self.link_service
         match operation:
             case operations.ShowSite():
                 return self.view_site()
             case operations.ListExchanges():
-                return operations.ExchangesView(exchanges=registrar.exchanges.bindings().exchanges)
+                return operations.ExchangesView(exchanges=link_service.exchanges.bindings().exchanges)
             case operations.ListQueues():
                 return self.view_queues()
             case operations.ListBindings(exchange=name):
                 return self.view_bindings(name)
             case operations.ListPaths():
-                return self.ways()
+                return self.paths()
             case operations.Redrive(name=name):
                 return self.redrive(name)
             case operations.AddExchange():
                 exchange = Exchange(**pick_shared_fields(operation, Exchange))
-                registrar.exchanges.change(add_exchange(exchange))
+                link_service.exchanges.change(add_exchange(exchange))
                 return exchange
             case operations.DeleteExchange(name=name):
-                registrar.exchanges.change(remove_exchange(name))
+                link_service.exchanges.change(remove_exchange(name))
             case operations.BindQueue():
                 declaration = operation.declaration()
-                queue = self.names.physical(declaration.queue)
-                registrar.works.queues.count(queue)  # raises `QueueGone` if the queue is missing
+                queue = self.names.physical_name(declaration.queue)
+                link_service.provisioner.queues.count(queue)  # raises `QueueGone` if the queue is missing
                 self.bind(declaration, replaces=operation.replaces)
                 return BindingDeclaration.from_binding(declaration.binding(queue=queue))
             case operations.UnbindQueue(exchange=name, queue=queue, key=key):
-                registrar.exchanges.change(remove_binding((name, self.names.physical(queue), key)))
+                link_service.exchanges.change(remove_binding((name, self.names.physical_name(queue), key)))
             case operations.AddPeer(peer=peer):
                 self.add_peer(peer)
                 return peer
@@ -100,9 +100,9 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
                 self.add_link(link)
                 return link
             case operations.CloseLink(name=name):
-                self.tell_link(name, LinkEvent.CLOSE)
-            case operations.CommandLink(name=name, what=command):
-                self.tell_link(name, command)
+                self.command_link(name, LinkEvent.CLOSE)
+            case operations.CommandLink(name=name, command=command):
+                self.command_link(name, command)
             case operations.AddBridge(bridge=bridge):
                 self.add_bridge(bridge)
                 return bridge
@@ -112,16 +112,16 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
             case operations.CloseBridge():
                 self.close_bridge(operation)
             case operations.CommandBridge():
-                self.tell_bridge(operation)
+                self.command_bridge(operation)
             case operations.ReportOutage(link=name, error=error, refused=refused, at_ms=at_ms):
                 news = AccessRefused(error, at_ms) if refused else Unreachable(error, at_ms)
-                registrar.advance([transitions.update_link(name, news)], ticks=False)
+                link_service.advance([transitions.update_link(name, news)], ticks=False)
             case operations.ReportGone(copies=copies):
-                self.upkeep.report(copies)
+                self.drift_repair.report(copies)
             case operations.Tick():
-                registrar.advance()  # first, because the checks may use up the invocation's time
-                self.upkeep.recheck()
-                registrar.advance(ticks=False)
+                link_service.advance()  # first, because the checks may use up the invocation's time
+                self.drift_repair.recheck()
+                link_service.advance(ticks=False)
             case operations.SweepSite():
                 self.sweep()
         return None
@@ -131,18 +131,22 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         queue = self.record(name).queue
         if queue is None:
             raise BadRoute(f"{name}: its dead letters are at its source: redrive it there")
-        return operations.RedriveResult(redriven=self.upkeep.redrive(queue))
+        return operations.RedriveResult(redriven=self.drift_repair.redrive(queue))
 
     # Views for operators
 
     def view_site(self) -> operations.SiteView:
         """Return the site's objects and their status."""
-        registry, bindings = self.registrar.registry(), self.registrar.exchanges.bindings()
-        forwards, fed, mends = self.registrar.last_forwards(), find_feeding_queues(registry), self.upkeep.watch().mends
+        registry, bindings = self.link_service.registry(), self.link_service.exchanges.bindings()
+        forwards, fed, repairs = (
+            self.link_service.last_forwards(),
+            find_feeding_queues(registry),
+            self.drift_repair.watch().repairs,
+        )
         return operations.SiteView(
-            address=Introduction(**asdict(self.registrar.here), senders=self.senders),
-            peer_accounts=self.registrar.peer_accounts,
-            peers=tuple(peer for _, peer in sorted(self.registrar.known.value().items())),
+            address=Introduction(**asdict(self.link_service.here), senders=self.senders),
+            peer_accounts=self.link_service.peer_accounts,
+            peers=tuple(peer for _, peer in sorted(self.link_service.known_peers.value().items())),
             exchanges=bindings.exchanges,
             bindings=bindings.count,
             feeds=tuple(self.view_binding(binding) for binding in bindings if binding.queue in fed),
@@ -159,7 +163,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
                     state=LinkState.CLOSING if link is None else describe_state(record, link),
                     reads=None if record.queue is None else self.names.logical_name(record.queue),
                     last_forward_ms=forwards.get(name),
-                    mends=mends.get(name, Repairs()),
+                    repairs=repairs.get(name, Repairs()),
                 )
                 for name, record in sorted(registry.bridges.items())
                 for link in [registry.links.get(record.bridge.link)]
@@ -169,16 +173,16 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
 
     def view_queues(self) -> operations.QueuesView:
         """Return the queues that are deployed, bound, or read by routes, except queues that routes created."""
-        records = sorted(self.registrar.registry().bridges.items())
+        records = sorted(self.link_service.registry().bridges.items())
         made = {record.queue for _, record in records if record.makes_queue}
         # A bridge queue that is being recreated is only recognized by its name.
-        users = (binding.queue for binding in self.registrar.exchanges.bindings() if binding.queue not in made)
+        users = (binding.queue for binding in self.link_service.exchanges.bindings() if binding.queue not in made)
         bound = Counter(queue for queue in users if not queue.startswith(BRIDGE_QUEUE_PREFIX))
         read = [(record.queue, name) for name, record in records if record.bridge.src_is_local]
         deployed = self.names.queues.values()
         known = {*deployed, *bound, *(queue for queue, _ in read if queue is not None and queue not in made)}
         return operations.QueuesView(
-            address=self.registrar.here,
+            address=self.link_service.here,
             patterns=self.names.patterns,
             kms_key_arn=self.kms_key_arn,
             queues=tuple(
@@ -195,7 +199,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
 
     def view_bindings(self, exchange: str | None) -> operations.BindingsView:
         """Return the bindings of an exchange, or of all exchanges. Raises `BadBinding` if the exchange is missing."""
-        bindings = self.registrar.exchanges.bindings()
+        bindings = self.link_service.exchanges.bindings()
         bound = bindings if exchange is None else bindings.of(bindings.exchange(exchange).name)
         return operations.BindingsView(version=bindings.version, bindings=tuple(map(self.view_binding, bound)))
 
@@ -207,33 +211,39 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
 
     def bind(self, declaration: BindingDeclaration, *, replaces: bool = False) -> None:
         """Bind a queue. `replaces` allows to replace the arguments of an existing binding. Raises `BadBinding`."""
-        queue = self.names.physical(declaration.queue)
-        feeds_route = queue in find_feeding_queues(self.registrar.registry())
-        destination = Destination(queue=queue, url=self.registrar.works.queues.url(queue), feeds_route=feeds_route)
+        queue = self.names.physical_name(declaration.queue)
+        feeds_route = queue in find_feeding_queues(self.link_service.registry())
+        destination = Destination(
+            queue=queue, url=self.link_service.provisioner.queues.url(queue), feeds_route=feeds_route
+        )
         binding = declaration.binding(queue=queue)
-        self.registrar.exchanges.change(add_binding(binding, destination, replaces=replaces))
+        self.link_service.exchanges.change(add_binding(binding, destination, replaces=replaces))
 
     def add_peer(self, peer: Peer) -> None:
         """Add a peer or update its permissions. Raises `BadRoute` if it is invalid."""
-        here, accounts, stages = self.registrar.here.tag, self.registrar.peer_accounts, self.registrar.peer_stages
+        here, accounts, stages = (
+            self.link_service.here.tag,
+            self.link_service.peer_accounts,
+            self.link_service.peer_stages,
+        )
 
         def add(known: dict[str, Peer]) -> dict[str, Peer]:
             check_peer(peer, here=here, accounts=accounts, stages=stages, existing=known.values())
             tags = known[peer.tag].tags if peer.tag in known else ()
             return {**known, peer.tag: replace(peer, tags=tuple(sorted({*tags, *peer.tags})))}
 
-        self.registrar.known.change(add)
-        self.hear_peers()
+        self.link_service.known_peers.change(add)
+        self.enable_peer_mappings()
         # Routes that the peer may no longer pull are closed at once, not with its next hello.
-        registry = self.registrar.registry()
+        registry = self.link_service.registry()
         served = [record.bridge for record in registry.bridges.values() if record.served and not record.closing]
         of_peer = [bridge for bridge in served if registry.links[bridge.link].link.peer == peer.tag]
         gone = [bridge.name for bridge in of_peer if peer.find_pull_refusal(bridge) is not None]
-        self.registrar.advance([transitions.close_bridge(name) for name in gone], ticks=False)
+        self.link_service.advance([transitions.close_bridge(name) for name in gone], ticks=False)
 
     def record_route_tag(self, bridge: Bridge) -> None:
         """Record the tag of an incoming route as one of its peer's tags."""
-        record = self.registrar.registry().links.get(bridge.link)
+        record = self.link_service.registry().links.get(bridge.link)
         tag = bridge.tag
         if bridge.src_is_local or tag is None or record is None:
             return
@@ -244,43 +254,43 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
                 return known
             return {**known, peer.tag: replace(peer, tags=(*peer.tags, tag))}
 
-        self.registrar.known.change(record_tag)
+        self.link_service.known_peers.change(record_tag)
 
     def remove_peer(self, tag: str) -> None:
         """Remove a peer. Raises `NotFound`, or `BadRoute` if links of this site lead to it."""
-        links = self.registrar.registry().links
-        if tag not in self.registrar.known.value():
+        links = self.link_service.registry().links
+        if tag not in self.link_service.known_peers.value():
             raise NotFound(f"no such peer: {tag}")
         to_peer = [name for name, record in sorted(links.items()) if record.link.peer == tag]
-        ours = [name for name in to_peer if not links[name].served]
-        if ours:
-            raise BadRoute(f"{tag}: links of this site go there: {', '.join(ours)}")
-        self.registrar.known.change(
+        own_links = [name for name in to_peer if not links[name].served]
+        if own_links:
+            raise BadRoute(f"{tag}: links of this site go there: {', '.join(own_links)}")
+        self.link_service.known_peers.change(
             lambda known: {other_tag: peer for other_tag, peer in known.items() if other_tag != tag}
         )
-        self.registrar.advance([transitions.update_link(name, LinkEvent.CLOSE) for name in to_peer])
+        self.link_service.advance([transitions.update_link(name, LinkEvent.CLOSE) for name in to_peer])
 
     def add_link(self, link: Link, *, declared: bool = False) -> None:
         """Add a link. Raises `BadRoute` if it is invalid."""
-        others = [record.link for name, record in self.registrar.registry().links.items() if name != link.name]
-        check_link(link, here=self.registrar.here.tag, existing=others)
-        if SERVED_MARK not in link.name and link.peer not in self.registrar.known.value():
+        others = [record.link for name, record in self.link_service.registry().links.items() if name != link.name]
+        check_link(link, here=self.link_service.here.tag, existing=others)
+        if SERVED_MARK not in link.name and link.peer not in self.link_service.known_peers.value():
             raise BadRoute(f"{link.name}: {describe_unknown_peer(link.peer)}")
-        save_changes = self.registrar.save_changes if declared else self.registrar.advance
+        save_changes = self.link_service.save_changes if declared else self.link_service.advance
         save_changes([transitions.add_link(link, declared=declared)])
 
-    def tell_link(self, name: str, news: Command | LinkEvent) -> None:
+    def command_link(self, name: str, update: Command | LinkEvent) -> None:
         """Send a command or an event to a link. Raises `NotFound`."""
-        if name not in self.registrar.registry().links:
+        if name not in self.link_service.registry().links:
             raise NotFound(f"no such link: {name}")
-        self.registrar.advance([transitions.update_link(name, news)])
+        self.link_service.advance([transitions.update_link(name, update)])
 
     def add_bridge(self, bridge: Bridge) -> None:
         """Add a route. Raises `BadRoute` or `BadBinding` if it is invalid."""
         self.check_filter(bridge)
         if bridge.src_is_local and bridge.src_is_queue:
-            self.names.readable(bridge.src)  # the source checks pulled routes
-        self.registrar.advance([transitions.add_bridge(bridge)])
+            self.names.readable_queue(bridge.src)  # the source checks pulled routes
+        self.link_service.advance([transitions.add_bridge(bridge)])
         self.record_route_tag(bridge)
 
     def change_bridge(self, bridge: Bridge) -> None:
@@ -288,36 +298,36 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         if self.record(bridge.name).declared:
             raise BadRoute(f"{bridge.name}: it is declared in cdk.json: change it there, and deploy")
         self.check_filter(bridge)
-        self.registrar.advance([transitions.change_bridge(bridge)])
+        self.link_service.advance([transitions.change_bridge(bridge)])
         self.record_route_tag(bridge)
 
     def check_filter(self, bridge: Bridge) -> None:
         """Check a route's filter. Raises `BadRoute` if it can't be used."""
-        reason = None if bridge.filter is UNSET else self.registrar.filter_problem(bridge.filter)
+        reason = None if bridge.filter is UNSET else self.link_service.find_filter_problem(bridge.filter)
         if reason is not None:
             raise BadRoute(f"{bridge.name}: {reason}")
 
     def close_bridge(self, asked: operations.CloseBridge) -> None:
         """Close a route. Raises `NotFound`."""
         link = self.record(asked.name).bridge.link
-        registry = self.registrar.advance([transitions.close_bridge(asked.name)])
+        registry = self.link_service.advance([transitions.close_bridge(asked.name)])
         if asked.del_empty_link and all(record.closing for record in registry.list_bridges(link)):
-            self.registrar.advance([transitions.update_link(link, LinkEvent.CLOSE)])
+            self.link_service.advance([transitions.update_link(link, LinkEvent.CLOSE)])
 
-    def tell_bridge(self, asked: operations.CommandBridge) -> None:
+    def command_bridge(self, asked: operations.CommandBridge) -> None:
         """Send a command to a route. Raises `NotFound`, or `BadRoute` if the peer has to run the command."""
         record = self.record(asked.name)
         if record.served:
-            raise BadRoute(f"{asked.name}: its destination site requested it: {asked.what} it there")
-        if asked.what is Command.DRAIN and not record.bridge.src_is_local:
+            raise BadRoute(f"{asked.name}: its destination site requested it: {asked.command} it there")
+        if asked.command is Command.DRAIN and not record.bridge.src_is_local:
             raise BadRoute(f"{asked.name}: it is pulled: drain its link, or the route at its source")
-        is_links = asked.what is Command.RETRY
-        link = transitions.update_link(record.bridge.link, asked.what)
-        self.registrar.advance([link if is_links else transitions.command_bridge(asked.name, asked.what)])
+        is_links = asked.command is Command.RETRY
+        link = transitions.update_link(record.bridge.link, asked.command)
+        self.link_service.advance([link if is_links else transitions.command_bridge(asked.name, asked.command)])
 
     def record(self, name: str) -> BridgeRecord:
         """Return a route's record. Raises `NotFound`."""
-        record = self.registrar.registry().bridges.get(name)
+        record = self.link_service.registry().bridges.get(name)
         if record is None:
             raise NotFound(f"no such route: {name}")
         return record
@@ -332,17 +342,17 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
             faults += self.declare()
         finally:  # invalid declarations don't prevent the other work
             try:
-                self.upkeep.sweep()
+                self.drift_repair.sweep()
             finally:
-                self.registrar.advance()
-                self.registrar.exchanges.fold()
+                self.link_service.advance()
+                self.link_service.exchanges.save_snapshot()
         if faults:
             raise BadConfiguration("; ".join(map(str, faults)))
 
     def declare(self) -> Sequence[BadConfiguration]:
         """Create declared objects, and remove those no longer declared. Returns the errors, which stop nothing else."""
         content, version = self.applied.load()
-        before, declared, change = Declared(), self.declared, self.registrar.exchanges.change
+        before, declared, change = Declared(), self.declared, self.link_service.exchanges.change
         if content is not None:
             before = DECLARED.from_text(content)
         kept = {route.name: route for route in declared.routes}
@@ -353,13 +363,13 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         ]
         gone_links = [link.name for link in before.links if link not in declared.links]
         closed_links = [transitions.update_link(name, LinkEvent.CLOSE) for name in gone_links]
-        self.registrar.advance([*gone, *closed_links], ticks=False)
+        self.link_service.advance([*gone, *closed_links], ticks=False)
         ids = {binding.binding().id for binding in declared.bindings}
         names = {exchange.name for exchange in declared.exchanges}
         unbound = [binding for binding in before.bindings if binding.binding().id not in ids]
         withdrawn = [
             *(
-                remove_binding((binding.exchange, self.names.physical(binding.queue), binding.key))
+                remove_binding((binding.exchange, self.names.physical_name(binding.queue), binding.key))
                 for binding in unbound
             ),
             *(remove_exchange(exchange.name) for exchange in before.exchanges if exchange.name not in names),
@@ -367,10 +377,12 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         for withdrawal in withdrawn:
             with suppress(BadBinding):  # a removed or used object stays as it is
                 change(withdrawal)
-        watch = self.upkeep.watch()
+        watch = self.drift_repair.watch()
         # A declared binding that was removed with its deleted queue is restored when the queue exists again.
         restorable = [
-            binding for binding in declared.bindings if not watch.of(self.names.physical(binding.queue)).unbound
+            binding
+            for binding in declared.bindings
+            if not watch.find_queue(self.names.physical_name(binding.queue)).unbound
         ]
 
         faults = _collect_errors(
@@ -387,22 +399,22 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
 
     def declare_route(self, route: Bridge) -> None:
         """Create a declared route or change it in place. Raises `BadRoute` if it is invalid."""
-        existing = self.registrar.registry().bridges.get(route.name)
+        existing = self.link_service.registry().bridges.get(route.name)
         if existing is not None and existing.closing:
             return  # a route of this name is closing; a sweep after its end creates this one
         if existing is None or existing.bridge.filter != route.filter:
             self.check_filter(route)
         if existing is not None and existing.bridge.can_become(route):
-            self.registrar.save_changes([transitions.change_bridge(route)])
+            self.link_service.save_changes([transitions.change_bridge(route)])
         else:
-            self.registrar.save_changes([transitions.add_bridge(route, declared=True)])
+            self.link_service.save_changes([transitions.add_bridge(route, declared=True)])
         self.record_route_tag(route)
 
     def declare_peers(self) -> Sequence[BadConfiguration]:
         """Add declared peers and remove those no longer declared. Returns the errors, which stop nothing else."""
-        known, declared = self.registrar.known.value(), {peer.tag: peer for peer in self.peers}
+        known, declared = self.link_service.known_peers.value(), {peer.tag: peer for peer in self.peers}
         if known:  # a deployment may have disabled the triggers
-            self.hear_peers()
+            self.enable_peer_mappings()
         faults = _collect_errors(
             partial(self.add_peer, peer) for tag, peer in declared.items() if peer != known.get(tag)
         )

@@ -15,7 +15,7 @@ from sluice.federation.matching.exchanges import Exchange, ExchangeType
 from sluice.federation.matching.typed_values import StoredValue
 from sluice.operations import Operation, R
 
-MAX_REPORTED = 1_000  # deleted queues in one `ReportGone`
+MAX_REPORTED_QUEUES = 1_000  # deleted queues in one `ReportGone`
 
 # Results of operations
 
@@ -42,7 +42,7 @@ class LinkView(Link, frozen=True, kw_only=True):
 class BridgeView(Bridge, frozen=True, kw_only=True):
     """A bridge with its status. `state` is a link state or the source's report.
 
-    `reads` is the bridge's queue at this site. `mends` counts the repairs of the bridge's resources at this site.
+    `reads` is the bridge's queue at this site. `repairs` counts the repairs of the bridge's resources at this site.
     """
 
     served: bool
@@ -51,7 +51,7 @@ class BridgeView(Bridge, frozen=True, kw_only=True):
     error: str | None
     reads: str | None
     last_forward_ms: int | None
-    mends: Repairs = Repairs()
+    repairs: Repairs = Repairs()
 
     def to_bridge(self) -> Bridge:
         """Return the bridge without its status."""
@@ -147,14 +147,14 @@ class PathView(Struct, frozen=True, kw_only=True):
     path: tuple[str, ...]
     active: bool
     outages: int
-    wants: int
+    bindings: int
     keys: tuple[str, ...]
 
 
 class PathsView(Struct, frozen=True, kw_only=True):
     """Paths of dynamic routes; each origin's best path comes first."""
 
-    ways: tuple[PathView, ...]
+    paths: tuple[PathView, ...]
 
 
 class RedriveResult(Struct, frozen=True, kw_only=True):
@@ -191,7 +191,7 @@ class ListBindings(Operation[BindingsView], frozen=True, kw_only=True, tag="bind
     exchange: str | None = None
 
 
-class ListPaths(Operation[PathsView], frozen=True, kw_only=True, tag="ways"):
+class ListPaths(Operation[PathsView], frozen=True, kw_only=True, tag="paths"):
     """Lists the paths of dynamic routes; each origin's best path comes first."""
 
     only_reads = True
@@ -280,7 +280,7 @@ class CommandLink(_Change[None], frozen=True, kw_only=True, tag="link_tell"):
     """Pauses, drains, resumes or retries a link."""
 
     name: str
-    what: Command
+    command: Command
 
 
 class AddBridge(_Change[Bridge], frozen=True, kw_only=True, tag="bridge_add"):
@@ -306,7 +306,7 @@ class CommandBridge(_Change[None], frozen=True, kw_only=True, tag="bridge_tell")
     """Pauses, drains or resumes a route, or retries its link."""
 
     name: str
-    what: Command
+    command: Command
 
 
 class ReportOutage(_Change[None], frozen=True, kw_only=True, tag="outage"):
@@ -324,7 +324,7 @@ class ReportGone(_Change[None], frozen=True, kw_only=True, tag="gone"):
     `copies` is the number of new dead letters by queue; they are redriven once the queue exists again.
     """
 
-    copies: Annotated[Mapping[str, Annotated[int, Meta(ge=0)]], Meta(max_length=MAX_REPORTED)]
+    copies: Annotated[Mapping[str, Annotated[int, Meta(ge=0)]], Meta(max_length=MAX_REPORTED_QUEUES)]
 
 
 class Tick(_Change[None], frozen=True, kw_only=True, tag="tick"):

@@ -13,7 +13,7 @@ from sluice.splitting.filters.files import check
 from sluice.splitting.filters.jq import CompileProblem, Decide
 from sluice.splitting.filters.texts import FilterInput
 from sluice.splitting.filters.values import Filter, Share
-from sluice.splitting.routing.router import FaultKind, Meter, Router, is_ready
+from sluice.splitting.routing.router import FaultKind, Meter, Router, do_nothing
 
 BATCH_S = 10.0  # seconds for a batch's filters; the function has 30 s, which include sending
 OUT_OF_TIME = "the route's filter ran out of time for this batch"
@@ -21,19 +21,19 @@ NOT_RUNNING = "the jq process can't be started at the moment"
 
 
 def make_route_filter(
-    filter_: Filter, *, clock: Callable[[], float], decide: Decide, ready: Callable[[], None] = is_ready
+    filter_: Filter, *, clock: Callable[[], float], decide: Decide, ensure_started: Callable[[], None] = do_nothing
 ) -> Callable[[Message], bool]:
     """Return a function that tells whether the filter matches a message, for one batch, which starts now.
 
-    `clock` returns monotonic seconds; `ready` starts what `decide` needs. The function raises `HeldBack` if there was
-    no time for the filter; then later messages of the batch are held back as well. It raises `NotSifted` if the filter
-    fails on this message.
+    `clock` returns monotonic seconds; `ensure_started` starts what `decide` needs. The function raises `HeldBack` if
+    there was no time for the filter; then later messages of the batch are held back as well. It raises `NotSifted` if
+    the filter fails on this message.
     """
     share = Share(session_id="", key="", started_at_ms=0, filter=filter_)
-    router = Router.build([share], decide=decide, ready=ready)
+    router = Router.build([share], decide=decide, ensure_started=ensure_started)
     meter = Meter(clock=clock, until=clock() + BATCH_S, budget_s=math.inf)
 
-    def lets_over(message: Message) -> bool:
+    def passes_filter(message: Message) -> bool:
         recipients = router.find_recipients(FilterInput.from_message(message), meter=meter)
         if recipients.missing is not None:
             raise HeldBack(OUT_OF_TIME)
@@ -43,7 +43,7 @@ def make_route_filter(
             raise NotSifted(f"the route's filter: {fault.kind}")
         return recipients.stealing is not None
 
-    return lets_over
+    return passes_filter
 
 
 def find_filter_problem(filter_: Filter, *, compile_problem: CompileProblem) -> str | None:

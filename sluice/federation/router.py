@@ -248,24 +248,24 @@ def _address_copies(
     copies: list[Copy] = []
     drops: list[Drop] = []
     for destination in destinations:
-        crossing, held, known_as = destination.crossing, None, message_id
+        crossing, drop_reason, known_as = destination.crossing, None, message_id
         if crossing is not None and crossing.origins is not UNSET:
             # A message without an address is for all origins that aren't in its trace.
             to = crossing.origins.difference(metadata.trace) if metadata.to is None else crossing.origins & metadata.to
             addressed = replace(metadata, to=to)
             if is_addressed and not addressed.to:
                 continue  # other copies are for the remaining origins
-            held = find_drop_reason(metadata.trace, crossing, addressed=is_addressed)
-            held = held or (None if addressed.to else DropReason.LOOP)
+            drop_reason = find_drop_reason(metadata.trace, crossing, addressed=is_addressed)
+            drop_reason = drop_reason or (None if addressed.to else DropReason.LOOP)
             carried, known_as = seal_attributes(message.body, attributes, addressed), deduplication_id(addressed)
         elif is_for_here:
             if crossing is not None:
-                held, known_as = find_drop_reason(metadata.trace, crossing), deduplication_id(unaddressed)
+                drop_reason, known_as = find_drop_reason(metadata.trace, crossing), deduplication_id(unaddressed)
             carried = sealed if destination.is_forwarded else at_the_end
         else:
             continue
-        if held is not None:
-            drops.append(Drop(reason=held, message_id=message_id, queue=destination.queue))
+        if drop_reason is not None:
+            drops.append(Drop(reason=drop_reason, message_id=message_id, queue=destination.queue))
             continue
         sent = make_outgoing(message, carried, message_id, fifo=destination.is_fifo, known_as=known_as)
         copies.append(Copy(destination=destination, outgoing=sent))

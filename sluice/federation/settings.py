@@ -41,14 +41,14 @@ class BridgeSettings(Settings, frozen=True, kw_only=True):
 class SiteNames(msgspec.Struct, frozen=True, kw_only=True):
     """The queues that the site may use: deployed queues by logical name, and patterns of names.
 
-    Deployed queues in `taken` are read by the site itself, to split or to count messages.
+    Deployed queues in `reserved` are read by the site itself, to split or to count messages.
     """
 
     queues: Mapping[str, str]
     patterns: tuple[str, ...]
-    taken: Collection[str] = ()
+    reserved: Collection[str] = ()
 
-    def physical(self, name: str) -> str:
+    def physical_name(self, name: str) -> str:
         """Return a queue's SQS name. Raises `BadBinding` if the site may not use it."""
         if name in self.queues:
             return self.queues[name]
@@ -57,12 +57,12 @@ class SiteNames(msgspec.Struct, frozen=True, kw_only=True):
         known = ", ".join([*sorted(self.queues), *self.patterns]) or "none"
         raise BadBinding(f"{name}: not a queue that this site may use; there are {known} (federation.queue_names)")
 
-    def readable(self, name: str) -> str:
+    def readable_queue(self, name: str) -> str:
         """Return the SQS name of a queue that a route may read. Raises `BadBinding` if routes may not read it."""
-        physical = self.physical(name)
-        if self.logical_name(physical) in self.taken:
+        sqs_name = self.physical_name(name)
+        if self.logical_name(sqs_name) in self.reserved:
             raise BadBinding(f"{name}: the site reads it itself, a route would get a part of it")
-        return physical
+        return sqs_name
 
     def logical_name(self, physical: str) -> str:
         """Return a queue's logical name, or its SQS name if it has none."""

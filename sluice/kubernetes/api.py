@@ -18,7 +18,7 @@ from sluice.splitting.consumers.workloads import Json
 CONNECT_S, READ_S = 2.0, 10.0  # time-outs of a request; the control function has 60 s in all
 PAGE = 500  # objects per page
 MAX_PAGES = 20
-OURS = {"fieldManager": MANAGER}
+FIELD_MANAGER = {"fieldManager": MANAGER}
 NOT_FOUND, ALREADY_EXISTS = "NotFound", "AlreadyExists"
 
 # Sends one request: method, path with query, body. Returns the status and the response, {} if it isn't an object.
@@ -33,7 +33,7 @@ class Api(msgspec.Struct, frozen=True):
 
     def get(self, path: str) -> Json:
         """Fetch an object."""
-        return self._request("GET", path)
+        return self._send_request("GET", path)
 
     def find(self, path: str) -> Json | None:
         """Fetch an object. Returns None if it doesn't exist."""
@@ -48,7 +48,7 @@ class Api(msgspec.Struct, frozen=True):
         """Yield a collection's objects, page by page. Raises `CallFailed` for more than `MAX_PAGES`."""
         more = ""
         for _ in range(MAX_PAGES):
-            page = self._request(
+            page = self._send_request(
                 "GET", path, query={"limit": str(PAGE), **query, **({"continue": more} if more else {})}
             )
             yield from page["items"]
@@ -59,21 +59,21 @@ class Api(msgspec.Struct, frozen=True):
 
     def create(self, path: str, body: Json) -> Json:
         """Create an object in a collection."""
-        return self._request("POST", path, body, query=OURS)
+        return self._send_request("POST", path, body, query=FIELD_MANAGER)
 
     def replace(self, path: str, body: Json) -> Json:
         """Replace an object, if its `resourceVersion` shows that it hasn't changed since it was read."""
-        return self._request("PUT", path, body, query=OURS)
+        return self._send_request("PUT", path, body, query=FIELD_MANAGER)
 
     def delete(self, path: str) -> None:
         """Delete an object. A missing object is no error."""
         try:
-            self._request("DELETE", path)
+            self._send_request("DELETE", path)
         except CallFailed as error:
             if error.code != NOT_FOUND:
                 raise
 
-    def _request(
+    def _send_request(
         self, method: str, path: str, body: Json | None = None, *, query: Mapping[str, str] | None = None
     ) -> Json:
         status, answer = self.send(method, f"{path}?{urlencode(query)}" if query else path, body)

@@ -1,8 +1,8 @@
 """Re-points Deployments, StatefulSets and Argo Rollouts whose pods read a queue.
 
 The queue is set in the pod template, so a change of it is a rollout like any other: pods aren't changed directly.
-`original` returns the first setting. Objects are replaced only if unchanged since they were read: a concurrent change
-fails the call, and the next call starts from the changed object.
+`read_original` returns the first setting. Objects are replaced only if unchanged since they were read: a concurrent
+change fails the call, and the next call starts from the changed object.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,10 +18,10 @@ from sluice.splitting.consumers.controllers import (
     find_kustomization,
     find_obstacle,
     find_trackings,
-    heals,
+    is_scaling,
     read_progress,
+    reverts_changes,
     rewrite_triggers,
-    scales,
 )
 from sluice.splitting.consumers.mounted_files import (
     VOLUME,
@@ -66,12 +66,12 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
     arn_prefix: str
     now_ms: Callable[[], int]
 
-    def original(self, target: KubernetesWorkload, *, queue: str) -> str:
+    def read_original(self, target: KubernetesWorkload, *, queue: str) -> str:
         """Return the settings that name the queue, after checking that they can be changed. Changes nothing.
 
         Raises `BadConsumer`, also if another controller would undo a change, and `CallFailed`.
         """
-        workload = self._workload(target)
+        workload = self._read_workload(target)
         hindrance = find_obstacle(workload)
         if hindrance is not None:
             raise BadConsumer(describe_target(target), hindrance)
@@ -89,7 +89,7 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
         aren't ready in time when moving away from the original queue; and `CallFailed`, also if the workload changed
         since it was read, or if the original pods aren't restored in time.
         """
-        kept, workload = ORIGINAL.from_text(original), self._workload(target)
+        kept, workload = ORIGINAL.from_text(original), self._read_workload(target)
         if target.volume is None:
             old, new = self.arn_prefix + instead_of, self.arn_prefix + queue
             change = point_workload(workload, target, kept.entries, old=old, new=new)
@@ -99,7 +99,7 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
             raise change.problems[0]
         changed = change.workload != workload
         if changed:
-            self.cluster(target.cluster).replace(_path(target), change.workload)
+            self.cluster(target.cluster).replace(_workload_path(target), change.workload)
         if self._rescale(target, kept, change.workload, queue=queue, instead_of=instead_of) or changed:
             return False
         if not self._is_rolled_out(target, kept, workload, is_back=queue == kept.queue):
@@ -117,7 +117,7 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
     def reads(self, target: KubernetesWorkload, *, queue: str) -> bool:
         """Return whether new pods of the workload will read this queue. Raises `CallFailed`."""
         try:
-            self._read(target, self._workload(target), queue)
+            self._read(target, self._read_workload(target), queue)
         except BadConsumer:
             return False
         return True
@@ -135,8 +135,8 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
         check_named(file_text(config_map, target), target.place, queue=arn, of=describe_target(target))
         return Original(queue=queue, config_map=root_name(config_map))
 
-    def _workload(self, target: KubernetesWorkload) -> Json:
-        workload = self.cluster(target.cluster).find(_path(target))
+    def _read_workload(self, target: KubernetesWorkload) -> Json:
+        workload = self.cluster(target.cluster).find(_workload_path(target))
         if workload is None:
             raise BadConsumer(describe_target(target), f"there is no such {target.kind}")
         # Items of a list lack both fields.
@@ -177,7 +177,7 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
         """Yield KEDA's ScaledObjects of the workload; none without KEDA."""
         try:
             for scaled in self.cluster(target.cluster).list(api_path(KEDA, target.namespace, "scaledobjects")):
-                if scales(scaled, target):
+                if is_scaling(scaled, target):
                     yield {"apiVersion": KEDA, "kind": "ScaledObject", **scaled}
         except CallFailed as error:
             if error.code != NOT_FOUND:
@@ -223,7 +223,7 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
         """Describe the pods that still read another queue. Returns "" if there are none."""
         pod, names = pod_spec(workload), []
         path = api_path(CORE, target.namespace, "pods")
-        for old_pod in self.cluster(target.cluster).list(path, labelSelector=_selector(target, workload)):
+        for old_pod in self.cluster(target.cluster).list(path, labelSelector=_label_selector(target, workload)):
             if (old_pod.get("status") or {}).get("phase") in ENDED:
                 continue
             alike = is_alike(pod, old_pod["spec"], kept.entries)
@@ -253,17 +253,17 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
             if application is None and tracking.certain:
                 cause = f"it is of Argo CD's Application {named}, which isn't there"
                 raise BadConsumer(what, f"{cause}: set argo_cd_namespace")
-            if application is not None and heals(application, resource):
+            if application is not None and reverts_changes(application, resource):
                 cause = f"Argo CD's Application {named} heals itself and would undo the change"
                 raise BadConsumer(what, f"{cause}: turn selfHeal off, or ignore what manager {MANAGER} has changed")
 
 
-def _path(target: KubernetesWorkload) -> str:
+def _workload_path(target: KubernetesWorkload) -> str:
     group_version, plural = KINDS[target.kind]
     return api_path(group_version, target.namespace, plural, target.name)
 
 
-def _selector(target: KubernetesWorkload, workload: Json) -> str:
+def _label_selector(target: KubernetesWorkload, workload: Json) -> str:
     """Return the workload's selector as a query. Raises `BadConsumer` without one, as that would select any pod."""
     selector = workload["spec"].get("selector") or {}
     terms = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from sluice.building.project import PROJECT, need
+from sluice.building.project import PROJECT, require_modules
 from sluice.errors import SluiceError
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.origins import LOOPBACK
@@ -145,7 +145,7 @@ def start_cloud(
     running = find_cloud(folder)
     if running:
         raise CloudFailed(f"a cloud runs already: process {running.pid} at {running.endpoint}")
-    need("local", "ministack", "aws_cdk")
+    require_modules("local", "ministack", "aws_cdk")
     install_lambda_python()
     python = runtime_python(BUILD, PROJECT.lock)
     sites, deployed = tuple[Site, ...](), dict[str, Mapping[str, str]]()

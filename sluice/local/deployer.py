@@ -88,12 +88,12 @@ class Deployer:
 
         def bootstrap(site: Site) -> None:
             self.progress(f"{site}: bootstrapping")
-            self._cdk(site, ["bootstrap", f"aws://{site.account}/{site.region}"])
+            self._run_cdk(site, ["bootstrap", f"aws://{site.account}/{site.region}"])
 
         def deploy(site: Site) -> None:
             app = str(made[site.stage].folder)
             options = ["--require-approval", "never", "--concurrency", CONCURRENT_STACKS]
-            self._cdk(site, ["deploy", "--all", "--app", app, *options])
+            self._run_cdk(site, ["deploy", "--all", "--app", app, *options])
 
         with ThreadPoolExecutor(len(sites)) as executor:
             stacks = dict(zip(sites, executor.map(lambda site: self.stacks_of(self.cloud, site), sites), strict=True))
@@ -146,7 +146,7 @@ class Deployer:
             take_place(new, self.assemblies / key)
         return Assembly(self.assemblies / key)
 
-    def _cdk(self, site: Site, arguments: Sequence[str]) -> None:
+    def _run_cdk(self, site: Site, arguments: Sequence[str]) -> None:
         log = f"cdk-{site.account}-{site.region}{f'-{site.stage}' if site.stage else ''}.log"
 
         def report_stack(line: str) -> None:

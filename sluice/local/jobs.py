@@ -109,14 +109,14 @@ class LocalRuns:
     given_python: str | None
     variables: Mapping[str, str]
 
-    def all(self, *, now_ms: int) -> Sequence[Run]:  # noqa: ARG002 - the port's: here they are few
+    def list_runs(self, *, now_ms: int) -> Sequence[Run]:  # noqa: ARG002 - the port's: here they are few
         """List the runs whose records are in the folder."""
-        return [self._run(record) for record in self._records()]
+        return [self._run(record) for record in self._list_record_files()]
 
     def start(self, job: Job, *, token: str) -> str:  # noqa: ARG002 - the port's: who starts is alone
         """Start a process for the job, and delete the files of old runs."""
         python = find_spark_python(self.given_python)
-        ended = [record for record in self._records() if not self._run(record).is_live]
+        ended = [record for record in self._list_record_files() if not self._run(record).is_live]
         for old in ended[: -KEPT_RUNS or None]:
             for file in self._folder.glob(f"{old.stem}.*"):
                 file.unlink()
@@ -180,7 +180,7 @@ class LocalRuns:
         unfinished.write_text(json.dumps(fields))
         unfinished.replace(record)
 
-    def _records(self) -> list[Path]:
+    def _list_record_files(self) -> list[Path]:
         return sorted(self._folder.glob("*.json"))
 
     @property
@@ -202,7 +202,7 @@ def end_all(folder: Path, *, grace_s: int) -> int:
     ended = 0
     for site in sorted(folder.glob("*/runs")):
         runs = LocalRuns(folder=site.parent, given_python=None, variables={})
-        for run in runs.all(now_ms=0):
+        for run in runs.list_runs(now_ms=0):
             if run.is_live:
                 runs.cancel(run.run_id, grace_s=grace_s)
                 ended += 1

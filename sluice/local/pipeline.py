@@ -33,15 +33,17 @@ LIMITS = JobLimits(
 )
 
 
-def local_landing(folder: Path, *, queue_url: str, reach: SqsEndpoint) -> Landing:
+def local_landing(folder: Path, *, queue_url: str, sqs_endpoint: SqsEndpoint) -> Landing:
     """Describe a job that lands messages in a local folder, as Parquet, the only format that needs no jars."""
     places = StorageLocations(root=str(folder))
-    return Landing(queue_url=queue_url, places=places, reach=reach, trigger_s=TRIGGER_S, connections=CONNECTIONS)
+    return Landing(
+        queue_url=queue_url, places=places, sqs_endpoint=sqs_endpoint, trigger_s=TRIGGER_S, connections=CONNECTIONS
+    )
 
 
-def local_settings(folder: Path, *, queue_url: str, ingress_url: str, reach: SqsEndpoint) -> JobsSettings:
+def local_settings(folder: Path, *, queue_url: str, ingress_url: str, sqs_endpoint: SqsEndpoint) -> JobsSettings:
     """Return settings of the type that the jobs function uses, for local processes."""
-    landed = local_landing(folder, queue_url=queue_url, reach=reach)
+    landed = local_landing(folder, queue_url=queue_url, sqs_endpoint=sqs_endpoint)
     program = Program(entry_point=str(ENTRY_POINT), environment=HERE, code=code_digest(), places=landed.places)
     return JobsSettings(
         application_id=HERE,
@@ -71,7 +73,7 @@ class LocalPipeline:
         """Apply an operation of the jobs function and return its result. Raises `NoSpark`."""
         with exclusive(self.runs.folder):
             for _ in range(MAX_TRIES):
-                result = self.reconciler.perform(cast("JobsOperation", operation))
+                result = self.reconciler.apply(cast("JobsOperation", operation))
                 if not (isinstance(result, JobOutcome) and result.step in {JobStep.STOP, JobStep.WAIT}):
                     break
             return cast("R", result)

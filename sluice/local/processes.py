@@ -31,7 +31,7 @@ def end_session(session: int) -> None:
     """Kill every process of a session at once, its leader and the caller last. An empty session is no error."""
     last = {session, os.getpid()}
     members = []
-    for pid in _pids():
+    for pid in _list_pids():
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if os.getsid(pid) == session:
                 members.append(pid)
@@ -40,7 +40,7 @@ def end_session(session: int) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def _pids() -> Iterator[int]:
+def _list_pids() -> Iterator[int]:
     if PROCESSES.is_dir():
         yield from (int(entry.name) for entry in PROCESSES.iterdir() if entry.name.isdigit())
     else:

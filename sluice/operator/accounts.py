@@ -74,9 +74,9 @@ class Concurrency:
         part = min(1.0, left / sum(wanted.values())) if wanted else 0
         return {name: int(number * part) for name, number in wanted.items()} if part >= LEAST_PART else {}
 
-    def describe(self, reserved: Mapping[str, int], *, region: str, held: int) -> str:
-        """Say in one line what is reserved, and what it means; `held` is how many polls are held at most."""
-        polls = f"at most {held} proxy polls are held at a time"
+    def describe(self, reserved: Mapping[str, int], *, region: str, held_polls: int) -> str:
+        """Say in one line what is reserved, and what it means; `held_polls` is how many polls are held at most."""
+        polls = f"at most {held_polls} proxy polls are held at a time"
         if reserved:
             listed = ", ".join(f"{parameter}={number}" for parameter, number in reserved.items())
             return (

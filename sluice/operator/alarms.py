@@ -30,7 +30,7 @@ class SiteEvent:
     """An alarm's state change or a deployment. `at_ms` is in milliseconds since the epoch."""
 
     at_ms: int
-    what: str
+    text: str
 
 
 def read_alarms(connection: Connection) -> Sequence[AlarmView]:
@@ -66,7 +66,7 @@ def read_alarm_changes(connection: Connection, *, since_ms: int) -> Sequence[Sit
         )["AlarmHistoryItems"]
     prefix = add_stage_prefix(NAME_PREFIX, connection.stage)
     return [
-        SiteEvent(at_ms=_epoch_ms(change["Timestamp"]), what=f"{change['AlarmName']}: {change['HistorySummary']}")
+        SiteEvent(at_ms=_epoch_ms(change["Timestamp"]), text=f"{change['AlarmName']}: {change['HistorySummary']}")
         for change in changes
         if change["AlarmName"].startswith(prefix) and "ALARM" in change["HistorySummary"]
     ]
@@ -75,7 +75,7 @@ def read_alarm_changes(connection: Connection, *, since_ms: int) -> Sequence[Sit
 def list_deployments(stacks: Mapping[str, StackView], *, stage: str | None) -> Sequence[SiteEvent]:
     """List the last deployment of each of the site's stacks."""
     return [
-        SiteEvent(at_ms=stack.changed_ms, what=f"stack {name}: {stack.status}")
+        SiteEvent(at_ms=stack.changed_ms, text=f"stack {name}: {stack.status}")
         for name, stack in stacks.items()
         if name.startswith(add_stage_prefix(NAME_PREFIX, stage))
     ]

@@ -11,9 +11,9 @@ from typing import Any
 
 from sluice.aws.client_types import SQSClient
 from sluice.aws.connections import Connection
-from sluice.aws.dead_letters import is_offer_kept, read
-from sluice.aws.deployment import stack_output
-from sluice.aws.queues import AT_ONCE, ConsumedQueue, QueuesByUrl
+from sluice.aws.dead_letters import is_offer_placeholder, read
+from sluice.aws.deployment import read_stack_output
+from sluice.aws.queues import MAX_BATCH, ConsumedQueue, QueuesByUrl
 from sluice.dead_letter_reasons import Reason, classify_reason
 from sluice.errors import BadConfiguration
 from sluice.federation.moves import HIDDEN_S, Copy, Move, Unmovable, copy_to
@@ -26,7 +26,7 @@ WAIT_S = 1  # a long poll: a short poll asks only some of SQS's servers and may 
 # SQS may deliver a message twice, even in one response: receiving stops at this many times the requested number.
 MAX_COPIES = 2
 DEFAULT_LOOKED_AT = 1_000
-MAX_REPORTED = 10  # messages that could not be moved, and are reported with the reason
+MAX_LISTED_FAILURES = 10  # messages that could not be moved, and are reported with the reason
 
 
 class NoSuchQueue(BadConfiguration):
@@ -35,7 +35,7 @@ class NoSuchQueue(BadConfiguration):
 
 def read_queue_urls(connection: Connection) -> Mapping[str, str]:
     """Read the URLs of the site's dead-letter queues, by names such as `federation.fifo`."""
-    return parse_queue_urls(stack_output(connection, OPERATIONS_STACK, URLS_OUTPUT))
+    return parse_queue_urls(read_stack_output(connection, OPERATIONS_STACK, URLS_OUTPUT))
 
 
 def parse_queue_urls(output: str) -> Mapping[str, str]:
@@ -67,7 +67,7 @@ def peek_letters(client: SQSClient, url: str, *, most: int) -> Iterator[DeadLett
     queue, seen_ids, hidden = open_queue(client, url), set[str](), list[Message]()
     try:
         while len(seen_ids) < most and len(hidden) < MAX_COPIES * most:
-            received = queue.receive(most=min(most - len(seen_ids), AT_ONCE))
+            received = queue.receive(most=min(most - len(seen_ids), MAX_BATCH))
             if not received:
                 return
             hidden += map(drop_contents, received)
@@ -76,7 +76,7 @@ def peek_letters(client: SQSClient, url: str, *, most: int) -> Iterator[DeadLett
                     seen_ids.add(message.message_id)
                     yield read(message)
     finally:
-        queue.give_back(hidden)
+        queue.release(hidden)
 
 
 def source_queue_name(letter: DeadLetter) -> str:
@@ -172,7 +172,7 @@ def prepare_redrive(
     minutes.
     """
 
-    def goes(message: Message) -> Copy | None:
+    def choose_copy(message: Message) -> Copy | None:
         letter = read(message)
         if not selection.includes(letter):
             return None
@@ -181,9 +181,9 @@ def prepare_redrive(
     return Move(
         source=open_queue(client, url),
         send=QueuesByUrl(client).send_batch,
-        goes=goes,
+        choose_copy=choose_copy,
         fifo=url.endswith(FIFO_SUFFIX),
-        several=True,
+        has_several_targets=True,
         most=most,
         may_go_on=may_go_on,
     )
@@ -196,7 +196,7 @@ def prepare_purge(
     return Move(
         source=open_queue(client, url),
         send=lambda *_: {},
-        goes=lambda message: copy_to(url, message) if selection.includes(read(message)) else None,
+        choose_copy=lambda message: copy_to(url, message) if selection.includes(read(message)) else None,
         fifo=url.endswith(FIFO_SUFFIX),
         until_ms=until_ms,
         may_go_on=may_go_on,
@@ -205,7 +205,7 @@ def prepare_purge(
 
 def original_queue_url(letter: DeadLetter, *, beside: str) -> str:
     """Return the URL of the source queue. `beside` is the URL of any queue of the region. Raises `Unmovable`."""
-    if is_offer_kept(letter.message):
+    if is_offer_placeholder(letter.message):
         raise Unmovable("an offer can't be redriven: only its length is kept, and its client has given up")
     _, _, service, _, account, name = [*letter.source.split(":", 5), *[""] * 6][:6]
     if service != "sqs":

@@ -141,7 +141,7 @@ def end_application(
     runs = EmrRuns(client=client, application_id=application_id, role_arn="")
 
     def have_runs_ended() -> bool:
-        live = [run for run in runs.all(now_ms=now_ms()) if run.is_live]
+        live = [run for run in runs.list_runs(now_ms=now_ms()) if run.is_live]
         for run in live:
             if run.state is not RunState.CANCELLING:
                 runs.cancel(run.run_id, grace_s=GRACE_S)

@@ -95,12 +95,12 @@ def use_clients(open_client: OpenClient) -> Iterator[None]:
 class DiscoveredSites:
     """The sites found. `not_reached` has the error of each site that couldn't be read, by tag or name.
 
-    `ways` are the paths of dynamic routes, by the tag of the site that reports them.
+    `paths` are the paths of dynamic routes, by the tag of the site that reports them.
     """
 
     topology: Topology
     not_reached: Mapping[str, str]
-    ways: Mapping[str, Sequence[PathView]]
+    paths: Mapping[str, Sequence[PathView]]
 
 
 def discover_sites(names: Iterable[str], *, most: int = MAX_SITES) -> DiscoveredSites:
@@ -114,13 +114,13 @@ def discover_sites(names: Iterable[str], *, most: int = MAX_SITES) -> Discovered
 def discover_from(sites: Iterable[OpenSite], *, most: int = MAX_SITES) -> DiscoveredSites:
     """Read these sites and all that are linked to them, as `discover_sites` does."""
     views: dict[str, SiteView] = {}
-    ways: dict[str, Sequence[PathView]] = {}
+    paths: dict[str, Sequence[PathView]] = {}
     not_reached: dict[str, str] = {}
     to_visit = deque[_Neighbour]()
     for opened in sites:
         view = opened.view()
         to_visit.extend(_record_site(opened, view, views))
-        ways[view.tag] = _read_ways(opened, view)
+        paths[view.tag] = _read_paths(opened, view)
     attempts: set[tuple[str, SiteName | None]] = set()
     while to_visit and len(views) < most:
         neighbour = to_visit.popleft()
@@ -134,19 +134,19 @@ def discover_from(sites: Iterable[OpenSite], *, most: int = MAX_SITES) -> Discov
             not_reached[neighbour.tag] = str(error)
         else:
             to_visit.extend(_record_site(opened, view, views))
-            ways[view.tag] = _read_ways(opened, view)
+            paths[view.tag] = _read_paths(opened, view)
     return DiscoveredSites(
         topology=Topology.from_sites(_build_map_site(view, views.keys()) for view in views.values()),
         not_reached={tag: reason for tag, reason in not_reached.items() if tag not in views},
-        ways=ways,
+        paths=paths,
     )
 
 
-def _read_ways(opened: OpenSite, view: SiteView) -> Sequence[PathView]:
+def _read_paths(opened: OpenSite, view: SiteView) -> Sequence[PathView]:
     """Read the paths of a site's dynamic routes, without a request if it has none."""
     if not any(bridge.dynamic for bridge in view.bridges):
         return ()
-    return opened.client.ask(ListPaths()).ways
+    return opened.client.ask(ListPaths()).paths
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sluice.aws.clients import calls
 from sluice.aws.connections import Connection
-from sluice.aws.deployment import NotUsable, stack_outputs
+from sluice.aws.deployment import NotUsable, read_stack_outputs
 from sluice.codec import encode
 from sluice.errors import CallFailed
 from sluice.operations import READER, Operation, R, parse_result
@@ -30,7 +30,7 @@ class ControlClient:
     def connect(cls, connection: Connection, where: tuple[str, str] = SPLITTING) -> "ControlClient":
         """Find the function by its stack and the name of the stack's output (`where`). Raises `NotUsable`."""
         stack, output = where
-        outputs = stack_outputs(connection, stack)
+        outputs = read_stack_outputs(connection, stack)
         if output not in outputs:
             raise NotUsable(f"stack {stack} has no output {output}: its deployment is incomplete; run `make deploy`")
         return cls(connection, outputs[output])

@@ -43,7 +43,7 @@ class Row:
     grants: tuple[Grant, ...]
 
 
-def _queues(text: str, *names: str) -> Resource:
+def _queue_resource(text: str, *names: str) -> Resource:
     return Resource(text, tuple(f"sqs:{{place}}:{{stage}}{name}" for name in names))
 
 
@@ -57,7 +57,7 @@ def _ask(stack: str, function: str) -> tuple[Grant, Grant]:
     """Return the grants for requests to a function that only read, and for all requests to it."""
     # The second pattern also matches the alias, because commands that change things read as well.
     pattern = f"lambda:{{place}}:function:{{stage}}{stack}-{function}*"
-    alias = Resource(f"alias `{READER}` of the {function.lower()} function", (f"{pattern}:{READER}",))
+    alias = Resource(f"`{READER}` of {function.lower()}", (f"{pattern}:{READER}",))
     itself = Resource(f"the {function.lower()} function", (pattern,))
     return _grant("lambda:InvokeFunction", alias), _grant("lambda:InvokeFunction", itself)
 
@@ -77,15 +77,15 @@ ENDPOINTS = Resource("VPC endpoints", ("ec2:{place}:vpc-endpoint/*",))
 LOGS = Resource("the functions' log groups", ("logs:{place}:log-group:{stage}Sluice*",))
 SPLITTER_LOGS = Resource("the splitter's log group", ("logs:{place}:log-group:{stage}SluiceSplitting-SplitterLogs*",))
 JOB_LOGS = Resource("the jobs' log group", ("logs:{place}:log-group:{stage}SluicePipeline-JobLogs*",))
-STATE_QUEUES = _queues("the stacks' queues", "SluiceState-*", "snowflake-broker")
-DEAD_LETTERS = _queues("the dead-letter queues", "SluiceState-*DeadLetters*")
-OFFERS = _queues("the offers queue", "snowflake-broker")
-ANSWERS = _queues("the clients' queues", "snowflake-client-*")
-INGRESS = _queues("the ingress queues", "SluiceState-*Ingress*")
-SESSIONS = _queues("the sessions' queues ([one's own only](#queues-of-ones-own-sessions))", "sluice-tmp-*")
+STATE_QUEUES = _queue_resource("the stacks' queues", "SluiceState-*", "snowflake-broker")
+DEAD_LETTERS = _queue_resource("the dead-letter queues", "SluiceState-*DeadLetters*")
+OFFERS = _queue_resource("the offers queue", "snowflake-broker")
+ANSWERS = _queue_resource("the clients' queues", "snowflake-client-*")
+INGRESS = _queue_resource("the ingress queues", "SluiceState-*Ingress*")
+SESSIONS = _queue_resource("the sessions' queues ([one's own only](#queues-of-ones-own-sessions))", "sluice-tmp-*")
 # Users' queues of other names, by `federation.queue_names` or adopted, are theirs to add.
-BINDABLE = _queues("queues that can be bound", "SluiceState-*", "sluice-queue-*")
-ROUTES = _queues("the stacks' and routes' queues", "SluiceState-*", "snowflake-broker", "sluice-*")
+BINDABLE = _queue_resource("queues that can be bound", "SluiceState-*", "sluice-queue-*")
+ROUTES = _queue_resource("the stacks' and routes' queues", "SluiceState-*", "snowflake-broker", "sluice-*")
 
 SEE_SWEEPER, _ = _ask("SluiceRendezvous", "Sweeper")
 SEE_CONTROL, CONTROL = _ask("SluiceSplitting", "Control")
@@ -216,7 +216,7 @@ ROWS = (
     Row(
         (
             *("exchange list", "binding list", "peer list", "link list", "link address"),
-            *("route list", "route map", "route status", "dynamic ways", "topology export", "topology plan"),
+            *("route list", "route map", "route status", "dynamic paths", "topology export", "topology plan"),
         ),
         (SEE_LINKS,),
     ),

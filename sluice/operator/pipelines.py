@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from sluice.aws.clients import now_ms
 from sluice.aws.connections import Connection, program_variables
-from sluice.aws.deployment import output, stack_outputs
+from sluice.aws.deployment import output, read_stack_outputs
 from sluice.errors import BadConfiguration
 from sluice.local.cloud import BUILD, FOLDER
 from sluice.local.jobs import JOBS_FOLDER, LocalRuns
@@ -69,11 +69,11 @@ def connect_pipeline(
 
     Raises `NotUsable`.
     """
-    outputs = stack_outputs(connection, STACK) if outputs is None else outputs
+    outputs = read_stack_outputs(connection, STACK) if outputs is None else outputs
     if folder is None:
         return DeployedPipeline(connection, output(outputs, *FUNCTION), outputs.get("JobLogGroupName", ""))
     settings = local_settings(
-        folder, queue_url=outputs["QueueUrl"], ingress_url=outputs["IngressUrl"], reach=aws_endpoint(connection)
+        folder, queue_url=outputs["QueueUrl"], ingress_url=outputs["IngressUrl"], sqs_endpoint=aws_endpoint(connection)
     )
     runs = LocalRuns(folder=folder, given_python=python, variables=program_variables(connection))
     return LocalPipeline.create(runs, settings, now_ms)
@@ -103,7 +103,7 @@ def queue_url(option: str | None, connection: Connection, *, local: bool) -> str
             "no queue to read: a deployed site's queue has its own consumer; pass --queue-url, or use"
             f" `sluice split run -- sluice pipeline run-local`, which sets {QUEUE_VARIABLE}"
         )
-    return stack_outputs(connection, STACK)["QueueUrl"]
+    return read_stack_outputs(connection, STACK)["QueueUrl"]
 
 
 def start_job(

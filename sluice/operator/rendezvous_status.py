@@ -12,7 +12,7 @@ from sluice.aws.deployment import Deployment, read_deployment
 from sluice.aws.items import Item, number, query_pages, text
 from sluice.aws.queues import fetch_depth
 from sluice.aws.records import MAX_RECEIVES
-from sluice.aws.rendezvous.offers import DynamoOfferStore, DynamoProxyPools, offer_record, read_each
+from sluice.aws.rendezvous.offers import DynamoOfferStore, DynamoProxyPools, parse_items, parse_offer_record
 from sluice.aws.rendezvous.pace import DynamoPaceStore
 from sluice.codec import to_document
 from sluice.operations import QueueDepth
@@ -77,17 +77,17 @@ def read_status(connection: Connection) -> RendezvousStatus:
         dead_letters=dead_letters.visible + dead_letters.in_flight,
         latest_dead_letters=sorted(latest, key=lambda letter: letter.sent_at_ms, reverse=True),
         waiting=pools.count(now_ms=at_ms, shards=shards),
-        recent_offers=DynamoOfferStore(dynamodb, deployment.table_name).recent_states(now_ms=at_ms),
+        recent_offers=DynamoOfferStore(dynamodb, deployment.table_name).count_recent_states(now_ms=at_ms),
     )
 
 
 def build_status(view: RendezvousView, deployment: Deployment, *, region: str) -> RendezvousStatus:
     """Build the status from the sweeper's view, which counts dead letters without receiving them."""
-    dead_letters = view.held[deployment.dead_letters_url]
+    dead_letters = view.depths[deployment.dead_letters_url]
     return RendezvousStatus(
         region=region,
         deployment=deployment,
-        offers_queue=view.held[deployment.offers_queue_url],
+        offers_queue=view.depths[deployment.offers_queue_url],
         dead_letters=dead_letters.visible + dead_letters.in_flight,
         latest_dead_letters=(),
         waiting=view.waiting,
@@ -135,11 +135,11 @@ class LatestOffer:
 def read_shard_offers(client: DynamoDBClient, table: str, shard: int) -> Sequence[LatestOffer]:
     """Read the latest offers of one shard, in one request. Raises `CallFailed`."""
     newest = query_pages(client, table, f"{OFFERS_PREFIX}{shard}", ScanIndexForward=False, Limit=OFFERS_PER_SHARD)
-    return list(read_each(next(newest, []), _latest_offer))
+    return list(parse_items(next(newest, []), _latest_offer))
 
 
 def _latest_offer(item: Item) -> LatestOffer:
-    offer = offer_record(item)
+    offer = parse_offer_record(item)
     answered = "answered_by" in item
     return LatestOffer(
         sent_at_ms=offer.sent_at_ms,

@@ -99,7 +99,7 @@ def add_link(
     ends: LinkEnds, *, name: str | None = None, durable: bool = True, access: PeerAccess | None = None
 ) -> Link:
     """Declare a link named by the peer's tag, or by `name`. Raises `BadRoute` and the site's errors."""
-    link = _link(ends, name or ends.peer.tag, durable=durable, access=access or PeerAccess())
+    link = _build_link(ends, name or ends.peer.tag, durable=durable, access=access or PeerAccess())
     declare_each_other(ends)
     ends.site.client.ask(AddLink(link=link))
     return link
@@ -118,7 +118,7 @@ def declare_each_other(ends: LinkEnds, *, queue: str | None = None) -> None:
         declare_peer(ends.peer.site, ends.peer.view, ends.view.address, queue=queue)
 
 
-def _link(ends: LinkEnds, name: str, *, durable: bool, access: PeerAccess) -> Link:
+def _build_link(ends: LinkEnds, name: str, *, durable: bool, access: PeerAccess) -> Link:
     address = ends.peer.address
     if address is None:
         raise BadRoute(
@@ -146,7 +146,7 @@ def find_or_add_link(ends: LinkEnds, *, name: str | None, durable: bool) -> str:
     existing = _find_link(ends, name)
     if existing is not None:
         return existing
-    link = _link(ends, name or ends.peer.tag, durable=durable, access=PeerAccess())
+    link = _build_link(ends, name or ends.peer.tag, durable=durable, access=PeerAccess())
     ends.site.client.ask(AddLink(link=link))
     return link.name
 
@@ -193,7 +193,7 @@ def add_route(ends: LinkEnds, declaration: BridgeDeclaration, *, link: str | Non
     link_name = find_or_add_link(ends, name=link, durable=declaration.durable)
     route = Bridge(**asdict(declaration), link=link_name, name=route_name(declaration, link_name))
     for other in ends.view.bridges:
-        if route.name == other.name or route.way == other.way:
+        if route.name == other.name or route.identity == other.identity:
             if other.state == LinkState.CLOSING:
                 raise BadRoute(f"{other.name} exists and is being closed: try again in a minute")
             raise DuplicateRoute(f"duplicate route: it is {other.name}, {other.state}")
@@ -224,9 +224,9 @@ def find_route(ends: LinkEnds, declaration: BridgeDeclaration, *, link: str | No
     if len(routes) > 1:
         raise BadRoute(f"{len(routes)} routes: say which with --link: {', '.join(route.link for route in routes)}")
     if not routes:
-        what = f"{declaration.src} to {declaration.dest}" + (f" by {declaration.key!r}" if declaration.key else "")
-        way = "pushed" if declaration.src_is_local else "pulled"
-        raise BadRoute(f"no such route between {ends.view.tag} and {ends.peer.tag}: {what}, {way}")
+        described = f"{declaration.src} to {declaration.dest}" + (f" by {declaration.key!r}" if declaration.key else "")
+        direction = "pushed" if declaration.src_is_local else "pulled"
+        raise BadRoute(f"no such route between {ends.view.tag} and {ends.peer.tag}: {described}, {direction}")
     return routes[0]
 
 

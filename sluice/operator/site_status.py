@@ -21,7 +21,7 @@ from sluice.aws.deployment import (
     NotDeployed,
     NotUsable,
     StackView,
-    all_stacks,
+    list_stacks,
     output,
     read_deployment,
     read_stored_outputs,
@@ -71,10 +71,10 @@ def read_site(site: "SiteClient", *, within_s: float = PART_TIMEOUT_S) -> SiteRe
     """
     deadline_s = time.monotonic() + within_s
     readers: Mapping[str, Callable[[SiteClient], Part]] = {
-        "rendezvous": _rendezvous,
-        "splitting": _splitting,
-        "federation": _federation,
-        "pipeline": _pipeline,
+        "rendezvous": _read_rendezvous,
+        "splitting": _read_splitting,
+        "federation": _read_federation,
+        "pipeline": _read_pipeline,
         "dead_letters": _dead_letters,
     }
     futures = {name: run_in_thread(partial(reader, site)) for name, reader in readers.items()}
@@ -119,7 +119,7 @@ class SiteClient:
         self._futures: dict[str, Future[Any]] = {}
 
     def outputs(self, stack: str) -> Mapping[str, str]:
-        """Return the outputs of a stack, named without the stage. Raises `NotDeployed` and `all_stacks`' errors."""
+        """Return the outputs of a stack, named without the stage. Raises `NotDeployed` and `list_stacks`' errors."""
         name = add_stage_prefix(stack, self.connection.stage)
         stacks = self.stacks()
         if name in stacks:
@@ -128,8 +128,8 @@ class SiteClient:
         return stored
 
     def stacks(self) -> Mapping[str, StackView]:
-        """Return all stacks of the account and region, by name. Raises `all_stacks`' errors."""
-        stacks: Mapping[str, StackView] = self.run_once("stacks", partial(all_stacks, self.connection)).result()
+        """Return all stacks of the account and region, by name. Raises `list_stacks`' errors."""
+        stacks: Mapping[str, StackView] = self.run_once("stacks", partial(list_stacks, self.connection)).result()
         return stacks
 
     def pipeline(self) -> PipelineClient:
@@ -164,7 +164,7 @@ class SiteClient:
         """Read a queue's depth: from the sweeper's status if it has the queue, else from SQS. Raises `CallFailed`."""
         with suppress(SluiceError):
             if url in self._sweeper_queue_urls():
-                return self.rendezvous().result().held[url]
+                return self.rendezvous().result().depths[url]
         return fetch_depth(self.connection.client("sqs"), url)
 
     def lags(self, queues: Mapping[str, str | None]) -> Mapping[str, Mapping[str, Any]]:
@@ -198,12 +198,12 @@ class SiteClient:
             return self._futures[name]
 
 
-def _rendezvous(site: SiteClient) -> Part:
+def _read_rendezvous(site: SiteClient) -> Part:
     deployment = read_deployment(site.connection, site.outputs(STACK))
     return rendezvous_document(build_status(site.rendezvous().result(), deployment, region=site.connection.region))
 
 
-def _splitting(site: SiteClient) -> Part:
+def _read_splitting(site: SiteClient) -> Part:
     """Read split queues with their depths, and sessions, as in `sluice split status`."""
     view = site.client(SPLITTING).ask(ShowSplitting())
     depths = {
@@ -217,7 +217,7 @@ def _splitting(site: SiteClient) -> Part:
     return {"queues": queues, "sessions": [to_document(session) for session in view.sessions]}
 
 
-def _federation(site: SiteClient) -> Part:
+def _read_federation(site: SiteClient) -> Part:
     """Read exchanges, links, and routes with their queues' depths and lags."""
     view = site.client(FEDERATION).ask(ShowSite())
     ingress_url = view.address.ingress_url
@@ -255,7 +255,7 @@ def _local_queue_url(bridge: BridgeView, ingress_url: str) -> str | None:
     return f"{ingress_url.rsplit('/', 1)[0]}/{bridge.reads}" if is_here else None
 
 
-def _pipeline(site: SiteClient) -> Part:
+def _read_pipeline(site: SiteClient) -> Part:
     """Read the status as in `sluice pipeline status`, with the queue's depth."""
     url = output(site.outputs(PIPELINE_STACK), PIPELINE_STACK, "QueueUrl")
     site.depth(url)

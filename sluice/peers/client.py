@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from sluice.errors import Malformed
 from sluice.peers.channels import Channel, ChannelLimits, Network, Peer
-from sluice.peers.methods import Answered, Denied, Lost, RendezvousMethod, offer_message
+from sluice.peers.methods import Answered, Denied, NoReply, RendezvousMethod, offer_message
 from sluice.rendezvous.protocol.matching import Nat
 from sluice.rendezvous.protocol.messages import DEFAULT_FINGERPRINT
 
@@ -40,7 +40,7 @@ async def connect(
     limits: ChannelLimits | None = None,
     open_timeout_s: float = OPEN_TIMEOUT_S,
     clock: Callable[[], float] = time.monotonic,
-) -> Connected | Denied | Lost:
+) -> Connected | Denied | NoReply:
     """Try once to connect to a proxy. The peer stays open only if it is `Connected`. Raises `method`'s errors."""
     peer = Peer(network, limits or ChannelLimits())
     async with contextlib.AsyncExitStack() as unless_connected:
@@ -56,11 +56,11 @@ async def connect(
             await peer.accept(reply.answer)
             async with asyncio.timeout(open_timeout_s):
                 if not await channel.wait_until_open():
-                    return Lost("the connection failed before the data channel was open")
+                    return NoReply("the connection failed before the data channel was open")
         except Malformed as error:
-            return Lost(f"unusable answer: {error}")
+            return NoReply(f"unusable answer: {error}")
         except TimeoutError:
-            return Lost(f"the data channel didn't open in {open_timeout_s:g} s")
+            return NoReply(f"the data channel didn't open in {open_timeout_s:g} s")
         unless_connected.pop_all()
     return Connected(peer=peer, channel=channel, answered_s=answered_at - sent_at, opened_s=clock() - sent_at)
 
@@ -119,7 +119,7 @@ async def attempt(method: RendezvousMethod, plan: AttemptPlan) -> Attempt:
     match outcome:
         case Denied(error):
             return Attempt(outcome=AttemptOutcome.DENIED, detail=error)
-        case Lost(reason):
+        case NoReply(reason):
             return Attempt(outcome=AttemptOutcome.LOST, detail=reason)
         case Connected():
             return await _echo(outcome, secrets.token_bytes(plan.payload_bytes))

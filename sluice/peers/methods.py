@@ -35,13 +35,13 @@ class Denied:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class NoReply:
     """No usable reply, or no channel; `reason` is the step that failed."""
 
     reason: str
 
 
-Reply = Answered | Denied | Lost
+Reply = Answered | Denied | NoReply
 RendezvousMethod = Callable[[str], Awaitable[Reply]]  # takes the offer message, returns the reply
 
 
@@ -66,7 +66,7 @@ def offer_message(offer: str, *, nat: str, fingerprint: str) -> str:
     return f"{OFFER_VERSION}\n" + json.dumps({"offer": offer, "nat": nat, "fingerprint": fingerprint})
 
 
-def over_sqs(
+def exchange_over_sqs(
     queues: ClientQueues,
     *,
     patience: ClientTimeouts | None = None,
@@ -90,17 +90,17 @@ def over_sqs(
             except QueueGone:
                 await asyncio.sleep(timeouts.between_lookups_s)
         else:
-            return Lost("the broker created no answer queue")
+            return NoReply("the broker created no answer queue")
         for _ in range(timeouts.receives):
             body = await queues.receive(url, wait_s=timeouts.wait_s)
             if body is not None:
                 return parse_reply(body)
-        return Lost("no reply in the answer queue")
+        return NoReply("no reply in the answer queue")
 
     return exchange
 
 
-def over_http(session: aiohttp.ClientSession, client_url: str) -> RendezvousMethod:
+def exchange_over_http(session: aiohttp.ClientSession, client_url: str) -> RendezvousMethod:
     """Return the method over `POST <client URL>/client`. It raises `CallFailed` if the broker is unreachable."""
     url = client_url.rstrip("/") + "/client"
 
@@ -121,14 +121,14 @@ async def sqs_method(
         credentials = ClientCredentials.parse(sqscreds)
         client = open_client(credentials, region=connection.region, endpoint_url=connection.endpoint_url)
     async with ClientQueues(client, deployment.offers_queue_url) as queues:
-        yield over_sqs(queues, answer_prefix=add_stage_prefix(ANSWER_QUEUE_PREFIX, connection.stage))
+        yield exchange_over_sqs(queues, answer_prefix=add_stage_prefix(ANSWER_QUEUE_PREFIX, connection.stage))
 
 
 @asynccontextmanager
 async def http_method(deployment: Deployment) -> AsyncIterator[RendezvousMethod]:
     """Open the HTTP method at the deployment's client URL."""
     async with aiohttp.ClientSession() as session:
-        yield over_http(session, deployment.client_url)
+        yield exchange_over_http(session, deployment.client_url)
 
 
 async def post(session: aiohttp.ClientSession, url: str, body: bytes, *, timeout_s: float) -> str:
@@ -149,14 +149,14 @@ async def post(session: aiohttp.ClientSession, url: str, body: bytes, *, timeout
 
 
 def parse_reply(body: str) -> Reply:
-    """Parse a reply. An invalid reply is `Lost`, because a Snowflake client would retry the offer."""
+    """Parse a reply. An invalid reply is `NoReply`, because a Snowflake client would retry the offer."""
     try:
         fields = read_object(body, {"answer": str, "error": str})
         if fields.get("error"):
             return Denied(fields["error"])
         if not fields.get("answer"):
-            return Lost("malformed reply: neither answer nor error")
+            return NoReply("malformed reply: neither answer nor error")
         read_sdp(fields["answer"])
     except Malformed as error:
-        return Lost(f"malformed reply: {error}")
+        return NoReply(f"malformed reply: {error}")
     return Answered(fields["answer"])

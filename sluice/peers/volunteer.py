@@ -62,7 +62,7 @@ class VolunteerStep(StrEnum):
 class VolunteerEvent:
     """An event of a proxy. `sid` identifies the poll, and so the client that the poll returned."""
 
-    what: VolunteerStep
+    step: VolunteerStep
     sid: str
     detail: str = ""
 
@@ -201,9 +201,9 @@ class Volunteer:
         else:
             self._record(VolunteerStep.CLOSED, match.sid, channel.fault or "")
 
-    def _record(self, what: VolunteerStep, sid: str, detail: str = "") -> None:
-        self.counts[what] += 1
-        self.on_event(VolunteerEvent(what, sid, detail))
+    def _record(self, step: VolunteerStep, sid: str, detail: str = "") -> None:
+        self.counts[step] += 1
+        self.on_event(VolunteerEvent(step, sid, detail))
 
 
 @asynccontextmanager

@@ -28,7 +28,7 @@ def draw_graph(nodes: Mapping[str, Node], edges: Sequence[Edge], *, downwards: b
 
 
 def _draw_node(node: Node, centre: Point) -> str:
-    top = centre[1] - LINE_HEIGHT * len(node.says) / 2 - 4
+    top = centre[1] - LINE_HEIGHT * len(node.lines) / 2 - 4
     name, *others = (
         text(
             (centre[0], top + LINE_HEIGHT * number),
@@ -36,7 +36,7 @@ def _draw_node(node: Node, centre: Point) -> str:
             bold=number == 1,
             colour=Colour.INK if number == 1 else Colour.QUIET,
         )
-        for number, line in enumerate(node.says, start=1)
+        for number, line in enumerate(node.lines, start=1)
     )
     title = f"<title>{escape_xml(node.title)}</title>" if node.title else ""
     return f"<g>{title}{box(centre, node.size, dashed=node.dashed, colour=node.colour)}{name}{''.join(others)}</g>"
@@ -55,6 +55,6 @@ def _draw_edge(edge: Edge, line: PlacedLine) -> str:
             f' width="{size.width:.1f}" height="{height:.1f}" fill="currentColor"/>'
         )
         baseline = y - height / 2 - LABEL_GAP - 1
-        for number, said in enumerate(edge.says, start=1):
+        for number, said in enumerate(edge.lines, start=1):
             label += text((x, baseline + LINE_HEIGHT * number), said)
     return f'<g class="line {edge.colour}">{title}{path}{heads}{label}</g>'

@@ -28,7 +28,7 @@ _ROUNDS = 10  # iterations of sorting the layers
 class Node:
     """A box. The first line of text is its name, in bold; `title` is the tooltip."""
 
-    says: tuple[str, ...]
+    lines: tuple[str, ...]
     title: str = ""
     dashed: bool = False
     colour: Colour = Colour.EDGE
@@ -36,7 +36,7 @@ class Node:
     @property
     def size(self) -> Size:
         """The size of the box, which has room for the text."""
-        return Size(max(map(text_width, self.says)) + 2 * _INSIDE, LINE_HEIGHT * len(self.says) + _INSIDE)
+        return Size(max(map(text_width, self.lines)) + 2 * _INSIDE, LINE_HEIGHT * len(self.lines) + _INSIDE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class Edge:
 
     source: str
     dest: str
-    says: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
     title: str = ""
     colour: Colour = Colour.QUIET
     width: float = 1.5
@@ -55,9 +55,9 @@ class Edge:
     @property
     def label(self) -> Size | None:
         """The size of the line's label; None if it has no text."""
-        if not self.says:
+        if not self.lines:
             return None
-        return Size(max(map(text_width, self.says)) + 8, LINE_HEIGHT * len(self.says) + 2 * LABEL_GAP)
+        return Size(max(map(text_width, self.lines)) + 8, LINE_HEIGHT * len(self.lines) + 2 * LABEL_GAP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

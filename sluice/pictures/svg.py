@@ -83,9 +83,9 @@ def document(size: Size, parts: Iterable[str], *, title: str) -> str:
     head_lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {sheet} font-family="{_FONTS}" font-size="{FONT_SIZE}" role="img">',
         f"<title>{escape_xml(title)}</title>",
-        f"<style>{_rules(LIGHT)}",
+        f"<style>{_style_rules(LIGHT)}",
         "g.line:hover path{stroke-width:4}",
-        f"@media (prefers-color-scheme: dark) {{{_rules(DARK)}}}</style>",
+        f"@media (prefers-color-scheme: dark) {{{_style_rules(DARK)}}}</style>",
         f'<rect class="{Colour.PAPER}" width="100%" height="100%" fill="currentColor"/>',
     ]
     return "\n".join([*head_lines, *parts, "</svg>\n"])
@@ -151,5 +151,5 @@ def escape_xml(content: str) -> str:
     return escape(NOT_TEXT.sub("\ufffd", content))
 
 
-def _rules(colours: Mapping[Colour, str]) -> str:
+def _style_rules(colours: Mapping[Colour, str]) -> str:
     return "".join(f".{colour}{{color:{value}}}" for colour, value in colours.items())

@@ -40,27 +40,29 @@ class Catalogue(msgspec.Struct, frozen=True):
 
     def drain(self, slot: str) -> Job:
         """Build the land job that drains the queue. It replaces the stream and uses the same checkpoint."""
-        return self._batch(LAND, self.settings.landing.arguments(drain=True), slot)
+        return self._build_batch_job(LAND, self.settings.landing.arguments(drain=True), slot)
 
     def build_due_jobs(self, now_ms: int) -> Sequence[Job]:
         """Build the scheduled jobs whose latest due time has passed."""
         limits, jobs = self.settings.limits, []
         if limits.statistics:
             day = (limits.statistics.last_due(now_ms) - ONE_DAY).isoformat()
-            jobs.append(self._batch(STATISTICS, statistics_arguments(self._places, day=day), day))
+            jobs.append(self._build_batch_job(STATISTICS, statistics_arguments(self._places, day=day), day))
         if limits.compaction:
             slot = limits.compaction.last_due(now_ms).isoformat()
-            jobs.append(self._batch(COMPACT, compact_arguments(self._places, days=limits.compaction_days), slot))
+            jobs.append(
+                self._build_batch_job(COMPACT, compact_arguments(self._places, days=limits.compaction_days), slot)
+            )
         return jobs
 
     def build_manual_job(self, asked: StartBatch, slot: str) -> Job:
         """Build the batch job of an operator's request."""
         match asked:
             case StartStatistics(day=day):
-                return self._batch(STATISTICS, statistics_arguments(self._places, day=day), f"{day}-{slot}")
+                return self._build_batch_job(STATISTICS, statistics_arguments(self._places, day=day), f"{day}-{slot}")
             case StartCompaction(days=days):
                 days = self.settings.limits.compaction_days if days is None else days
-                return self._batch(COMPACT, compact_arguments(self._places, days=days), slot)
+                return self._build_batch_job(COMPACT, compact_arguments(self._places, days=days), slot)
         replay = Replay(
             queue_url=self.settings.ingress_url,
             exchange=asked.exchange,
@@ -68,13 +70,13 @@ class Catalogue(msgspec.Struct, frozen=True):
             until=asked.until,
             staged=asked.staged,
         )
-        return self._batch(REPLAY, replay.arguments(self._places, self.settings.landing.reach), slot)
+        return self._build_batch_job(REPLAY, replay.arguments(self._places, self.settings.landing.sqs_endpoint), slot)
 
     @property
     def _places(self) -> StorageLocations:
         return self.settings.landing.places
 
-    def _batch(self, name: str, arguments: Sequence[str], slot: str) -> Job:
+    def _build_batch_job(self, name: str, arguments: Sequence[str], slot: str) -> Job:
         limits = self.settings.limits
         return Job(
             name=name,

@@ -72,7 +72,7 @@ class SqsEndpoint(msgspec.Struct, frozen=True, kw_only=True):
         return ("--region", self.region, *endpoint)
 
 
-class Landing(msgspec.Struct, frozen=True, kw_only=True):
+class Landing(msgspec.Struct, frozen=True, kw_only=True, rename={"sqs_endpoint": "reach"}):
     """Settings of the land job. `metrics` is the metrics' namespace, by default the source's.
 
     `columns` lists message attributes to land as columns, `name:type,…`; `envelope` names the bodies' envelopes.
@@ -80,7 +80,7 @@ class Landing(msgspec.Struct, frozen=True, kw_only=True):
 
     queue_url: str
     places: StorageLocations
-    reach: SqsEndpoint
+    sqs_endpoint: SqsEndpoint
     trigger_s: int
     connections: int | None = None  # concurrent receives; None is the source's default
     metrics: str | UnsetType = UNSET
@@ -97,7 +97,7 @@ class Landing(msgspec.Struct, frozen=True, kw_only=True):
             *("--quarantine", self.places.folder("quarantine")),
             *("--trigger-seconds", str(self.trigger_s)),
             *(("--max-connections", str(self.connections)) if self.connections else ()),
-            *self.reach.arguments,
+            *self.sqs_endpoint.arguments,
             *(("--envelope", self.envelope) if self.envelope else ()),
             *(("--columns", self.columns) if self.columns else ()),
             *(["--metrics"] if self.metrics is UNSET else ["--metrics", self.metrics]),
@@ -127,11 +127,11 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     until: str
     staged: bool = False
 
-    def arguments(self, places: StorageLocations, reach: SqsEndpoint) -> Sequence[str]:
+    def arguments(self, places: StorageLocations, sqs_endpoint: SqsEndpoint) -> Sequence[str]:
         """Return the replay job's arguments."""
         source = ("--staging", places.folder("staging")) if self.staged else places.tables
         target = ("--queue-url", self.queue_url, "--exchange", self.exchange)
-        return (REPLAY, *source, *target, "--from", self.since, "--to", self.until, *reach.arguments)
+        return (REPLAY, *source, *target, "--from", self.since, "--to", self.until, *sqs_endpoint.arguments)
 
 
 class Workers(msgspec.Struct, frozen=True, kw_only=True):

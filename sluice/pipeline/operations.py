@@ -108,7 +108,7 @@ class StartReplay(Operation[JobOutcome], frozen=True, kw_only=True, tag="start-r
 
     def __post_init__(self) -> None:
         """Raise ValueError for invalid times, or if `until` is not after `since`."""
-        if _moment("from", self.since) >= _moment("to", self.until):
+        if _parse_time("from", self.since) >= _parse_time("to", self.until):
             raise ValueError(f"to: {self.until!r} is not after {self.since!r}")
 
 
@@ -134,7 +134,7 @@ JobsOperation = (
 )
 
 
-def _moment(name: str, text: str) -> datetime:
+def _parse_time(name: str, text: str) -> datetime:
     """Parse a time as the job does; a time without an offset is UTC."""
     try:
         moment = datetime.fromisoformat(text)

@@ -49,7 +49,7 @@ class DesiredStates(Protocol):
 class JobRuns(Protocol):
     """The job runs of an application. Calls raise `CallFailed`."""
 
-    def all(self, *, now_ms: int) -> Sequence[Run]:
+    def list_runs(self, *, now_ms: int) -> Sequence[Run]:
         """Return all live runs, and those of the last days."""
 
     def start(self, job: Job, *, token: str) -> str:
@@ -62,7 +62,7 @@ class JobRuns(Protocol):
 class Endpoints(Protocol):
     """The VPC endpoints of an application's network. Calls raise `CallFailed`."""
 
-    def all(self) -> Sequence[VpcEndpoint]:
+    def list_all(self) -> Sequence[VpcEndpoint]:
         """Return all endpoints, also those that are being deleted."""
 
     def create(self, service: str, settings: EndpointSettings, *, token: str) -> None:
@@ -81,7 +81,7 @@ class Reconciler(msgspec.Struct, frozen=True, kw_only=True):
     now_ms: Callable[[], int]
     endpoints: Endpoints | None = None
 
-    def perform(self, operation: JobsOperation) -> object:
+    def apply(self, operation: JobsOperation) -> object:
         """Apply the operation; return its result. Raises `CallFailed`."""
         job: Job | None
         match operation:
@@ -118,7 +118,7 @@ class Reconciler(msgspec.Struct, frozen=True, kw_only=True):
 
     def show(self) -> PipelineView:
         """Return the requested state and the latest runs."""
-        runs = sorted(self._runs(), key=lambda run: run.created_at_ms, reverse=True)
+        runs = sorted(self._list_runs(), key=lambda run: run.created_at_ms, reverse=True)
         state = self.state()
         return PipelineView(
             wanted=state.wanted,
@@ -155,7 +155,7 @@ class Reconciler(msgspec.Struct, frozen=True, kw_only=True):
                 return None
 
     def _apply_decisions(self, jobs: Mapping[str, Job | None], *, pause_ms: int) -> tuple[JobOutcome, ...]:
-        runs, now_ms, outcomes = self._runs(), self.now_ms(), []
+        runs, now_ms, outcomes = self._list_runs(), self.now_ms(), []
         decisions = {name: decide(name, job, runs, now_ms=now_ms, pause_ms=pause_ms) for name, job in jobs.items()}
         for decision in decisions.values():
             for run_id in decision.cancel:
@@ -187,7 +187,7 @@ class Reconciler(msgspec.Struct, frozen=True, kw_only=True):
         settings = self.catalogue.settings.endpoints
         if self.endpoints is None or settings is None:
             return ()
-        now_ms, actual = self.now_ms(), self.endpoints.all()
+        now_ms, actual = self.now_ms(), self.endpoints.list_all()
         is_needed = any(run.is_live for run in runs) or any(decision.step is JobStep.START for decision in decisions)
         last_ms = max((*(run.ended_at_ms for run in runs), *(endpoint.created_at_ms for endpoint in actual)), default=0)
         idle_ms = self.catalogue.settings.limits.idle_timeout_minutes * MINUTE_MS
@@ -201,5 +201,5 @@ class Reconciler(msgspec.Struct, frozen=True, kw_only=True):
             self.endpoints.create(service, settings, token=f"{service}-{settings.digest}-{now_ms // MINUTE_MS}")
         return plan.unreachable
 
-    def _runs(self) -> Sequence[Run]:
-        return self.runs.all(now_ms=self.now_ms())
+    def _list_runs(self) -> Sequence[Run]:
+        return self.runs.list_runs(now_ms=self.now_ms())

@@ -120,8 +120,8 @@ def decide(name: str, job: Job | None, runs: Iterable[Run], *, now_ms: int, paus
     `runs` are all live runs and those that ended in the last days, of any job, in any order. A failed stream is started
     again after `pause_ms`; 0 means at once, and compares no clocks.
     """
-    ours = sorted((run for run in runs if run.name.job == name), key=lambda run: (run.created_at_ms, run.run_id))
-    live = [run for run in ours if run.is_live]
+    job_runs = sorted((run for run in runs if run.name.job == name), key=lambda run: (run.created_at_ms, run.run_id))
+    live = [run for run in job_runs if run.is_live]
     # A running batch job continues unchanged, and no second run starts before it ends.
     kept = job and next(
         (
@@ -145,17 +145,19 @@ def decide(name: str, job: Job | None, runs: Iterable[Run], *, now_ms: int, paus
         return Decision(step=JobStep.WAIT, reason=f"{live[0].run_id} is ending")
     if job is None:
         return Decision(step=JobStep.REST, reason="not wanted")
-    return _decide_next(job, ours, now_ms=now_ms, pause_ms=pause_ms)
+    return _decide_next(job, job_runs, now_ms=now_ms, pause_ms=pause_ms)
 
 
-def _decide_next(job: Job, ours: Sequence[Run], *, now_ms: int, pause_ms: int) -> Decision:
+def _decide_next(job: Job, job_runs: Sequence[Run], *, now_ms: int, pause_ms: int) -> Decision:
     """Decide the step after the job's last run. A slot runs once, even if the job's version changes."""
     # Concurrent starts of a job after the same run have the same token, so that EMR Serverless starts one. The token
     # contains the day if the job's earlier runs are no longer listed.
-    latest = ours[-1].run_id if ours else str(now_ms // DAY_MS)
+    latest = job_runs[-1].run_id if job_runs else str(now_ms // DAY_MS)
     token = hashlib.sha256(f"{RunName.from_job(job)} after {latest}".encode()).hexdigest()[:TOKEN_CHARACTERS]
     start = Decision(step=JobStep.START, reason="none runs", token=token)
-    same = (run for run in reversed(ours) if run.name.slot == job.slot and (job.slot or run.name.digest == job.digest))
+    same = (
+        run for run in reversed(job_runs) if run.name.slot == job.slot and (job.slot or run.name.digest == job.digest)
+    )
     last = next(same, None)
     if last is None or (last.state is RunState.CANCELLED and not job.slot):
         return start

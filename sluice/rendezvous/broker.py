@@ -67,9 +67,9 @@ ANSWER_QUEUE_ATTRIBUTES = {"MessageRetentionPeriod": "300"}
 RETRIED_AFTER_MS = 250
 CANDIDATES = 4  # proxies read per query of a pool, in addition to one for each offer of the batch
 MAX_TRIES = 20  # proxies tried per offer; other brokers may match them first
-TRIED_MS = 1_500  # how long a call for one proxy is retried: SQS may not find a new mailbox at once
+TRY_TIMEOUT_MS = 1_500  # how long a call for one proxy is retried: SQS may not find a new mailbox at once
 SWEPT_SOON_MS = 10_000
-PROMISED_MS = 8_000  # after an offer was sent; its client reads its queue until later than this
+REPLY_DEADLINE_MS = 8_000  # after an offer was sent; its client reads its queue until later than this
 
 
 class RendezvousDependencies(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,14 +114,14 @@ class RendezvousDependencies(msgspec.Struct, frozen=True, kw_only=True):
             sent_at_ms=sent_at_ms,
             method=method,
             nat=offer.nat,
-            country=UNKNOWN_COUNTRY if offer.address is None else self.recorder.country_of(offer.address),
+            country=UNKNOWN_COUNTRY if offer.address is None else self.recorder.look_up_country(offer.address),
             trace=trace or self.recorder.trace() or None,
             token=self.new_id(),
         )
 
     def build_open_offer(self, record: OfferRecord, offer: Offer, *, reply_to: str, answers_until_ms: int) -> OpenOffer:
         """Count an offer for the first pool that it tries, and build the value that proxies get."""
-        self.pacing.note_offer(pools_for(offer.nat)[0])
+        self.pacing.count_offer(pools_for(offer.nat)[0])
         return OpenOffer(
             record=record,
             offer=offer.offer,
@@ -139,7 +139,7 @@ class Matchmaker:
     site: RendezvousDependencies
     offers_due: int = 1
     _left: dict[Pool, deque[WaitingProxy]] = field(default_factory=dict)  # proxies read for all offers of the batch
-    _drawn: set[str] = field(default_factory=set)
+    _tried: set[str] = field(default_factory=set)
     _queries: int = 0
     _queried: dict[Pool, int] = field(default_factory=dict)  # the number of a pool's last query
     _lock: Lock = field(default_factory=Lock)
@@ -152,17 +152,17 @@ class Matchmaker:
                 break
             try:
                 match = partial(site.offers.match, offer, proxy, now_ms=site.now_ms())
-                is_matched = site.retry_until(min(site.now_ms() + TRIED_MS, offer.waits_until_ms), match)
+                is_matched = site.retry_until(min(site.now_ms() + TRY_TIMEOUT_MS, offer.waits_until_ms), match)
             except CallFailed:
                 # The match may have been stored, so the same proxy may be tried again for this offer.
                 is_matched = False
                 with self._lock:
-                    self._drawn.discard(proxy.poll_id)
+                    self._tried.discard(proxy.poll_id)
             if is_matched:
                 leaving = site.executor.submit(site.pools.leave, proxy)
                 send = partial(site.queues.send, proxy.mailbox, mailbox_message(offer, proxy.poll_id))
                 try:
-                    site.retry_until(min(site.now_ms() + TRIED_MS, offer.waits_until_ms), send)
+                    site.retry_until(min(site.now_ms() + TRY_TIMEOUT_MS, offer.waits_until_ms), send)
                 except QueueGone:
                     is_matched = False
                 except CallFailed:
@@ -187,7 +187,7 @@ class Matchmaker:
                 after = self._queries
             waiting, left = left, []
             for offer in waiting:
-                until_ms = min(site.now_ms() + TRIED_MS, offer.waits_until_ms)
+                until_ms = min(site.now_ms() + TRY_TIMEOUT_MS, offer.waits_until_ms)
                 try:
                     proxy = site.retry_until(until_ms, partial(self.next_candidate, offer.record.nat, after=after))
                     if proxy is None or site.now_ms() >= offer.waits_until_ms:
@@ -212,7 +212,7 @@ class Matchmaker:
                 left = self._left.setdefault(pool, deque())
                 if not left and self._queried.get(pool, 0) <= after:
                     self._queries += 1
-                    waiting = site.pools.waiting(
+                    waiting = site.pools.read_waiting(
                         pool,
                         now_ms=site.now_ms(),
                         limit=CANDIDATES + self.offers_due,
@@ -222,11 +222,11 @@ class Matchmaker:
                         consistent=after > 0,
                     )
                     self._queried[pool] = self._queries
-                    new = [proxy for proxy in waiting if proxy.poll_id not in self._drawn]
+                    new = [proxy for proxy in waiting if proxy.poll_id not in self._tried]
                     left.extend(rank_proxies(new, ties=[site.random() for _ in new]))
                 if left:
                     proxy = left.popleft()
-                    self._drawn.add(proxy.poll_id)
+                    self._tried.add(proxy.poll_id)
                     return proxy
         return None
 
@@ -285,7 +285,7 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
             return _Served(End.OFFER_REPEATED)
         if isinstance(offer, OfferRefused):
             refusal = error_reply(offer.reply)
-            site.retry_until(sent_at_ms + PROMISED_MS, lambda: site.queues.send(reply_to, refusal))
+            site.retry_until(sent_at_ms + REPLY_DEADLINE_MS, lambda: site.queues.send(reply_to, refusal))
             return _Served(End.OFFER_REFUSED)
         answers_until_ms = answers_until(sent_at_ms=sent_at_ms, now_ms=site.now_ms())
         opened = site.build_open_offer(record, offer, reply_to=reply_to, answers_until_ms=answers_until_ms)
@@ -293,15 +293,15 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
             proxy = None if site.now_ms() >= opened.waits_until_ms else matchmaker.next_candidate(offer.nat)
         except CallFailed:
             proxy = None  # The offer can still wait for a poll.
-        promises = [self._promise(opened, End.OFFER_TIMED_OUT if proxy else End.OFFER_DENIED)]
+        delayed_replies = [self._send_delayed_reply(opened, End.OFFER_TIMED_OUT if proxy else End.OFFER_DENIED)]
         if matchmaker.match(opened, proxy):
-            return _Served(End.OFFER_MATCHED, promises)
+            return _Served(End.OFFER_MATCHED, delayed_replies)
         if proxy is not None:
             # Other brokers matched all proxies first. The reply without proxies has to arrive before the time-out
             # reply.
             opened = replace(opened, answers_until_ms=opened.answers_until_ms - 1000)
-            promises.append(self._promise(opened, End.OFFER_DENIED, sooner_s=1))
-        return _Served(End.OFFER_WAITING, promises, opened)
+            delayed_replies.append(self._send_delayed_reply(opened, End.OFFER_DENIED, sooner_s=1))
+        return _Served(End.OFFER_WAITING, delayed_replies, opened)
 
     def _read(self, message: Message, *, client_id: str, sent_at_ms: int) -> tuple[Offer | OfferRefused, OfferRecord]:
         try:
@@ -334,7 +334,7 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
             is_first = recording.result()
         return is_first, reply_to
 
-    def _promise(self, offer: OpenOffer, end: End, *, sooner_s: int = 0) -> "Future[None]":
+    def _send_delayed_reply(self, offer: OpenOffer, end: End, *, sooner_s: int = 0) -> "Future[None]":
         """Send the delayed time-out reply, which the client gets if no proxy answers."""
         site, sent_at_ms = self.site, offer.record.sent_at_ms
 
@@ -346,18 +346,18 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
             )
             site.queues.send(offer.reply_to, error_reply(end.reply), delay_s=delay_s)
 
-        return site.executor.submit(site.retry_until, sent_at_ms + PROMISED_MS, send)
+        return site.executor.submit(site.retry_until, sent_at_ms + REPLY_DEADLINE_MS, send)
 
 
 @dataclass(slots=True, eq=False)
 class _Served:
-    """An offer in progress: `end` holds if its `promises` succeed, and the offer in `waiting` must still be queued."""
+    """An offer in progress: `end` holds if `delayed_replies` succeed; the offer in `waiting` must still be queued."""
 
     end: End | Exception
-    promises: "Sequence[Future[None]]" = ()
+    delayed_replies: "Sequence[Future[None]]" = ()
     waiting: OpenOffer | None = None
 
     def result(self) -> End | Exception:
         """Wait for the time-out replies to be sent. Returns the end, or the first error."""
-        errors = [promise.exception() for promise in self.promises]
+        errors = [delayed_reply.exception() for delayed_reply in self.delayed_replies]
         return next((error for error in errors if isinstance(error, Exception)), self.end)

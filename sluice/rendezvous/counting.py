@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # only for type hints: a shell gets its adapters as arguments
     from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
 
 
-class Counted(msgspec.Struct, frozen=True, kw_only=True):
+class CountResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a batch. `done` is the number of its records, from the first, that are counted and published."""
 
     done: int = 0
@@ -27,7 +27,7 @@ class Counted(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""  # why the first remaining record failed
 
 
-class Counting(msgspec.Struct, frozen=True, kw_only=True):
+class EventCounter(msgspec.Struct, frozen=True, kw_only=True):
     """Counts and publishes events in one execution environment.
 
     `is_wanted` returns whether a binding matches published events, and may raise a `SluiceError`. `publish` sends
@@ -38,7 +38,7 @@ class Counting(msgspec.Struct, frozen=True, kw_only=True):
     is_wanted: Callable[[], bool]
     publish: Callable[[Sequence[Event]], int]
 
-    def count(self, records: Sequence[StreamRecord]) -> Counted:
+    def count(self, records: Sequence[StreamRecord]) -> CountResult:
         """Publish the events of valid records if a binding matches them, and count them."""
         # Each event with the position of its record.
         events = [(place, event) for place, record in enumerate(records) for event in record.events]
@@ -54,5 +54,5 @@ class Counting(msgspec.Struct, frozen=True, kw_only=True):
             counted = [event for place, event in events if place < done]
             self.statistics.add([counts for event in counted if (counts := tally(event))])
         except SluiceError as error:
-            return Counted(published=sent, reason=str(error))
-        return Counted(done=done, counted=len(counted), published=sent, reason=reason)
+            return CountResult(published=sent, reason=str(error))
+        return CountResult(done=done, counted=len(counted), published=sent, reason=reason)

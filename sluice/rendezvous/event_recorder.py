@@ -2,7 +2,7 @@
 
 Events of offers aren't recorded here: the update that stores an offer's end becomes its event (`counts.stream`), so
 each offer has exactly one. Polls are frequent and mostly end alike, so an environment publishes them at most once per
-`HELD_BACK_MS`, with equal outcomes combined. Metrics are held back in the same way.
+`MAX_BUFFERED_MS`, with equal outcomes combined. Metrics are held back in the same way.
 """
 
 from collections import Counter
@@ -30,30 +30,30 @@ if TYPE_CHECKING:
     from maxminddb import Reader
 
 NOT_PUBLISHED = "EventsNotPublished"  # the name of a metric and of log entries
-HELD_BACK_MS = 20_000
+MAX_BUFFERED_MS = 20_000
 CODE_CHARACTERS = 2  # length of a country code
 
 
 @dataclass(slots=True)
 class Backlog:
-    """Decides when a backlog is published: immediately the first time, then `HELD_BACK_MS` after the last time."""
+    """Decides when a backlog is published: immediately the first time, then `MAX_BUFFERED_MS` after the last time."""
 
-    told_at_ms: int | None = None
+    published_at_ms: int | None = None
 
     def is_due(self, now_ms: int) -> bool:
         """Return whether the backlog must be published now."""
-        return self.told_at_ms is None or now_ms - self.told_at_ms >= HELD_BACK_MS
+        return self.published_at_ms is None or now_ms - self.published_at_ms >= MAX_BUFFERED_MS
 
 
 class EventRecorder(msgspec.Struct, frozen=True, kw_only=True):
     """Records events and publishes them; thread-safe.
 
-    `hash_of` and `country_of` take an address, which is never stored. `publisher` returns how many events it could not
-    publish, and raises nothing. Without one, events are discarded.
+    `hash_address` and `look_up_country` take an address, which is never stored. `publisher` returns how many events it
+    could not publish, and raises nothing. Without one, events are discarded.
     """
 
-    country_of: Callable[[str], str]
-    hash_of: Callable[[str], str | None]
+    look_up_country: Callable[[str], str]
+    hash_address: Callable[[str], str | None]
     trace: Callable[[], str | None]
     now_ms: NowMs
     new_id: Callable[[], str]
@@ -76,7 +76,7 @@ class EventRecorder(msgspec.Struct, frozen=True, kw_only=True):
         """
         now_ms = self.now_ms()
         if self._polls and (at_shutdown or self._backlog.is_due(now_ms)):
-            self._backlog.told_at_ms = now_ms
+            self._backlog.published_at_ms = now_ms
             events = self.take()
         else:
             events = tuple(self._events)
@@ -89,8 +89,8 @@ class EventRecorder(msgspec.Struct, frozen=True, kw_only=True):
         return Profile(
             type=poll.type,
             nat=poll.nat,
-            country=self.country_of(address),
-            address=self.hash_of(address),
+            country=self.look_up_country(address),
+            address=self.hash_address(address),
             relay_extension=poll.relay_pattern is not None,
             trace=self.trace() or None,
         )
@@ -122,7 +122,7 @@ class EventRecorder(msgspec.Struct, frozen=True, kw_only=True):
                 id=event_id(AnswerEvent.kind, self.new_id(), at_ms=now_ms),
                 at_ms=now_ms,
                 outcome=End.ANSWER_TOO_LATE.event,
-                country=self.country_of(address),
+                country=self.look_up_country(address),
                 proxy_type=UNKNOWN_TYPE,  # the answer doesn't identify its proxy
                 trace=self.trace() or None,
             )
@@ -130,10 +130,10 @@ class EventRecorder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(slots=True, kw_only=True)
-class HeldCounts:
+class BufferedCounts:
     """Metrics of an environment, of which those of `names` are held back if an invocation has no others.
 
-    At the environment's shutdown the caller must publish `rest`.
+    At the environment's shutdown the caller must publish `take_all`.
     """
 
     names: frozenset[str]
@@ -141,19 +141,19 @@ class HeldCounts:
     _counts: Counter[str] = field(default_factory=Counter)
     _backlog: Backlog = field(default_factory=Backlog)
 
-    def due(self, counts: Mapping[str, int]) -> Counter[str]:
+    def take_due(self, counts: Mapping[str, int]) -> Counter[str]:
         """Add an invocation's counts. Returns the counts to publish now."""
         self._counts.update(counts)
         now_ms = self.now_ms()
         if counts.keys() <= self.names and not self._backlog.is_due(now_ms):
             return Counter()
         self._backlog = Backlog(now_ms)
-        return self.rest()
+        return self.take_all()
 
-    def rest(self) -> Counter[str]:
+    def take_all(self) -> Counter[str]:
         """Return and forget all counts that are held back."""
-        rest, self._counts = self._counts, Counter()
-        return rest
+        counts, self._counts = self._counts, Counter()
+        return counts
 
 
 @dataclass(slots=True)
@@ -167,7 +167,7 @@ class Countries:
     file: str | None = None
     _reader: "Reader | None" = field(default=None, repr=False)
 
-    def of(self, address: str) -> str:
+    def look_up(self, address: str) -> str:
         """Look up the two-letter country code. Returns `??` if the address is invalid or not in the database."""
         parsed = parse_address(address)
         if self.file is None or parsed is None:
@@ -177,12 +177,12 @@ class Countries:
                 import maxminddb  # noqa: PLC0415 - only where a file is configured: it is in no other bundle
 
                 self._reader = maxminddb.open_database(self.file)
-            return country_of_record(self._reader.get(parsed))
+            return parse_country(self._reader.get(parsed))
         except Exception:  # noqa: BLE001 - a database of IPv4 alone asked for IPv6, or a damaged one: no client waits for that
             return UNKNOWN_COUNTRY
 
 
-def country_of_record(record: Any) -> str:
+def parse_country(record: Any) -> str:
     """Find the country code in a record: `country.iso_code` of MaxMind and DB-IP, else `country_code` or `country`."""
     if not isinstance(record, dict):
         return UNKNOWN_COUNTRY

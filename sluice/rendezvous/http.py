@@ -45,7 +45,7 @@ ROUTES = frozenset({"/proxy", "/answer", "/client", "/debug", "/metrics", "/prom
 CORS = {"Access-Control-Allow-Origin": "*", "Access-Control-Allow-Headers": "Origin, X-Session-ID"}
 AMP_MAX_AGE_S = 15
 LOGGED_DAYS = 7  # days in `/metrics`
-ON_ITS_WAY_MS = 1_000  # time for the last accepted answer to arrive
+DELIVERY_MS = 1_000  # time for the last accepted answer to arrive
 # Anybody may request a page of statistics, at any rate, and to make one takes several queries.
 PAGE_KEPT_MS = 10_000
 
@@ -144,8 +144,8 @@ class ProxySite(HttpSite, frozen=True, kw_only=True):
             poll = parse_poll(request.body)
         except Malformed:
             return HttpResponse(status=400, metrics=("PollsMalformed",))
-        end, body = self.volunteers.poll(poll, address=self._address(request))
-        return _json(body, end)
+        end, body = self.volunteers.poll(poll, address=self._get_client_address(request))
+        return _build_json_response(body, end)
 
     def answer(self, request: HttpRequest) -> HttpResponse:
         """Forward a proxy's answer to its client."""
@@ -153,10 +153,10 @@ class ProxySite(HttpSite, frozen=True, kw_only=True):
             answer = parse_answer(request.body)
         except Malformed:
             return HttpResponse(status=400, metrics=("AnswersMalformed",))
-        end = self.volunteers.answer(answer, address=self._address(request))
-        return _json(go_json({"Status": end.reply}), end)
+        end = self.volunteers.answer(answer, address=self._get_client_address(request))
+        return _build_json_response(go_json({"Status": end.reply}), end)
 
-    def _address(self, request: HttpRequest) -> str:
+    def _get_client_address(self, request: HttpRequest) -> str:
         forwarded = find_forwarded_address(request.headers) if self.trusts_forwarded else None
         return forwarded or request.address
 
@@ -170,9 +170,9 @@ class ProxySite(HttpSite, frozen=True, kw_only=True):
 
     def debug(self) -> HttpResponse:
         """Return the page with the number of waiting proxies by type and NAT."""
-        return HttpResponse(status=200, body=debug_page(self._waiting()))
+        return HttpResponse(status=200, body=debug_page(self._list_waiting_proxies()))
 
-    def _waiting(self) -> list[Profile]:
+    def _list_waiting_proxies(self) -> list[Profile]:
         now_ms, shards = self.site.now_ms(), self.site.pacing.shards()
         return [profile for pool in Pool for profile in self.site.pools.profiles(pool, now_ms=now_ms, shards=shards)]
 
@@ -185,7 +185,7 @@ class ProxySite(HttpSite, frozen=True, kw_only=True):
 
     def prometheus(self) -> HttpResponse:
         """Return the counts in Prometheus's format."""
-        available = Counter((profile.type, str(profile.nat)) for profile in self._waiting())
+        available = Counter((profile.type, str(profile.nat)) for profile in self._list_waiting_proxies())
         page = exposition(self.statistics.totals(), available)
         return HttpResponse(status=200, body=page, headers={"Content-Type": CONTENT_TYPE})
 
@@ -208,9 +208,9 @@ class ClientSite(HttpSite, frozen=True, kw_only=True):
         is_legacy = body.startswith("{")
         if is_legacy:
             body = "1.0\n" + go_json({"offer": body, "nat": request.headers.get("snowflake-nat-type", "")})
-        end, reply = self._offer(body, OfferMethod.HTTP)
+        end, reply = self._serve_offer(body, OfferMethod.HTTP)
         if not is_legacy:
-            return _json(_reply(end, reply), end)
+            return _build_json_response(_reply(end, reply), end)
         return HttpResponse(status=end.status, body=reply if end is End.OFFER_MATCHED else "", metrics=(end,))
 
     def amp_client(self, request: HttpRequest) -> HttpResponse:
@@ -220,10 +220,10 @@ class ClientSite(HttpSite, frozen=True, kw_only=True):
             body = decode_path(request.path.removeprefix(AMP_PREFIX))
         except ValueError as error:
             return HttpResponse(status=200, body=armor(error_reply(str(error))), headers=headers)
-        end, reply = self._offer(body, OfferMethod.AMP_CACHE)
+        end, reply = self._serve_offer(body, OfferMethod.AMP_CACHE)
         return HttpResponse(status=200, body=armor(_reply(end, reply)), headers=headers, metrics=(end,))
 
-    def _offer(self, body: str, method: OfferMethod) -> tuple[End, str]:
+    def _serve_offer(self, body: str, method: OfferMethod) -> tuple[End, str]:
         """Find a proxy and wait for its answer, about five seconds. Returns the answer, or the protocol's error."""
         site, sent_at_ms = self.site, self.site.now_ms()
         try:
@@ -245,10 +245,10 @@ class ClientSite(HttpSite, frozen=True, kw_only=True):
         client_id, matchmaker, message = offer.record.client_id, Matchmaker(self.site), None
         proxy = matchmaker.next_candidate(offer.record.nat)
         if not matchmaker.match(offer, proxy) and matchmaker.wait([offer]) == [False]:
-            message = self.mailbox.wait_for(client_id, until_ms=offer.waits_until_ms)
+            message = self.mailbox.receive_for(client_id, until_ms=offer.waits_until_ms)
             if message is None and self.site.waiting.take(offer):
                 return End.OFFER_DENIED, End.OFFER_DENIED.reply
-        message = message or self.mailbox.wait_for(client_id, until_ms=offer.answers_until_ms + ON_ITS_WAY_MS)
+        message = message or self.mailbox.receive_for(client_id, until_ms=offer.answers_until_ms + DELIVERY_MS)
         if message is None:
             return End.OFFER_TIMED_OUT, End.OFFER_TIMED_OUT.reply
         return End.OFFER_MATCHED, message["answer"]
@@ -266,7 +266,7 @@ def debug_page(waiting: Iterable[Profile]) -> str:
     return "\n".join(lines)
 
 
-def _json(body: str, metric: str) -> HttpResponse:
+def _build_json_response(body: str, metric: str) -> HttpResponse:
     return HttpResponse(status=200, body=body, headers={"Content-Type": "application/json"}, metrics=(metric,))
 
 

@@ -22,7 +22,7 @@ USED_FOR_MS = 60 * 60_000
 SWEPT_AFTER_MS = USED_FOR_MS + 15 * 60_000
 
 SHORTEST_WAIT_MS = 500
-MADE_WITHIN_MS = 2_000
+CREATION_TIMEOUT_MS = 2_000
 APPEARS_WITHIN_MS = 5_000  # SQS finds a new queue by then; AWS documents one second
 LOOKED_AGAIN_AFTER_MS = 250
 
@@ -42,12 +42,12 @@ class Mailbox:
         site, now_ms = self.site, self.site.now_ms()
         if not self._url or now_ms - self._created_at_ms >= USED_FOR_MS:
             name = self.prefix + site.new_id()
-            self.mailboxes.note(name, created_at_ms=now_ms)
-            self._url = site.retry_until(now_ms + MADE_WITHIN_MS, lambda: site.queues.create(name, ATTRIBUTES))
+            self.mailboxes.record(name, created_at_ms=now_ms)
+            self._url = site.retry_until(now_ms + CREATION_TIMEOUT_MS, lambda: site.queues.create(name, ATTRIBUTES))
             self._created_at_ms = now_ms
         return self._url
 
-    def wait_for(self, addressee: str, *, until_ms: int) -> dict[str, Any] | None:
+    def receive_for(self, addressee: str, *, until_ms: int) -> dict[str, Any] | None:
         """Wait for the message for `addressee`, until this time, to half a second. Returns None if none arrived.
 
         Receives at least once. Raises `CallFailed`; or `QueueGone`, and then the next `url` creates a new mailbox.

@@ -7,14 +7,14 @@ from msgspec import Meta
 
 from sluice.codec import Struct
 from sluice.operations import Operation, QueueDepth
-from sluice.rendezvous.protocol.matching import ANSWER_QUEUE_AGE_MS, HEARS_MS, PATIENCE_MS, Pool
+from sluice.rendezvous.protocol.matching import ANSWER_QUEUE_AGE_MS, PATIENCE_MS, REPLY_ARRIVES_BY_MS, Pool
 
 SWEPT_AFTER_S = ANSWER_QUEUE_AGE_MS // 1000
-LEAST_S = (PATIENCE_MS + HEARS_MS) // 1000 + 1  # by then every client has its answer, or has given up
+LEAST_S = (PATIENCE_MS + REPLY_ARRIVES_BY_MS) // 1000 + 1  # by then every client has its answer, or has given up
 MAX_QUEUES = 10
 
 
-class SweptView(Struct, frozen=True, kw_only=True):
+class SweepView(Struct, frozen=True, kw_only=True):
     """The number of deleted queues, of failed deletions, and of offers by end."""
 
     answer_queues: int
@@ -24,7 +24,7 @@ class SweptView(Struct, frozen=True, kw_only=True):
     timed_out: int
 
 
-class SweepAnswers(Operation[SweptView], frozen=True, kw_only=True, tag="sweep"):
+class SweepAnswers(Operation[SweepView], frozen=True, kw_only=True, tag="sweep"):
     """Delete answer queues of at least this age, and end their offers.
 
     Use an age below the schedule's only if no client will read its queue any more.
@@ -39,7 +39,7 @@ class RendezvousView(Struct, frozen=True, kw_only=True):
 
     waiting: Mapping[Pool, int]
     recent_offers: Mapping[str, int]
-    held: Mapping[str, QueueDepth]
+    depths: Mapping[str, QueueDepth]
 
 
 class ShowRendezvous(Operation[RendezvousView], frozen=True, kw_only=True, tag="show"):

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING
 
 from sluice.errors import CallFailed
 from sluice.rendezvous.protocol.matching import Pool, choose_shard
-from sluice.rendezvous.protocol.pace import ADDRESS_GROUPS, Counts, Pace, compute_pace, compute_rested, may_take
+from sluice.rendezvous.protocol.pace import (
+    ADDRESS_GROUPS,
+    Counts,
+    Pace,
+    compute_elapsed_fraction,
+    compute_pace,
+    may_take,
+)
 from sluice.times import NowMs
 
 if TYPE_CHECKING:  # only for type hints: a shell gets its adapters as arguments
@@ -66,26 +73,26 @@ class Pacing:
         self.pace()
         return self._shards
 
-    def note_offer(self, pool: Pool) -> None:
+    def count_offer(self, pool: Pool) -> None:
         """Count an offer that first tries this pool."""
         with self._lock:
             self._minute[f"{pool}_offers"] += 1
             self._hour["offers"] += 1
 
-    def note_poll(self, pool: Pool, *, away_ms: int) -> None:
-        """Count a poll that got no offer, with the poll interval `away_ms` until the proxy's next poll."""
+    def count_poll(self, pool: Pool, *, interval_ms: int) -> None:
+        """Count a poll that got no offer, with the poll interval `interval_ms` until the proxy's next poll."""
         with self._lock:
             self._minute[f"{pool}_polls"] += 1
-            self._minute[f"{pool}_promised_ms"] += away_ms
+            self._minute[f"{pool}_promised_ms"] += interval_ms
 
-    def note_given(self, pool: Pool, *, is_answered: bool = False) -> None:
+    def count_given(self, pool: Pool, *, is_answered: bool = False) -> None:
         """Count an offer that was given to a proxy of this pool, or, later, that such a proxy answered in time."""
         name = f"{pool}_answered" if is_answered else f"{pool}_given"
         with self._lock:
             self._minute[name] += 1
             self._hour[name] += 1
 
-    def note_held(self, held_ms: int) -> None:
+    def count_hold(self, held_ms: int) -> None:
         """Count how long a poll was held."""
         with self._lock:
             self._hour["held_ms"] += held_ms
@@ -103,12 +110,12 @@ class Pacing:
             if not pace.is_crowd:
                 return 1.0
             next_ms, is_stored = self._cooldowns.get(address, (0, False))
-            rested = compute_rested(next_ms, now_ms=now_ms, cooldown_ms=cooldown_ms)
-            if rested >= 1:
+            elapsed_fraction = compute_elapsed_fraction(next_ms, now_ms=now_ms, cooldown_ms=cooldown_ms)
+            if elapsed_fraction >= 1:
                 self._remember(address, now_ms + cooldown_ms, is_stored=False)
-        if rested < 1 and pace.has_demand and not is_stored:
+        if elapsed_fraction < 1 and pace.has_demand and not is_stored:
             self._store(address, next_ms, now_ms=now_ms)
-        return rested
+        return elapsed_fraction
 
     def confirm(self, address: str | None, cooldown_ms: int, *, waited: float = 0.0) -> float:
         """Start a cooldown in the table, before the address gets an offer. Returns how much of the last one is over.
@@ -122,11 +129,15 @@ class Pacing:
         next_ms = self._store(address, now_ms + cooldown_ms, now_ms=now_ms)
         if next_ms is None:
             return 1.0
-        rested = compute_rested(next_ms, now_ms=now_ms, cooldown_ms=cooldown_ms)
-        if may_take(rested, waited):
+        elapsed_fraction = compute_elapsed_fraction(next_ms, now_ms=now_ms, cooldown_ms=cooldown_ms)
+        if may_take(elapsed_fraction, waited):
             # Another poll of the address may have taken an offer in the meantime.
-            return 0.0 if self._store(address, next_ms + cooldown_ms, now_ms=now_ms, after_ms=next_ms) else rested
-        return rested
+            return (
+                0.0
+                if self._store(address, next_ms + cooldown_ms, now_ms=now_ms, after_ms=next_ms)
+                else elapsed_fraction
+            )
+        return elapsed_fraction
 
     def _store(self, address: str, next_ms: int, *, now_ms: int, after_ms: int | None = None) -> int | None:
         """Start a cooldown in the table. Returns the end of one that still holds, or None, also if the call fails."""

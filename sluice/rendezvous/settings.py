@@ -31,7 +31,7 @@ class CountersSettings(TableSettings, frozen=True, kw_only=True):
     federation_table: str
 
 
-class MeetingSettings(TableSettings, frozen=True, kw_only=True):
+class RendezvousSettings(TableSettings, frozen=True, kw_only=True):
     """Settings that broker, client, proxy and sweeper have. Without `events` no event is published.
 
     `waiting_table` has the offers and polls that wait, and no point-in-time recovery. New queues are named after the
@@ -43,13 +43,13 @@ class MeetingSettings(TableSettings, frozen=True, kw_only=True):
     stage: str | None = None
 
 
-class BrokerSettings(MeetingSettings, frozen=True, kw_only=True):
+class BrokerSettings(RendezvousSettings, frozen=True, kw_only=True):
     """Settings of the functions that take offers: the broker and the client function."""
 
     bridges: tuple[Bridge, ...]
 
 
-class ProxySettings(MeetingSettings, frozen=True, kw_only=True):
+class ProxySettings(RendezvousSettings, frozen=True, kw_only=True):
     """Settings of the proxy function. `trusts_forwarded`: take addresses from headers that a reverse proxy sets."""
 
     allowed_relay_pattern: RelayPattern

@@ -18,7 +18,7 @@ from sluice.rendezvous.broker import RendezvousDependencies
 from sluice.rendezvous.mailbox import SWEPT_AFTER_MS
 from sluice.rendezvous.operations import RendezvousView, ShowRendezvous
 from sluice.rendezvous.protocol.ends import End
-from sluice.rendezvous.protocol.matching import ANSWER_QUEUE_AGE_MS, LeftOffer, OfferMethod, OfferRecord
+from sluice.rendezvous.protocol.matching import ANSWER_QUEUE_AGE_MS, OfferMethod, OfferRecord, UntakenOffer
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
 
 if TYPE_CHECKING:  # only for type hints: a shell gets its adapters as arguments
@@ -28,7 +28,7 @@ SHARDS_BEFORE = 2  # factor: demand, and the number of shards, may have been hig
 
 
 @dataclass(slots=True)
-class Swept:
+class SweepResult:
     """The result of a sweep: deleted queues, failed deletions, and ends of offers.
 
     Few offers over HTTP are counted here: the function with the request stores their end, unless its call fails.
@@ -53,60 +53,61 @@ class Sweeper(msgspec.Struct, frozen=True, kw_only=True):
     depth: Callable[[str], QueueDepth]
     answer_prefix: str = ANSWER_QUEUE_PREFIX
 
-    def sweep(self, *, may_go_on: Callable[[], bool], answers_age_ms: int = ANSWER_QUEUE_AGE_MS) -> Swept:
+    def sweep(self, *, may_go_on: Callable[[], bool], answers_age_ms: int = ANSWER_QUEUE_AGE_MS) -> SweepResult:
         """Delete every queue that is old enough, then its record. Raises `CallFailed` if a store can't be read.
 
         `may_go_on` returns False when the function's time is nearly up.
         """
-        swept, until_ms = Swept(), self.site.now_ms() - answers_age_ms
+        swept, until_ms = SweepResult(), self.site.now_ms() - answers_age_ms
         shards = SHARDS_BEFORE * self.site.pacing.shards()
-        pages = self.site.waiting.list_left(until_ms=until_ms, shards=shards)
-        left = {offer.key: offer for page in pages for offer in page}
-        if not self._sweep_offers(swept, may_go_on, until_ms=until_ms, left=left):
+        pages = self.site.waiting.list_untaken(until_ms=until_ms, shards=shards)
+        untaken = {offer.key: offer for page in pages for offer in page}
+        if not self._sweep_offers(swept, may_go_on, until_ms=until_ms, untaken=untaken):
             return swept
-        self.site.waiting.forget(list(left.values()))
-        for notes in self.mailboxes.read_created_before(self.site.now_ms() - SWEPT_AFTER_MS):
-            gone = self._delete([name for name, _ in notes])
-            self.mailboxes.forget([note for note, is_gone in zip(notes, gone, strict=True) if is_gone])
+        self.site.waiting.delete(list(untaken.values()))
+        for mailboxes in self.mailboxes.read_created_before(self.site.now_ms() - SWEPT_AFTER_MS):
+            gone = self._delete([name for name, _ in mailboxes])
+            self.mailboxes.delete([mailbox for mailbox, is_gone in zip(mailboxes, gone, strict=True) if is_gone])
             swept.mailboxes += sum(gone)
-            swept.failed += len(notes) - sum(gone)
+            swept.failed += len(mailboxes) - sum(gone)
             if not may_go_on():
                 break
         return swept
 
     def _sweep_offers(
         self,
-        swept: Swept,
+        swept: SweepResult,
         may_go_on: Callable[[], bool],
         *,
         until_ms: int,
-        left: dict[tuple[str, int], LeftOffer],
+        untaken: dict[tuple[str, int], UntakenOffer],
     ) -> bool:
         """Delete answer queues, and store the ends of their offers. Returns whether all offers were processed.
 
-        Offers whose queue remains are removed from `left`, so that the next sweep still knows that no proxy took them.
+        Offers whose queue remains are removed from `untaken`, so that the next sweep still knows that no proxy took
+        them.
         """
         for page in self.site.offers.read_sent_before(until_ms):
             # Offers over HTTP have no queue of their own.
-            mine = [offer for offer in page if offer.method is OfferMethod.SQS]
-            gone = self._delete([self.answer_prefix + offer.client_id for offer in mine])
-            kept = {offer.key for offer, is_gone in zip(mine, gone, strict=True) if not is_gone}
+            sqs_offers = [offer for offer in page if offer.method is OfferMethod.SQS]
+            gone = self._delete([self.answer_prefix + offer.client_id for offer in sqs_offers])
+            kept = {offer.key for offer, is_gone in zip(sqs_offers, gone, strict=True) if not is_gone}
             forgotten = [offer for offer in page if offer.key not in kept]
-            ended = Counter(self.executor.map(partial(self._end_offer, left), forgotten))
+            ended = Counter(self.executor.map(partial(self._end_offer, untaken), forgotten))
             swept.denied += ended[End.OFFER_DENIED]
             swept.timed_out += ended[End.OFFER_TIMED_OUT]
-            self.site.offers.forget(forgotten)
+            self.site.offers.delete(forgotten)
             for key in kept:
-                left.pop(key, None)
+                untaken.pop(key, None)
             swept.answer_queues += sum(gone)
             swept.failed += len(kept)
             if not may_go_on():
                 return False
         return True
 
-    def _end_offer(self, left: Container[tuple[str, int]], offer: OfferRecord) -> End | None:
+    def _end_offer(self, untaken: Container[tuple[str, int]], offer: OfferRecord) -> End | None:
         """Store an offer's end. Returns None if the offer has ended already."""
-        end = End.OFFER_DENIED if offer.key in left else End.OFFER_TIMED_OUT
+        end = End.OFFER_DENIED if offer.key in untaken else End.OFFER_TIMED_OUT
         is_open = offer.end is None
         return end if is_open and self.site.offers.end(offer, end, now_ms=self.site.now_ms()) else None
 
@@ -128,6 +129,6 @@ class Sweeper(msgspec.Struct, frozen=True, kw_only=True):
         depths = self.executor.map(self.depth, asked.queues)
         return RendezvousView(
             waiting=site.pools.count(now_ms=now_ms, shards=site.pacing.shards()),
-            recent_offers=site.offers.recent_states(now_ms=now_ms),
-            held=dict(zip(asked.queues, depths, strict=True)),
+            recent_offers=site.offers.count_recent_states(now_ms=now_ms),
+            depths=dict(zip(asked.queues, depths, strict=True)),
         )

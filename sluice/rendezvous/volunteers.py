@@ -31,7 +31,7 @@ from sluice.rendezvous.protocol.messages import (
 from sluice.rendezvous.protocol.pace import COOLDOWN, may_take, spread_interval
 
 ARRIVES_WITHIN_MS = 3_000  # longest time from a match to the arrival of its mailbox message
-TRIED = 5  # waiting offers to try, the oldest first; other polls may take some
+MAX_TRIED_OFFERS = 5  # waiting offers to try, the oldest first; other polls may take some
 
 
 class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,12 +60,12 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
             next_poll_ms = spread_interval(NEXT_POLL_REFUSED_MS, site.random())
             return End.POLL_REFUSED, poll_reply(End.POLL_REFUSED, next_poll_ms=next_poll_ms)
         pool, now_ms, pace = pool_for_proxy(poll.nat), site.now_ms(), pacing.pace()
-        away_ms = pace.next_poll_ms(pool, site.random())
-        is_held = site.random() < pace.hold_chance(pool, at_rest=self.held_min, at_most=self.held_max)
-        cooldown_ms = (HOLD_MS if is_held else 0) + round(COOLDOWN * away_ms)
-        rested = pacing.start_cooldown(address, cooldown_ms)
-        if is_held and rested >= 1:
-            rested = pacing.confirm(address, cooldown_ms)
+        interval_ms = pace.next_poll_ms(pool, site.random())
+        is_held = site.random() < pace.compute_hold_fraction(pool, on_average=self.held_min, at_most=self.held_max)
+        cooldown_ms = (HOLD_MS if is_held else 0) + round(COOLDOWN * interval_ms)
+        elapsed_fraction = pacing.start_cooldown(address, cooldown_ms)
+        if is_held and elapsed_fraction >= 1:
+            elapsed_fraction = pacing.confirm(address, cooldown_ms)
         sid = hash_sid(poll.sid)
         proxy = WaitingProxy(
             poll_id=site.new_id(),
@@ -77,23 +77,23 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
             shard=choose_shard(sid, pace.shards),
         )
         held_ms = 0
-        if is_held and rested >= 1:
-            end, offer = self._hold(replace(proxy, mailbox=self.mailbox.url()))
-            pacing.note_held(site.now_ms() - now_ms)
+        if is_held and elapsed_fraction >= 1:
+            end, offer = self._hold_poll(replace(proxy, mailbox=self.mailbox.url()))
+            pacing.count_hold(site.now_ms() - now_ms)
             held_ms = HOLD_MS
         else:
-            waiting = self._waiting(proxy)
-            if waiting and may_take(rested, waited := waiting[0].compute_waited_fraction(now_ms)):
-                rested = min(rested, pacing.confirm(address, cooldown_ms, waited=waited))
-            offer = self._take_offer(proxy, waiting, rested=rested)
+            waiting = self._list_waiting_offers(proxy)
+            if waiting and may_take(elapsed_fraction, waited := waiting[0].compute_waited_fraction(now_ms)):
+                elapsed_fraction = min(elapsed_fraction, pacing.confirm(address, cooldown_ms, waited=waited))
+            offer = self._take_offer(proxy, waiting, elapsed_fraction=elapsed_fraction)
             end = End.POLL_MATCHED if offer else End.POLL_DEFERRED
         if offer:
-            pacing.note_given(pool)
-        elif rested >= 1:
-            pacing.note_poll(pool, away_ms=away_ms + held_ms)
-        return end, poll_reply(end, next_poll_ms=away_ms, **offer)
+            pacing.count_given(pool)
+        elif elapsed_fraction >= 1:
+            pacing.count_poll(pool, interval_ms=interval_ms + held_ms)
+        return end, poll_reply(end, next_poll_ms=interval_ms, **offer)
 
-    def _hold(self, proxy: WaitingProxy) -> tuple[End, Mapping[str, str]]:
+    def _hold_poll(self, proxy: WaitingProxy) -> tuple[End, Mapping[str, str]]:
         """Enter a proxy in its pool and wait for an offer. Returns the end, and the offer for the proxy, if any."""
         site = self.site
         site.pools.enter(proxy)
@@ -101,7 +101,7 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
         try:
             # An offer that arrived before the proxy entered couldn't find it and waits, so the poll must look for
             # offers too.
-            offer = self._take_offer(proxy, self._waiting(proxy, consistent=True))
+            offer = self._take_offer(proxy, self._list_waiting_offers(proxy, consistent=True))
             if not offer:
                 offer = self._receive(proxy, until_ms=proxy.waits_until_ms)
                 is_given = bool(offer) or not site.offers.close(proxy)
@@ -118,25 +118,25 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
     def _receive(self, proxy: WaitingProxy, *, until_ms: int) -> Mapping[str, str]:
         """Wait for the mailbox message with an offer for this poll. Returns the offer, empty if there is none."""
         try:
-            message = self.mailbox.wait_for(proxy.poll_id, until_ms=until_ms)
+            message = self.mailbox.receive_for(proxy.poll_id, until_ms=until_ms)
         except QueueGone:
             return {}
         return {name: message[name] for name in ("offer", "nat", "relay")} if message else {}
 
-    def _waiting(self, proxy: WaitingProxy, *, consistent: bool = False) -> Sequence[OpenOffer]:
+    def _list_waiting_offers(self, proxy: WaitingProxy, *, consistent: bool = False) -> Sequence[OpenOffer]:
         """List offers that wait for such a proxy, the oldest first."""
         site = self.site
-        return site.waiting.oldest(
-            proxy.pool, now_ms=site.now_ms(), limit=TRIED, shards=site.pacing.shards(), consistent=consistent
+        return site.waiting.read_oldest(
+            proxy.pool, now_ms=site.now_ms(), limit=MAX_TRIED_OFFERS, shards=site.pacing.shards(), consistent=consistent
         )
 
     def _take_offer(
-        self, proxy: WaitingProxy, waiting: Sequence[OpenOffer], *, rested: float = 1.0
+        self, proxy: WaitingProxy, waiting: Sequence[OpenOffer], *, elapsed_fraction: float = 1.0
     ) -> Mapping[str, str]:
         """Give the proxy the first offer that it may take and that no other proxy took. Returns the offer, or {}."""
         site, now_ms = self.site, self.site.now_ms()
         for offer in waiting:
-            if not may_take(rested, offer.compute_waited_fraction(now_ms)):
+            if not may_take(elapsed_fraction, offer.compute_waited_fraction(now_ms)):
                 break  # younger offers may not be taken either
             if not site.waiting.take(offer):
                 continue
@@ -154,7 +154,7 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
         if match is None:
             site.recorder.record_late_answer(address=address)
             return End.ANSWER_TOO_LATE
-        site.pacing.note_given(match.pool, is_answered=True)
+        site.pacing.count_given(match.pool, is_answered=True)
         record = match.record
         if record.method is OfferMethod.SQS:
             body = answer_reply(answer.answer)

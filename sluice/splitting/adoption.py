@@ -47,7 +47,7 @@ class Remark:
     refuses: bool = True
 
 
-def remarks(
+def find_remarks(
     queues: Collection[AdoptedQueue], *, region: str, window_s: int, key_arns: Collection[str], is_notified: bool
 ) -> Iterator[Remark]:
     """Yield the problems of adopting these queues for one split.
@@ -61,17 +61,17 @@ def remarks(
                 queue=queue.arn, text=f"it isn't in {region}, where the site is: Lambda reads its own region's"
             )
         if queue.role == SOURCE:
-            yield from _of_source(queue, window_s=window_s)
+            yield from _check_source(queue, window_s=window_s)
             fault = find_sender_fault(queue.attributes) if is_notified else None
             if fault is not None:
                 yield Remark(queue=queue.arn, text=fault)
-        yield from _of_key(queue, key_arns)
+        yield from _check_key(queue, key_arns)
     by_role = {queue.role: queue for queue in queues}
     if SOURCE in by_role and MAIN in by_role:
-        yield from _of_both(by_role[SOURCE], by_role[MAIN])
+        yield from _check_both(by_role[SOURCE], by_role[MAIN])
 
 
-def _of_source(queue: AdoptedQueue, *, window_s: int) -> Iterator[Remark]:
+def _check_source(queue: AdoptedQueue, *, window_s: int) -> Iterator[Remark]:
     visibility_s, wanted_s = queue.number("VisibilityTimeout"), 6 * SPLITTER_TIMEOUT_S + window_s
     if visibility_s < SPLITTER_TIMEOUT_S:
         text = (
@@ -94,7 +94,7 @@ def _of_source(queue: AdoptedQueue, *, window_s: int) -> Iterator[Remark]:
         yield Remark(queue=queue.arn, text=text)
 
 
-def _of_key(queue: AdoptedQueue, key_arns: Collection[str]) -> Iterator[Remark]:
+def _check_key(queue: AdoptedQueue, key_arns: Collection[str]) -> Iterator[Remark]:
     key = queue.attributes.get("KmsMasterKeyId", AWS_KEY)
     if key == AWS_KEY or any(key in {arn, arn.rpartition("/")[2]} for arn in key_arns):
         return
@@ -102,7 +102,7 @@ def _of_key(queue: AdoptedQueue, key_arns: Collection[str]) -> Iterator[Remark]:
     yield Remark(queue=queue.arn, text=text, refuses="alias/" not in key)
 
 
-def _of_both(source: AdoptedQueue, main: AdoptedQueue) -> Iterator[Remark]:
+def _check_both(source: AdoptedQueue, main: AdoptedQueue) -> Iterator[Remark]:
     if source.arn == main.arn:
         yield Remark(queue=source.arn, text="it can't be source and main queue: messages would go round")
     if main.number("MaximumMessageSize") < source.number("MaximumMessageSize"):

@@ -35,8 +35,8 @@ from sluice.splitting.sessions.actions import (
     PointConsumer,
     ReturnLeftovers,
     SwitchSplitter,
-    due,
-    orphans,
+    find_due_actions,
+    find_orphans,
 )
 from sluice.splitting.sessions.events import (
     CleanupFailed,
@@ -50,7 +50,7 @@ from sluice.splitting.sessions.events import (
     SessionRequested,
     TimePassed,
 )
-from sluice.splitting.sessions.rules import apply, within_a_write
+from sluice.splitting.sessions.rules import apply, limit_changes
 from sluice.splitting.sessions.state import ALIVE, Registry, Session, Split, Status, TemporaryQueue
 from sluice.splitting.settings import ControlSettings
 
@@ -72,7 +72,7 @@ class NoSuchSession(BadConfiguration):
 
 
 @dataclass(slots=True)
-class KnownRegistry:
+class RegistryCache:
     """Caches the registry for an environment of the control function, with one read per invocation. Not thread-safe.
 
     The cached state is kept for the next step and for the next invocation. An invocation first reads the revision; if
@@ -115,7 +115,7 @@ class KnownRegistry:
 class Control(msgspec.Struct, frozen=True, kw_only=True):
     """Controls sessions during one invocation. Raises `CallFailed` if AWS refuses a request."""
 
-    known: KnownRegistry
+    registry_cache: RegistryCache
     queues: "SplitQueues"
     pointing: Pointing
     settings: ControlSettings
@@ -125,7 +125,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
     returned: Counter[str] = msgspec.field(default_factory=Counter)  # messages put back in this invocation, by queue id
 
     def __post_init__(self) -> None:
-        self.known.begin()
+        self.registry_cache.begin()
 
     def start(
         self,
@@ -171,25 +171,25 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
 
     def change(self, session_id: str, event: Event) -> None:
         """Apply a change that an operator asked for to a session that exists. Raises `NoSuchSession`."""
-        self._session(session_id)
+        self._get_session(session_id)
         self.advance([event], only=set())
 
     def view(self) -> Registry:
         """Return the registry as of now, with the effects of elapsed time. Writes nothing and runs no actions."""
-        registry = self.known.load()
+        registry = self.registry_cache.load()
         return apply(self._with_configured_splits(registry), TimePassed(), now_ms=self.now_ms())
 
     def heartbeat(self, session_id: str) -> Session:
         """Store a heartbeat of the session's owner. Returns the session. Raises `NoSuchSession`."""
-        session = self._session(session_id)
+        session = self._get_session(session_id)
         if session.status in ALIVE:
-            self.known.store.heartbeat(session_id, at_ms=self.now_ms())
+            self.registry_cache.store.heartbeat(session_id, at_ms=self.now_ms())
         return session
 
-    def _session(self, session_id: str) -> Session:
-        session = self.known.store.session(session_id)
+    def _get_session(self, session_id: str) -> Session:
+        session = self.registry_cache.store.session(session_id)
         if session is None:
-            reason = self.known.store.find_ended_reason(session_id)
+            reason = self.registry_cache.store.find_ended_reason(session_id)
             cause = f"it has ended: {reason}" if reason else "it was never started here, or ended long ago"
             raise NoSuchSession(f"no session {session_id}: {cause}")
         return session
@@ -199,12 +199,12 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
 
         Also finds consumers that read their source again; the next ticks re-point them.
         """
-        if strayed := list(self.pointing.find_strayed(self.known.load())):
+        if strayed := list(self.pointing.find_strayed(self.registry_cache.load())):
             self._apply_events(strayed)
         # Queues are listed before the registry is read, so that a queue that is just being created is known by then.
         existing = list(self.queues.names(name_prefix(self.settings.deployment)))
-        self.known.begin()
-        orphaned = orphans(existing, self.known.load(), deployment=self.settings.deployment)
+        self.registry_cache.begin()
+        orphaned = find_orphans(existing, self.registry_cache.load(), deployment=self.settings.deployment)
         for name in orphaned:
             self.queues.delete(name)
         return orphaned
@@ -212,13 +212,13 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
     def take_steps(self, agent: str, clusters: Collection[str]) -> tuple[ConsumerStep, ...]:
         """Return an agent's next steps in these clusters, and hold those consumers for it."""
         pointing = msgspec.structs.replace(self.pointing, holder=agent)
-        held = list(pointing.hold_for_agents(self.view(), clusters))
-        return pointing.list_steps(self._apply_events(held) if held else self.view(), clusters)
+        hold_events = list(pointing.hold_for_agents(self.view(), clusters))
+        return pointing.list_steps(self._apply_events(hold_events) if hold_events else self.view(), clusters)
 
     def report_steps(self, agent: str, reports: Sequence[StepReport]) -> None:
         """Apply an agent's reports of its steps. Raises `StepsLost`."""
         pointing = msgspec.structs.replace(self.pointing, holder=agent)
-        self._apply_events(list(pointing.apply_reports(self.known.load(), reports)))
+        self._apply_events(list(pointing.apply_reports(self.registry_cache.load(), reports)))
 
     def advance(self, events: Sequence[Event] = (TimePassed(),), *, only: Collection[str] | None = None) -> None:
         """Apply events and run the due actions until none is left that can run now. Raises `TooBusy`.
@@ -230,7 +230,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         for _ in range(MAX_ROUNDS):
             registry, events, written_at_ms = self._apply_events(events), [], self.now_ms()
             is_settled = True
-            for action in due(registry):
+            for action in find_due_actions(registry):
                 name, state = _action_subject(registry, action)
                 # Each action runs once per state of its queue or consumers. A later tick repeats it if necessary.
                 key = (action, state)
@@ -250,22 +250,24 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
             self._apply_events(freed)
 
     def _apply_events(self, events: Sequence[Event]) -> Registry:
-        after = self.known.load()
+        after = self.registry_cache.load()
         for start in range(0, len(events), EVENTS_AT_ONCE):
             few = events[start : start + EVENTS_AT_ONCE]
             for _ in range(MAX_RACES):
-                before = self.known.load()
+                before = self.registry_cache.load()
                 after = self._with_configured_splits(before)
                 for event in few:
                     after = apply(after, event, now_ms=self.now_ms())
-                after = within_a_write(before, after, few)
-                if self.known.save(after):
+                after = limit_changes(before, after, few)
+                if self.registry_cache.save(after):
                     break
             else:
                 raise TooBusy(f"lost {MAX_RACES} races to write the registry of sessions")
             # Owners may still ask why their session ended.
             for session_id in before.sessions.keys() - after.sessions.keys():
-                self.known.store.note_ended(session_id, before.sessions[session_id].reason, at_ms=self.now_ms())
+                self.registry_cache.store.record_end(
+                    session_id, before.sessions[session_id].reason, at_ms=self.now_ms()
+                )
         return after
 
     def _with_configured_splits(self, registry: Registry) -> Registry:
@@ -310,7 +312,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
             case CountMain():
                 yield MainCounted(action.queue_id, self.queues.count(action.name))
             case PointConsumer() | SwitchSplitter():
-                yield from self.pointing.act(action, self.known.load())
+                yield from self.pointing.run(action, self.registry_cache.load())
 
     def _create(self, action: CreateQueue) -> Event:
         config = self.settings.by_id.get(action.queue_id)
@@ -376,7 +378,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
 
     def _look_up(self, queue_name: str) -> tuple[TemporaryQueue | None, Session | None]:
         """Find the queue and its session. Returns None for either if it has left the registry."""
-        registry = self.known.load()
+        registry = self.registry_cache.load()
         queue = registry.queues.get(queue_name)
         return queue, registry.sessions.get(queue.session_id or "") if queue else None
 

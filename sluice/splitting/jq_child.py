@@ -45,14 +45,14 @@ def main(parent: int) -> None:
         program, document = json.loads(line)
         said: object
         if document is None:
-            said = _problem(compiled, program)
+            said = _find_problem(compiled, program)
         else:
             said = decision(iter(compiled(program).input_text(document)))
         sys.stdout.write(json.dumps(said) + "\n")
         sys.stdout.flush()
 
 
-def _problem(compiled: Any, program: str) -> str | None:
+def _find_problem(compiled: Any, program: str) -> str | None:
     try:
         compiled(program)
     except ValueError as error:

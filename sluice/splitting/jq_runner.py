@@ -35,27 +35,27 @@ class JqRunner:
 
     def __call__(self, program: str, document: str) -> bool | None:
         """Run a program. Returns its first boolean output, or None. Raises `ProgramTimedOut`, `NotRunning`."""
-        self.ready()
-        decided: bool | None = self._request([program, document], self.time_limit_s)
+        self.ensure_started()
+        decided: bool | None = self._send_request([program, document], self.time_limit_s)
         return decided
 
     def problem(self, program: str) -> str | None:
         """Compile a program. Returns the compiler's error; None if it compiles. Raises `NotRunning`."""
-        self.ready()
+        self.ensure_started()
         try:
-            words: str | None = self._request([program, None], COMPILE_LIMIT_S)
+            words: str | None = self._send_request([program, None], COMPILE_LIMIT_S)
         except ProgramTimedOut as error:
             return str(error)
         return words
 
-    def ready(self) -> None:
+    def ensure_started(self) -> None:
         """Start the child, unless it is running. Raises `NotRunning`."""
         if self._child is not None and self._child.poll() is None:
             return
         self.close()  # clean up after a child that ended between two programs
         self._child = start_child()
         try:
-            self._request(["true", "null"], START_LIMIT_S)
+            self._send_request(["true", "null"], START_LIMIT_S)
         except ProgramTimedOut as error:
             raise NotRunning(str(error)) from None
 
@@ -66,7 +66,7 @@ class JqRunner:
             child.kill()
             child.communicate()
 
-    def _request(self, asked: object, limit_s: float) -> Any:
+    def _send_request(self, asked: object, limit_s: float) -> Any:
         child = self._child
         if child is None or child.stdin is None or child.stdout is None:
             raise ProgramTimedOut("no process to run it")
@@ -97,11 +97,11 @@ def start_child() -> "subprocess.Popen[bytes]":
 
 def compile_problem(program: str) -> str | None:
     """Compile a program. Returns the compiler's error; None if it compiles within its limits. Not thread-safe."""
-    return _runner().problem(program)
+    return _get_runner().problem(program)
 
 
 @cache
-def _runner() -> JqRunner:
+def _get_runner() -> JqRunner:
     """Return the environment's only runner: a filter file may have a hundred programs."""
     runner = JqRunner()
     atexit.register(runner.close)

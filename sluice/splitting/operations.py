@@ -18,7 +18,9 @@ from sluice.splitting.sessions.state import Reason, Status
 
 MAX_CLUSTERS = 100  # clusters of one agent
 MAX_REPORTS = 1_000  # for ten consumers of each of a hundred queues
-MAX_REPORTED = 16_384  # characters of a consumer's state; ten states are stored in one item, whose limit is 400 KB
+MAX_REPORT_CHARACTERS = (
+    16_384  # characters of a consumer's state; ten states are stored in one item, whose limit is 400 KB
+)
 MAX_TIME_LIMIT_S = 7 * 24 * 60 * 60
 
 Text = Annotated[str, Meta(min_length=1)]
@@ -115,10 +117,10 @@ class ConsumerStep(Struct, frozen=True, kw_only=True):
 
 
 class ConsumerSteps(Struct, frozen=True, kw_only=True):
-    """Steps for one agent, which holds their consumers exclusively for `held_s` after its request."""
+    """Steps for one agent, which holds their consumers exclusively for `lease_s` after its request."""
 
     steps: tuple[ConsumerStep, ...]
-    held_s: int
+    lease_s: int
 
 
 class StepReport(Struct, frozen=True, kw_only=True):
@@ -131,8 +133,8 @@ class StepReport(Struct, frozen=True, kw_only=True):
     place: Annotated[int, Meta(ge=0)]
     queue: Text
     outcome: Outcome
-    text: Annotated[str, Meta(max_length=MAX_REPORTED)] = ""
-    code: Annotated[str, Meta(max_length=MAX_REPORTED)] = ""
+    text: Annotated[str, Meta(max_length=MAX_REPORT_CHARACTERS)] = ""
+    code: Annotated[str, Meta(max_length=MAX_REPORT_CHARACTERS)] = ""
 
 
 class StartSession(Operation[AnySession], frozen=True, kw_only=True, tag="start"):

@@ -14,7 +14,7 @@ import msgspec
 from sluice.errors import BadConfiguration, BadConsumer, CallFailed
 from sluice.splitting.consumers.targets import Consumer, Consumers, Target, agent_cluster, describe_target
 from sluice.splitting.operations import ConsumerStep, StepReport
-from sluice.splitting.sessions.actions import PointConsumer, SwitchSplitter, due
+from sluice.splitting.sessions.actions import PointConsumer, SwitchSplitter, find_due_actions
 from sluice.splitting.sessions.events import (
     ConsumerMoved,
     ConsumerPointed,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # only for type hints: a shell gets its adapters as arguments
 # Errors that need an operator, so the sessions fail; on the way back to the source they are retried instead. The last
 # three are a Kubernetes API server's.
 DENIED = frozenset({"AccessDenied", "AccessDeniedException", "Forbidden", "Unauthorized", "Invalid"})
-HELD_MS = 100_000  # longer than the function's limit of 60 s, for clock skew and late effects
+HOLD_MS = 100_000  # longer than the function's limit of 60 s, for clock skew and late effects
 
 Warn = Callable[[str, str, str], None]  # log event, queue id of the split, reason
 
@@ -65,23 +65,25 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
             for config in self.repointed.values()
         }
 
-    def act(self, action: PointConsumer | SwitchSplitter, registry: Registry) -> Iterator[Event]:
+    def run(self, action: PointConsumer | SwitchSplitter, registry: Registry) -> Iterator[Event]:
         """Run an action of re-pointing. Yields its events. `registry` must be the saved one."""
-        known = registry.find_consumers(action.queue_id)
+        split_consumers = registry.find_consumers(action.queue_id)
         match action:
             case SwitchSplitter():
-                yield from self._switch_splitter(action, known)
-            case PointConsumer() if not _waits_for_agents(action, known):
-                held = self._acquire_hold(known)
-                yield from self._point_consumers(action, known, registry) if held is None else held
+                yield from self._switch_splitter(action, split_consumers)
+            case PointConsumer() if not _waits_for_agents(action, split_consumers):
+                hold_events = self._acquire_hold(split_consumers)
+                yield from (
+                    self._point_consumers(action, split_consumers, registry) if hold_events is None else hold_events
+                )
 
     def find_strayed(self, registry: Registry) -> Iterator[Event]:
         """Find re-pointed consumers that read their source again, usually because their owner deployed them."""
-        for known in registry.consumers.values():
-            split = registry.splits.get(known.queue_id)
+        for split_consumers in registry.consumers.values():
+            split = registry.splits.get(split_consumers.queue_id)
             if split is None or split.consumer_at is None or split.consumer_at != split.main:
                 continue
-            for place, consumer in enumerate(known.consumers):
+            for place, consumer in enumerate(split_consumers.consumers):
                 if agent_cluster(consumer.target) is not None:
                     continue
                 try:
@@ -91,70 +93,77 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
                 if is_back:
                     self.warn(
                         "ConsumerStrayed",
-                        known.queue_id,
+                        split_consumers.queue_id,
                         f"{describe_target(consumer.target)} reads {split.source} again",
                     )
-                    yield ConsumerStrayed(known.queue_id, place)
+                    yield ConsumerStrayed(split_consumers.queue_id, place)
 
     def release_holds(self, registry: Registry) -> Iterator[Event]:
         """Release all holds at the end of the invocation, so that others can take steps."""
-        for known in registry.consumers.values():
-            if known.held_by == self.holder:
-                yield ConsumersHeld(known.queue_id, self.holder)
+        for split_consumers in registry.consumers.values():
+            if split_consumers.held_by == self.holder:
+                yield ConsumersHeld(split_consumers.queue_id, self.holder)
 
-    def _acquire_hold(self, known: Consumers) -> tuple[Event, ...] | None:
+    def _acquire_hold(self, split_consumers: Consumers) -> tuple[Event, ...] | None:
         """Return the events that acquire the hold; None if this holder has it, an empty tuple if another one has it."""
         now_ms = self.now_ms()
-        if known.held_by == self.holder and now_ms < known.held_until_ms:
+        if split_consumers.held_by == self.holder and now_ms < split_consumers.held_until_ms:
             return None
-        if known.held_by and now_ms < known.held_until_ms:
+        if split_consumers.held_by and now_ms < split_consumers.held_until_ms:
             return ()
-        return (ConsumersHeld(known.queue_id, self.holder, now_ms + HELD_MS),)
+        return (ConsumersHeld(split_consumers.queue_id, self.holder, now_ms + HOLD_MS),)
 
-    def _switch_splitter(self, action: SwitchSplitter, known: Consumers) -> Iterator[Event]:
+    def _switch_splitter(self, action: SwitchSplitter, split_consumers: Consumers) -> Iterator[Event]:
         config = self.repointed.get(action.queue_id)
         # The trigger of a split that is no longer configured was deleted by the deployment.
         is_on = self.triggers.is_on(config.trigger_id) if config else False
         if config is None or is_on == action.on:
             yield SplitterSwitched(action.queue_id, bool(is_on))
         elif is_on is not None:
-            held = self._acquire_hold(known)
-            if held is not None:
-                yield from held
-            elif known.splitter_on is not None:
+            hold_events = self._acquire_hold(split_consumers)
+            if hold_events is not None:
+                yield from hold_events
+            elif split_consumers.splitter_on is not None:
                 yield SplitterSwitched(action.queue_id, None)
             else:
                 self.triggers.switch(config.trigger_id, on=action.on)
 
-    def _point_consumers(self, action: PointConsumer, known: Consumers, registry: Registry) -> Iterator[Event]:
-        source, moves = registry.splits[action.queue_id].source, _next_moves(action, known)
-        if unseen := _find_unseen(known):
-            yield self._inspect_consumers(known.queue_id, unseen, source)
+    def _point_consumers(
+        self, action: PointConsumer, split_consumers: Consumers, registry: Registry
+    ) -> Iterator[Event]:
+        source, moves = registry.splits[action.queue_id].source, _next_moves(action, split_consumers)
+        if unseen := _find_unseen(split_consumers):
+            yield self._inspect_consumers(split_consumers.queue_id, unseen, source)
         elif not moves:
-            yield ConsumerPointed(known.queue_id, action.at)
-        elif any(known.consumers[place].to is None for place in moves):
-            yield ConsumersSent(known.queue_id, action.at)
+            yield ConsumerPointed(split_consumers.queue_id, action.at)
+        elif any(split_consumers.consumers[place].to is None for place in moves):
+            yield ConsumersSent(split_consumers.queue_id, action.at)
         else:
             for place, (queue, other) in moves.items():
-                target, original = known.consumers[place].target, known.consumers[place].original or ""
+                target, original = (
+                    split_consumers.consumers[place].target,
+                    split_consumers.consumers[place].original or "",
+                )
                 if agent_cluster(target) is not None:
                     continue
                 try:
                     with _as_bad_consumer(frozenset() if queue == source else DENIED):
-                        is_there = self.consumers.point(target, original, queue=queue, instead_of=other)
+                        is_moved = self.consumers.point(target, original, queue=queue, instead_of=other)
                 except BadConsumer as error:
-                    yield self._refuse_consumer(known.queue_id, place, str(error), queue=queue, source=source)
+                    yield self._refuse_consumer(split_consumers.queue_id, place, str(error), queue=queue, source=source)
                 except CallFailed as error:  # Other consumers don't wait for this one, which the next tick retries.
-                    self.warn("ConsumerNotMoved", known.queue_id, str(error))
+                    self.warn("ConsumerNotMoved", split_consumers.queue_id, str(error))
                 else:
-                    if is_there:
-                        yield ConsumerMoved(known.queue_id, place, queue)
+                    if is_moved:
+                        yield ConsumerMoved(split_consumers.queue_id, place, queue)
 
     def _inspect_consumers(self, queue_id: str, unseen: Mapping[int, Target], source: str) -> Event:
-        ours = {place: target for place, target in unseen.items() if agent_cluster(target) is None}
+        own_targets = {place: target for place, target in unseen.items() if agent_cluster(target) is None}
         try:
             with _as_bad_consumer(DENIED):
-                originals = {place: self.consumers.original(target, queue=source) for place, target in ours.items()}
+                originals = {
+                    place: self.consumers.read_original(target, queue=source) for place, target in own_targets.items()
+                }
         except BadConsumer as error:
             return ConsumerRefused(queue_id, str(error))
         return ConsumersSeen(queue_id, originals)
@@ -168,24 +177,33 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
 
     def hold_for_agents(self, registry: Registry, clusters: Collection[str]) -> Iterator[Event]:
         """Hold the consumers that have steps due in these clusters, unless another invocation holds them."""
-        for queue_id in dict.fromkeys(step.queue_id for step in _steps(registry, clusters)):
+        for queue_id in dict.fromkeys(step.queue_id for step in _list_steps(registry, clusters)):
             yield from self._acquire_hold(registry.find_consumers(queue_id)) or ()
 
     def list_steps(self, registry: Registry, clusters: Collection[str]) -> tuple[ConsumerStep, ...]:
         """List the steps due in these clusters for consumers held by this invocation."""
         return tuple(
-            step for step in _steps(registry, clusters) if registry.find_consumers(step.queue_id).held_by == self.holder
+            step
+            for step in _list_steps(registry, clusters)
+            if registry.find_consumers(step.queue_id).held_by == self.holder
         )
 
     def apply_reports(self, registry: Registry, reports: Sequence[StepReport]) -> Iterator[Event]:
         """Turn an agent's reports into events and release the agent's holds. Raises `StepsLost`."""
         for report in reports:
-            known, split = registry.find_consumers(report.queue_id), registry.splits.get(report.queue_id)
-            if split is None or known.held_by != self.holder or self.now_ms() >= known.held_until_ms:
+            split_consumers, split = registry.find_consumers(report.queue_id), registry.splits.get(report.queue_id)
+            if (
+                split is None
+                or split_consumers.held_by != self.holder
+                or self.now_ms() >= split_consumers.held_until_ms
+            ):
                 raise StepsLost(f"{report.queue_id}: its consumers aren't held by {self.holder} any more")
-            if report.place >= len(known.consumers) or agent_cluster(known.consumers[report.place].target) is None:
+            if (
+                report.place >= len(split_consumers.consumers)
+                or agent_cluster(split_consumers.consumers[report.place].target) is None
+            ):
                 raise StepsLost(f"{report.queue_id}: there is no consumer {report.place} that is for agents")
-            is_new = report.place in _find_unseen(known)
+            is_new = report.place in _find_unseen(split_consumers)
             is_denied = report.code in DENIED and (is_new or report.queue != split.source)
             match "refused" if is_denied else report.outcome:
                 case "seen":
@@ -204,41 +222,43 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
             yield ConsumersHeld(queue_id, self.holder)
 
 
-def _find_unseen(known: Consumers) -> dict[int, Target]:
-    return {place: consumer.target for place, consumer in enumerate(known.consumers) if consumer.original is None}
+def _find_unseen(split_consumers: Consumers) -> dict[int, Target]:
+    return {
+        place: consumer.target for place, consumer in enumerate(split_consumers.consumers) if consumer.original is None
+    }
 
 
-def _next_moves(action: PointConsumer, known: Consumers) -> dict[int, tuple[str, str]]:
+def _next_moves(action: PointConsumer, split_consumers: Consumers) -> dict[int, tuple[str, str]]:
     return {
         place: move
-        for place, consumer in enumerate(known.consumers)
+        for place, consumer in enumerate(split_consumers.consumers)
         if (move := consumer.next_move(action.at)) is not None
     }
 
 
-def _waits_for_agents(action: PointConsumer, known: Consumers) -> bool:
+def _waits_for_agents(action: PointConsumer, split_consumers: Consumers) -> bool:
     """Return whether all remaining work is for agents."""
-    left = _find_unseen(known)
+    left = _find_unseen(split_consumers)
     if not left:
-        moves = [known.consumers[place] for place in _next_moves(action, known)]
+        moves = [split_consumers.consumers[place] for place in _next_moves(action, split_consumers)]
         left = dict(enumerate(consumer.target for consumer in moves))
         if any(consumer.to is None for consumer in moves):
             return False
     return bool(left) and all(agent_cluster(target) is not None for target in left.values())
 
 
-def _steps(registry: Registry, clusters: Collection[str]) -> Iterator[ConsumerStep]:
-    for action in due(registry):
+def _list_steps(registry: Registry, clusters: Collection[str]) -> Iterator[ConsumerStep]:
+    for action in find_due_actions(registry):
         if not isinstance(action, PointConsumer):
             continue
-        known, source = registry.find_consumers(action.queue_id), registry.splits[action.queue_id].source
-        unseen, moves = _find_unseen(known), _next_moves(action, known)
-        for place, consumer in enumerate(known.consumers):
+        split_consumers, source = registry.find_consumers(action.queue_id), registry.splits[action.queue_id].source
+        unseen, moves = _find_unseen(split_consumers), _next_moves(action, split_consumers)
+        for place, consumer in enumerate(split_consumers.consumers):
             queue, other = (source, "") if unseen else moves.get(place, ("", ""))
             is_due = consumer.original is None if unseen else place in moves and consumer.to is not None
             if is_due and agent_cluster(consumer.target) in clusters:
                 yield ConsumerStep(
-                    queue_id=known.queue_id,
+                    queue_id=split_consumers.queue_id,
                     place=place,
                     target=consumer.target,
                     queue=queue,

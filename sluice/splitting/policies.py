@@ -26,7 +26,7 @@ class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_sessions: int | None = None
     max_time_limit_s: int | None = None
 
-    def holds_for(self, queue_id: str) -> bool:
+    def applies_to(self, queue_id: str) -> bool:
         """Return whether the policy applies to this queue."""
         return queue_id in self.queues or any(fnmatchcase(queue_id, pattern) for pattern in self.queues)
 
@@ -43,7 +43,7 @@ class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.max_time_limit_s is not None:
             yield f"a time limit of at most {self.max_time_limit_s} s"
 
-    def broken_by(self, asked: QueueFilter, *, time_limit_s: int | None, sessions: int) -> Iterator[str]:
+    def find_violations(self, asked: QueueFilter, *, time_limit_s: int | None, sessions: int) -> Iterator[str]:
         """Describe the rules that a session with this filter would break, if the queue has `sessions` live ones."""
         named = attributes_named(asked.filter)
         missing = [name for name in self.required_attributes if fold_name(name) not in named]
@@ -59,13 +59,13 @@ class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
             yield f"max_time_limit_s: it must have a time limit, of at most {self.max_time_limit_s} s"
 
 
-def refusals(
-    policies: Sequence[Policy], queue_id: str, asked: QueueFilter, *, time_limit_s: int | None, sessions: int
+def list_refusals(
+    policies: Sequence[Policy], queue_id: str, queue_filter: QueueFilter, *, time_limit_s: int | None, sessions: int
 ) -> Iterator[str]:
     """Describe each policy's rules that a session would break on the queue, which has `sessions` live ones."""
     for number, policy in enumerate(policies):
-        if policy.holds_for(queue_id):
-            for rule in policy.broken_by(asked, time_limit_s=time_limit_s, sessions=sessions):
+        if policy.applies_to(queue_id):
+            for rule in policy.find_violations(queue_filter, time_limit_s=time_limit_s, sessions=sessions):
                 yield f"queue {queue_id}: splitting.policies[{number}].{rule}"
 
 

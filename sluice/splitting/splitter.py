@@ -32,7 +32,7 @@ from sluice.splitting.routing.router import (
     Router,
     build_main_message,
     build_session_copy,
-    is_ready,
+    do_nothing,
 )
 from sluice.splitting.sessions.state import SPLITTER_LEASE_S, Reason, Registry
 from sluice.splitting.settings import SplitConfig
@@ -55,11 +55,11 @@ FILTER_BUDGET_S = 2.0  # filter time per session and batch; a batch has at most 
 
 # How long a session is skipped after its cancellation. If the control function is late or its message is lost, the
 # session is tried and cancelled again.
-PASSED_OVER_S = 60.0
-AGAIN_AFTER_S = 2.0  # a new queue may be missing for a second; repetitions in one batch count once
-AGAIN_WITHIN_S = 600.0
-MAX_TOLD = 50  # cancellations per batch, each a request; later batches send the others
-MAX_WORDS = 200  # characters kept of SQS's error
+SKIPPED_S = 60.0
+REPEATED_AFTER_S = 2.0  # a new queue may be missing for a second; repetitions in one batch count once
+REPEATED_WITHIN_S = 600.0
+MAX_CANCELLATIONS = 50  # cancellations per batch, each a request; later batches send the others
+MAX_ERROR_CHARACTERS = 200  # characters kept of SQS's error
 
 # Faults that can happen to a well-behaved session: a slow moment, or a new queue that SQS does not find yet.
 FORGIVEN_ONCE = frozenset({Reason.FILTER_TOO_SLOW, Reason.QUEUE_GONE})
@@ -72,7 +72,9 @@ REASONS = {
 
 # Returns an object's metadata; empty if it can't exist or be read. Raises `CallFailed` for transient errors.
 ObjectMetadata = Callable[[S3Object], Mapping[str, str]]
-Tell = Callable[[str, str], None]  # asks the control function to cancel a session, by id and reason; raises nothing
+CancelSession = Callable[
+    [str, str], None
+]  # asks the control function to cancel a session, by id and reason; raises nothing
 
 
 def first_received_ms(message: Message) -> int | None:
@@ -86,29 +88,29 @@ class SessionCircuitBreaker:
     """Tracks misbehaving sessions: which are skipped, and which were cancelled. Not thread-safe."""
 
     now_s: Callable[[], float]  # returns monotonic seconds
-    tell: Tell
-    _passed_over: dict[str, float] = field(default_factory=dict)  # end of the skipping, by session id
-    _noted: dict[tuple[str, Reason], float] = field(default_factory=dict)  # first time of a fault
-    _told: int = 0
+    cancel: CancelSession
+    _skipped_until: dict[str, float] = field(default_factory=dict)  # end of the skipping, by session id
+    _first_seen: dict[tuple[str, Reason], float] = field(default_factory=dict)  # first time of a fault
+    _cancellations: int = 0
 
     def begin(self) -> set[str]:
         """Begin a batch. Returns the ids of the sessions to skip."""
         now = self.now_s()
-        self._told = 0
-        self._passed_over = {session_id: until for session_id, until in self._passed_over.items() if until > now}
-        self._noted = {fault: at for fault, at in self._noted.items() if at > now - AGAIN_WITHIN_S}
-        return set(self._passed_over)
+        self._cancellations = 0
+        self._skipped_until = {session_id: until for session_id, until in self._skipped_until.items() if until > now}
+        self._first_seen = {fault: at for fault, at in self._first_seen.items() if at > now - REPEATED_WITHIN_S}
+        return set(self._skipped_until)
 
-    def report_fault(self, session_id: str, reason: Reason, words: str = "") -> None:
+    def report_fault(self, session_id: str, reason: Reason, error_text: str = "") -> None:
         """Ask control to cancel the session: immediately, or if the fault is forgiven once, when it happens again."""
         now = self.now_s()
-        if reason in FORGIVEN_ONCE and now - self._noted.setdefault((session_id, reason), now) < AGAIN_AFTER_S:
+        if reason in FORGIVEN_ONCE and now - self._first_seen.setdefault((session_id, reason), now) < REPEATED_AFTER_S:
             return
-        if session_id in self._passed_over or self._told >= MAX_TOLD:
+        if session_id in self._skipped_until or self._cancellations >= MAX_CANCELLATIONS:
             return
-        self._told += 1
-        self._passed_over[session_id] = now + PASSED_OVER_S
-        self.tell(session_id, f"{reason}: {words[:MAX_WORDS]}" if words else reason)
+        self._cancellations += 1
+        self._skipped_until[session_id] = now + SKIPPED_S
+        self.cancel(session_id, f"{reason}: {error_text[:MAX_ERROR_CHARACTERS]}" if error_text else reason)
 
 
 class Routes(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,7 +136,7 @@ class CachedRegistry:
     splitter_id: str
     decide: Callable[[], Decide]
     now_ms: Callable[[], int]
-    ready: Callable[[], None] = is_ready  # starts the process that `decide` needs
+    ensure_started: Callable[[], None] = do_nothing  # starts the process that `decide` needs
     _registry: Registry = field(default_factory=lambda: Registry(version=-1))
     _routes: dict[str, Routes] = field(default_factory=dict)
     _checked_at_ms: int = 0
@@ -148,12 +150,12 @@ class CachedRegistry:
             shares = registry.list_shares(queue_id)
             queues = {share.session_id: registry.find_session_queue(share.session_id, queue_id) for share in shares}
             self._routes[queue_id] = Routes(
-                router=Router.build(shares, decide=self.decide(), ready=self.ready),
+                router=Router.build(shares, decide=self.decide(), ensure_started=self.ensure_started),
                 queues={session_id: queue.name for session_id, queue in queues.items() if queue is not None},
             )
         return self._routes[queue_id]
 
-    def main(self, queue_id: str, *, configured: str | None) -> str | None:
+    def main_queue(self, queue_id: str, *, configured: str | None) -> str | None:
         """Return the queue that the deployed consumer reads, as of the last `routes`; None while nothing is forwarded.
 
         If the consumer is re-pointed, or was by an earlier deployment, the registry has the queue; otherwise it is the
@@ -209,16 +211,16 @@ def split(
 ) -> SplitOutcome:
     """Forward the batch, which began at `began_s` of the circuit breaker's clock. `messages` are in the order received.
 
-    While the queue has no `main`, nothing may be forwarded. If a session's queue is missing or refuses messages, these
-    are routed again without that session, in as many passes as there are such queues. If main is missing, its messages
-    fail and stay in the source.
+    While the queue has no `main`, nothing may be forwarded. If a session's queue is missing or refuses messages,
+    these are routed again without that session, in as many passes as there are such queues. If main is missing, its
+    messages fail and stay in the source.
     """
     if queue.main is None:
         failures = dict.fromkeys(range(len(messages)), HeldBack(NOT_SPLIT))
         return SplitOutcome(failures=failures, counts=Counter(MessagesRead=len(messages), MessagesFailed=len(failures)))
     now_s = circuit_breaker.now_s
     batch = _Batch(
-        main=queue.main,
+        main_queue=queue.main,
         messages=messages,
         envelope=queue,
         routes=routes,
@@ -234,7 +236,7 @@ def split(
             may_go_on=lambda: now_s() < began_s + SENT_WITHIN_S,
         ),
         meter=Meter(clock=now_s, until=began_s + DECIDED_WITHIN_S, budget_s=FILTER_BUDGET_S),
-        out=circuit_breaker.begin() if routes.queues else set(),
+        skipped=circuit_breaker.begin() if routes.queues else set(),
     )
     waiting = deque(range(len(messages)))
     while waiting:
@@ -244,11 +246,11 @@ def split(
 
 @dataclass(slots=True, kw_only=True)
 class _Batch:
-    """The state of a batch while it is forwarded. `out` holds the ids of skipped sessions."""
+    """The state of a batch while it is forwarded. `skipped` holds the ids of skipped sessions."""
 
     messages: Sequence[Message]
     envelope: Envelope
-    main: str
+    main_queue: str
     routes: Routes
     executor: Executor
     metadata: ObjectMetadata
@@ -256,9 +258,9 @@ class _Batch:
     sessions: Mapping[str, str]  # session ids by queue name
     dispatcher: Dispatcher
     meter: Meter
-    out: set[str]
+    skipped: set[str]
     faults: set[tuple[int, str, FaultKind]] = field(default_factory=set)
-    answered: dict[int, FilterInput] = field(default_factory=dict)  # with S3 metadata, by position
+    inputs_with_metadata: dict[int, FilterInput] = field(default_factory=dict)  # with S3 metadata, by position
     shares: dict[str, Share] = field(default_factory=dict)  # recipients of copies, by queue name
 
     def take(self, waiting: deque[int]) -> dict[int, Recipients]:
@@ -291,32 +293,32 @@ class _Batch:
         for position in decided:
             self.fail(position, NotDelivered("its receivers keep vanishing"))
 
-    def drop_session(self, target: str, reason: Reason, words: str = "") -> None:
+    def drop_session(self, target: str, reason: Reason, error_text: str = "") -> None:
         """Skip the session of a missing or refusing queue for the rest of the batch."""
         session_id = self.sessions[target]
-        if session_id not in self.out:
-            self.out.add(session_id)
-            self.circuit_breaker.report_fault(session_id, reason, words)
+        if session_id not in self.skipped:
+            self.skipped.add(session_id)
+            self.circuit_breaker.report_fault(session_id, reason, error_text)
 
     def route(self, position: int) -> Recipients:
         """Route a message. A session whose filter is at fault is skipped from the next message on."""
-        gone = self.out
+        gone = self.skipped
         first_ms = first_received_ms(self.messages[position]) if self.dispatcher.fifo else None
         if first_ms is not None:
             # An earlier attempt may have sent the message to a session. A session that started later must not get it
             # too.
-            gone = gone | self.routes.router.later_than(first_ms - KNOWN_WITHIN_MS)
+            gone = gone | self.routes.router.sessions_started_after(first_ms - KNOWN_WITHIN_MS)
         recipients = self.routes.router.find_recipients(self.filter_input(position), gone=gone, meter=self.meter)
         for fault in recipients.faults:
             self.faults.add((position, fault.session_id, fault.kind))
-            self.out.add(fault.session_id)
+            self.skipped.add(fault.session_id)
             if fault.kind in REASONS:
                 self.circuit_breaker.report_fault(fault.session_id, REASONS[fault.kind])
         return recipients
 
     def filter_input(self, position: int) -> FilterInput:
         """Prepare a message for filters. Cached only with S3 metadata, since most messages are routed once."""
-        cached = self.answered.get(position)
+        cached = self.inputs_with_metadata.get(position)
         if cached is not None:
             return cached
         return FilterInput.from_message(self.messages[position], envelope=self.envelope)
@@ -355,7 +357,7 @@ class _Batch:
                 self.fail(position, NotDelivered(f"metadata of its S3 object: {failed}"))
                 continue
             metadata = {name: value for answer in answers for name, value in answer.result().items()}
-            self.answered[position] = self.filter_input(position).with_metadata(metadata)
+            self.inputs_with_metadata[position] = self.filter_input(position).with_metadata(metadata)
             yield position
 
     def build_entries(self, position: int, recipients: Recipients) -> Iterator[Entry]:
@@ -375,7 +377,7 @@ class _Batch:
     def main_entry(self, position: int) -> Entry:
         """Build the entry that sends the message to main."""
         outgoing = build_main_message(self.messages[position], fifo=self.dispatcher.fifo)
-        return Entry(position=position, target=self.main, outgoing=outgoing)
+        return Entry(position=position, target=self.main_queue, outgoing=outgoing)
 
     def fail(self, position: int, fault: DestinationFault) -> None:
         """Report a message as failed, and with it the later messages of its group."""
@@ -384,7 +386,7 @@ class _Batch:
     def outcome(self) -> SplitOutcome:
         """Return the outcome of the batch."""
         sent, failures = self.dispatcher.sent, self.dispatcher.failures
-        unmatched = sum(entry.target == self.main for entry in sent)
+        unmatched = sum(entry.target == self.main_queue for entry in sent)
         mirrored = len(sent) - len({entry.position for entry in sent})  # copies in addition to the message itself
         ids: dict[str, list[str]] = {}  # message ids by queue name
         for entry in sent:

@@ -146,17 +146,17 @@ _ARGUMENT_BY_OPTION = {
 }
 
 
-def _text_parser(pattern: str, what: str) -> Callable[[str], str]:
+def _text_parser(pattern: str, expected: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if not re.fullmatch(pattern, text):
-            raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+            raise argparse.ArgumentTypeError(f"{text!r} is not {expected}")
         return text
 
     return parse
 
 
-def _number_parser(pattern: str, what: str, kind: type = int) -> Callable[[str], Any]:
-    return lambda text: kind(_text_parser(pattern, what)(text))
+def _number_parser(pattern: str, expected: str, kind: type = int) -> Callable[[str], Any]:
+    return lambda text: kind(_text_parser(pattern, expected)(text))
 
 
 def _parse_location(text: str) -> str:

@@ -98,7 +98,9 @@ def classify_rows(received: DataFrame, *, late_days: int, extras: Extras = NO_EX
         F.col("_metadata.trace").alias("sites"),
         F.when(published.between(0, MAX_PUBLISHED_MS), F.timestamp_millis(published)).alias("published_at"),
         exchange.alias("exchange"),
-        F.coalesce(*([SOURCES_REASON] if SOURCES_REASON in received.columns else []), _reason(exchange)).alias(REASON),
+        F.coalesce(*([SOURCES_REASON] if SOURCES_REASON in received.columns else []), _reason_column(exchange)).alias(
+            REASON
+        ),
         "_sent",
     )
     late = F.datediff(F.to_date("_sent"), F.to_date("happened_at")) > late_days
@@ -146,7 +148,7 @@ def _has_mistyped_text() -> Column:
     return F.exists(texts, lambda text: text.rlike(_NO_TEXT)) & reduce(Column.__or__, others)
 
 
-def _reason(exchange: Column) -> Column:
+def _reason_column(exchange: Column) -> Column:
     metadata = F.col("_metadata")
     mistyped = F.coalesce(_has_mistyped_text(), F.lit(False))  # noqa: FBT003  a literal column
     unreadable = F.col("_sealed") & (metadata.isNull() | metadata["unreadable"].isNotNull() | mistyped)

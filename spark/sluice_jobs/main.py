@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run_job(options: argparse.Namespace) -> Result:
     """Run the job that the arguments name, in a Spark session of its own. Raises as the job does."""
-    with _session(options.job) as spark:
+    with _run_session(options.job) as spark:
         match options.job:
             case "land":
                 from sluice_jobs.land import LandArguments, land  # noqa: PLC0415  needs Spark, which arguments don't
@@ -78,7 +78,7 @@ def _build_arguments(kind: Callable[..., JobArguments], options: argparse.Namesp
 
 
 @contextmanager
-def _session(job: str) -> Iterator[Any]:
+def _run_session(job: str) -> Iterator[Any]:
     from sluice_jobs.session import (  # noqa: PLC0415  needs Spark
         defer_interrupt,
         open_job_session,

@@ -86,7 +86,7 @@ def replay(spark: SparkSession, arguments: ReplayArguments) -> ReplayTotals:
         rows = rows.where(F.col("exchange") == arguments.from_exchange)
     sent = Observation()
     unsendable = F.col(UNSENDABLE)
-    counted = _outgoing(spark, _order_rows(rows.select(*_SOURCE_COLUMNS), arguments), arguments).observe(
+    counted = _convert_rows(spark, _order_rows(rows.select(*_SOURCE_COLUMNS), arguments), arguments).observe(
         sent,
         F.count_if(unsendable.isNull()).alias("messages"),
         F.count(unsendable).alias("unsendable"),
@@ -115,7 +115,7 @@ def _order_rows(rows: DataFrame, arguments: ReplayArguments) -> DataFrame:
     return placed.sortWithinPartitions("sent_at", "sequence_number")
 
 
-def _outgoing(spark: SparkSession, rows: DataFrame, arguments: ReplayArguments) -> DataFrame:
+def _convert_rows(spark: SparkSession, rows: DataFrame, arguments: ReplayArguments) -> DataFrame:
     """Convert rows to sink rows, by RDDs: Arrow functions would need pandas on every worker."""
     exchange, rate, queue_url = arguments.exchange, arguments.rate, arguments.queue_url
 
@@ -135,7 +135,7 @@ def _build_sink_row(row: Mapping[str, Any], exchange: str, queue_url: str) -> Si
     try:
         message = build_replayed_message(row, exchange)
     except (TooLarge, ValueError) as error:
-        return _unsendable(row, str(error))
+        return _mark_unsendable(row, str(error))
     fields = {
         "body": row["body"],
         "attributes": message.attributes,
@@ -144,10 +144,10 @@ def _build_sink_row(row: Mapping[str, Any], exchange: str, queue_url: str) -> Si
         "trace_header": row["trace_header"],
     }
     checked = build_message(fields, RowPosition(0, 0), WriteContext(queue_urls=(queue_url,), ids=DeduplicationIds("")))
-    return _unsendable(row, checked.why) if isinstance(checked, UnsentRow) else (*fields.values(), None)
+    return _mark_unsendable(row, checked.why) if isinstance(checked, UnsentRow) else (*fields.values(), None)
 
 
-def _unsendable(row: Mapping[str, Any], why: str) -> SinkRow:
+def _mark_unsendable(row: Mapping[str, Any], why: str) -> SinkRow:
     return (None,) * 5 + (f"{row['message_id']}: {why}",)
 
 

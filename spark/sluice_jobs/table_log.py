@@ -103,7 +103,7 @@ class TableLog:
     @property
     def version(self) -> int:
         """The newest version; -1 before the first."""
-        table = self._newest()
+        table = self._open_newest()
         return -1 if table is None else table.version()
 
     @property
@@ -114,17 +114,17 @@ class TableLog:
     @property
     def schema(self) -> str | None:
         """The table's columns, as JSON; None if there is no table."""
-        table = self._newest()
+        table = self._open_newest()
         return None if table is None else str(table.schema().to_json())
 
     def files(self) -> Sequence[DataFile]:
         """List the files of the newest version."""
-        table = self._newest()
-        return [] if table is None else list(_files(table))
+        table = self._open_newest()
+        return [] if table is None else list(_list_files(table))
 
     def has(self, transaction: Transaction) -> bool:
         """Whether the transaction's batch, or a later one of the same application, is in the table."""
-        table = self._newest()
+        table = self._open_newest()
         return table is not None and _has(table, transaction)
 
     def append(self, files: Sequence[DataFile], transaction: Transaction) -> bool:
@@ -134,7 +134,7 @@ class TableLog:
             if not _has(table, transaction):
                 return Change(add=files)
             # The table has the files of this call if an earlier attempt succeeded and only its response was lost.
-            return bool(files) and files[0].path in {file.path for file in _files(table)}
+            return bool(files) and files[0].path in {file.path for file in _list_files(table)}
 
         properties = [AppTransaction(transaction.app_id, transaction.version)]
         return self._commit(make, CommitProperties(app_transactions=properties))
@@ -149,7 +149,7 @@ class TableLog:
 
         def make_anew(table: DeltaTable) -> Change | bool:
             nonlocal tried
-            files = list(_files(table))
+            files = list(_list_files(table))
             if tried and tried.add and {file.path for file in tried.add} <= {file.path for file in files}:
                 return True  # an earlier attempt succeeded, and only its response was lost
             tried = make(files)
@@ -196,7 +196,7 @@ class TableLog:
 
         Returns the number of Parquet files deleted. A reader that began more than `kept_hours` ago may fail.
         """
-        table = self._newest()
+        table = self._open_newest()
         if table is None:
             return 0
         with _translate_errors():
@@ -213,7 +213,7 @@ class TableLog:
     def _ensure_table(self) -> DeltaTable:
         """Return the newest version with this log's columns; create the table, or add missing columns, if needed."""
         for _ in range(COMMIT_ATTEMPTS):
-            table = self._newest()
+            table = self._open_newest()
             try:
                 if table is None:
                     DeltaTable.create(
@@ -251,7 +251,7 @@ class TableLog:
         schema = merge_schemas(known, self._schema, table=self._place.location)
         return None if Schema.from_json(schema) == table.schema() else schema
 
-    def _newest(self) -> DeltaTable | None:
+    def _open_newest(self) -> DeltaTable | None:
         """Return the newest version; None if there is no table. Opens the table again if its credentials changed."""
         options = self._place.options()
         with _translate_errors():
@@ -285,18 +285,18 @@ def _has(table: DeltaTable, transaction: Transaction) -> bool:
     return known is not None and known >= transaction.version
 
 
-def _files(table: DeltaTable) -> Iterator[DataFile]:
+def _list_files(table: DeltaTable) -> Iterator[DataFile]:
     columns = table.metadata().partition_columns
     for row in pa.table(table.get_add_actions(flatten=True)).to_pylist():
         yield DataFile(
             path=row["path"],
-            partition={name: _text(row[f"partition.{name}"]) for name in columns},
+            partition={name: _format_partition_value(row[f"partition.{name}"]) for name in columns},
             size=row["size_bytes"],
             rows=row["num_records"] or 0,
         )
 
 
-def _text(value: Any) -> str:
+def _format_partition_value(value: Any) -> str:
     """Format a partition's value as the log does."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -311,11 +311,11 @@ def _describe_file(name: str, size: int, footer: pq.FileMetaData) -> DataFile:
         partition={column: unquote(value) for column, _, value in folders},
         size=size,
         rows=footer.num_rows,
-        stats=json.dumps({"numRecords": footer.num_rows, **_measures(footer)}),
+        stats=json.dumps({"numRecords": footer.num_rows, **_measure_columns(footer)}),
     )
 
 
-def _measures(footer: pq.FileMetaData) -> Mapping[str, Mapping[str, Any]]:
+def _measure_columns(footer: pq.FileMetaData) -> Mapping[str, Mapping[str, Any]]:
     """Return minimum, maximum and null count of the measured columns, for readers to skip files by."""
     least, greatest, nulls = dict[str, str](), dict[str, str](), dict[str, int]()
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]

@@ -27,18 +27,18 @@ def merge_schemas(known: str, new: str, *, table: str) -> str:
     A column that the new schema lacks stays, and is null in new rows; a column that is narrower than the table's keeps
     the table's type. Raises UnknownFormat, which names table and column, for an incompatible type.
     """
-    ours = {field["name"]: field for field in json.loads(new)["fields"]}
+    new_fields = {field["name"]: field for field in json.loads(new)["fields"]}
     fields = []
     for field in json.loads(known)["fields"]:
         name = field["name"]
-        mine = ours.pop(name, field)
+        mine = new_fields.pop(name, field)
         fields.append({**field, "type": _widen(field["type"], mine["type"], f"{table}: column {name}")})
-    return json.dumps({"type": "struct", "fields": [*fields, *ours.values()]})
+    return json.dumps({"type": "struct", "fields": [*fields, *new_fields.values()]})
 
 
-def _widen(known: Any, new: Any, what: str) -> Any:
+def _widen(known: Any, new: Any, column: str) -> Any:
     if isinstance(known, Mapping) and isinstance(new, Mapping) and known["type"] == new["type"]:
-        return _widen_nested(known, new, what)
+        return _widen_nested(known, new, column)
     if known == new:
         return known
     if isinstance(known, str) and isinstance(new, str):
@@ -46,19 +46,19 @@ def _widen(known: Any, new: Any, what: str) -> Any:
             return new
         if known in WIDER.get(new, ()):
             return known
-    raise UnknownFormat(f"{what} is {_type_name(known)} there, and can't become {_type_name(new)}")
+    raise UnknownFormat(f"{column} is {_type_name(known)} there, and can't become {_type_name(new)}")
 
 
-def _widen_nested(known: Mapping[str, Any], new: Mapping[str, Any], what: str) -> Mapping[str, Any]:
+def _widen_nested(known: Mapping[str, Any], new: Mapping[str, Any], column: str) -> Mapping[str, Any]:
     match known["type"]:
         case "struct":
             pair = (json.dumps(schema) for schema in (known, new))
-            return dict(json.loads(merge_schemas(*pair, table=what)))
+            return dict(json.loads(merge_schemas(*pair, table=column)))
         case "array":
-            return {**known, "elementType": _widen(known["elementType"], new["elementType"], what)}
+            return {**known, "elementType": _widen(known["elementType"], new["elementType"], column)}
         case _:
-            keys = _widen(known["keyType"], new["keyType"], what)
-            return {**known, "keyType": keys, "valueType": _widen(known["valueType"], new["valueType"], what)}
+            keys = _widen(known["keyType"], new["keyType"], column)
+            return {**known, "keyType": keys, "valueType": _widen(known["valueType"], new["valueType"], column)}
 
 
 def _type_name(kind: Any) -> str:

@@ -109,9 +109,9 @@ def _strip_header(text: Column, format_: str, header: str | None) -> _Content:
     binary = F.try_to_binary(text, F.lit("base64"))
     flaw = F.when(text.isNotNull() & binary.isNull(), "not base64")
     if header is None:
-        likely = F.when(F.startswith(binary, F.lit(CONFLUENT_LIKELY)), _advice("Confluent", CONFLUENT))
+        likely = F.when(F.startswith(binary, F.lit(CONFLUENT_LIKELY)), _advise("Confluent", CONFLUENT))
         likely = likely.when(
-            F.startswith(binary, F.lit(GLUE_MARK)) | F.startswith(binary, F.lit(GLUE_ZLIB_MARK)), _advice("Glue", GLUE)
+            F.startswith(binary, F.lit(GLUE_MARK)) | F.startswith(binary, F.lit(GLUE_ZLIB_MARK)), _advise("Glue", GLUE)
         )
         if not is_binary:
             return _Content(content=text, flaw=_no_text(), hint=likely)
@@ -141,7 +141,7 @@ def _strip_header(text: Column, format_: str, header: str | None) -> _Content:
     return _Content(content=text_of, flaw=flaw, hint=_no_text())
 
 
-def _advice(name: str, header: str) -> str:
+def _advise(name: str, header: str) -> str:
     return f"it begins like {name}'s header: header={header!r} takes that off, header={NONE!r} reads it as content"
 
 

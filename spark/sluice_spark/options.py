@@ -167,14 +167,14 @@ def is_spark_internal(lowered: str) -> bool:
     return lowered in _SPARK_INTERNAL or lowered.startswith("option.")
 
 
-def _list_parser(pattern: str, what: str) -> Callable[[str], tuple[str, ...]]:
+def _list_parser(pattern: str, expected: str) -> Callable[[str], tuple[str, ...]]:
     def parse(value: str) -> tuple[str, ...]:
         entries = tuple(entry.strip() for entry in value.split(",") if entry.strip())
         for entry in entries:
             if not re.fullmatch(pattern, entry):
-                raise ValueError(f"{entry!r} is not {what}")
+                raise ValueError(f"{entry!r} is not {expected}")
         if not entries or len(set(entries)) != len(entries):
-            raise ValueError(f"{value!r} is not {what}, or several different ones with commas between")
+            raise ValueError(f"{value!r} is not {expected}, or several different ones with commas between")
         return entries
 
     return parse
@@ -219,10 +219,10 @@ def choice_parser(offered: Mapping[str, Meaning]) -> Callable[[str], Meaning]:
     return parse
 
 
-def _text_parser(pattern: str, what: str) -> Callable[[str], str]:
+def _text_parser(pattern: str, expected: str) -> Callable[[str], str]:
     def parse(value: str) -> str:
         if not re.fullmatch(pattern, value):
-            raise ValueError(f"{value!r} is not {what}" if value else "is empty")
+            raise ValueError(f"{value!r} is not {expected}" if value else "is empty")
         return value
 
     return parse

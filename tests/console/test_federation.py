@@ -30,7 +30,7 @@ TRACED = {
             "queues": ["invoices"],
             "passages": [
                 a_route("orders-to-us", HERE, US),
-                a_route("orders-to-ap", HERE, "ap-south-1-333333333333", held="loop"),
+                a_route("orders-to-ap", HERE, "ap-south-1-333333333333", drop_reason="loop"),
             ],
             "over": [],
         },

@@ -92,7 +92,7 @@ def test_nothing_is_asked_for_while_no_page_is_open(look: Looking, sites: Record
 def test_hostile_names_are_text(look: Looking, sites: RecordedSites) -> None:
     hostile = "<img src=x onerror=alert(1)><script>alert(2)</script>\u202egnitset"
     document = copy.deepcopy(sites.documents["overview"])
-    document["changes"][0]["what"] = hostile
+    document["changes"][0]["text"] = hostile
     document["status"]["federation"]["links"][0]["peer"] = hostile
     sites.documents["overview"] = document
     page = look.at()

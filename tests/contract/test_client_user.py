@@ -12,7 +12,7 @@ from sluice.aws.rendezvous.clients import (
     ClientCredentials,
     ClientUser,
     SecretUnknown,
-    first_key,
+    create_first_key,
     revoke,
     rotate,
     sqscreds,
@@ -75,20 +75,20 @@ class Watched:
 
 
 def test_the_first_key_is_made_and_its_text_is_what_clients_read(user: ClientUser) -> None:
-    credentials = first_key(user)
+    credentials = create_first_key(user)
     assert valid(user) == [credentials.access_key_id]
     assert ClientCredentials.parse(sqscreds(credentials)) == credentials
 
 
 def test_a_secret_that_nobody_can_know_again_is_not_replaced_unasked(user: ClientUser) -> None:
-    credentials = first_key(user)
+    credentials = create_first_key(user)
     with pytest.raises(SecretUnknown, match=f"{credentials.access_key_id}.*--rotate"):
-        first_key(user)
+        create_first_key(user)
     assert valid(user) == [credentials.access_key_id]
 
 
 def test_a_rotation_leaves_only_the_new_key(user: ClientUser) -> None:
-    old = first_key(user)
+    old = create_first_key(user)
     rotation = rotate(user, keep_previous=False)
     assert valid(user) == [rotation.credentials.access_key_id]
     assert (rotation.deleted, rotation.kept, rotation.fault) == ([old.access_key_id], [], None)
@@ -100,7 +100,7 @@ def test_a_rotation_without_any_key_makes_the_first(user: ClientUser) -> None:
 
 
 def test_the_previous_key_stays_until_the_next_rotation(user: ClientUser) -> None:
-    first = first_key(user)
+    first = create_first_key(user)
     second = rotate(user, keep_previous=True)
     assert valid(user) == [first.access_key_id, second.credentials.access_key_id]
     assert second.kept == [first.access_key_id]
@@ -109,7 +109,7 @@ def test_the_previous_key_stays_until_the_next_rotation(user: ClientUser) -> Non
 
 
 def test_with_both_places_taken_and_used_the_older_key_goes(user: ClientUser) -> None:
-    first = first_key(user)
+    first = create_first_key(user)
     second = rotate(user, keep_previous=True).credentials
     use(first)
     use(second)
@@ -119,7 +119,7 @@ def test_with_both_places_taken_and_used_the_older_key_goes(user: ClientUser) ->
 
 
 def test_a_key_that_was_never_given_out_does_not_push_out_the_one_that_clients_have(user: ClientUser) -> None:
-    used = first_key(user)
+    used = create_first_key(user)
     use(used)
     unused = rotate(user, keep_previous=True).credentials
     assert rotate(user, keep_previous=True).deleted == [unused.access_key_id]
@@ -127,7 +127,7 @@ def test_a_key_that_was_never_given_out_does_not_push_out_the_one_that_clients_h
 
 
 def test_a_key_that_is_switched_off_goes_before_a_valid_one(user: ClientUser) -> None:
-    old = first_key(user)
+    old = create_first_key(user)
     off = rotate(user, keep_previous=True).credentials
     use(off)
     switch_off(user, off.access_key_id)
@@ -146,7 +146,7 @@ def test_at_no_time_is_there_no_valid_key_nor_a_third(user: ClientUser, keys: in
 
 
 def test_where_the_new_key_cannot_be_made_a_valid_one_is_left(user: ClientUser) -> None:
-    first_key(user)
+    create_first_key(user)
     rotate(user, keep_previous=True)
     failing = ClientUser(Watched(user.client, failing="create_access_key"), NAME)  # type: ignore[arg-type]  # see above
     with pytest.raises(CallFailed):
@@ -155,7 +155,7 @@ def test_where_the_new_key_cannot_be_made_a_valid_one_is_left(user: ClientUser) 
 
 
 def test_a_new_secret_is_given_out_though_the_old_key_cannot_be_deleted(user: ClientUser) -> None:
-    old = first_key(user)
+    old = create_first_key(user)
     failing = ClientUser(Watched(user.client, failing="delete_access_key"), NAME)  # type: ignore[arg-type]  # see above
     rotation = rotate(failing, keep_previous=False)
     assert rotation.fault is not None
@@ -164,7 +164,7 @@ def test_a_new_secret_is_given_out_though_the_old_key_cannot_be_deleted(user: Cl
 
 
 def test_revoking_leaves_no_key_and_again_does_nothing(user: ClientUser) -> None:
-    first_key(user)
+    create_first_key(user)
     rotate(user, keep_previous=True)
     assert [len(revoke(user)), len(revoke(user))] == [2, 0]
     assert valid(user) == []
@@ -172,4 +172,4 @@ def test_revoking_leaves_no_key_and_again_does_nothing(user: ClientUser) -> None
 
 def test_a_user_that_is_not_there_is_told(user: ClientUser) -> None:
     with pytest.raises(CallFailed, match="NoSuchEntity"):
-        first_key(ClientUser(user.client, "nobody"))
+        create_first_key(ClientUser(user.client, "nobody"))

@@ -51,7 +51,7 @@ def test_new_pods_read_the_other_queue_and_then_the_first_by_the_same_template(
     cluster.deploy(pod, kind=kind)
     target, ours = target_of(cluster, kind=kind, **told), consumers(cluster.role)
     first = state(cluster, kind)
-    original = ours.original(target, queue=SOURCE)
+    original = ours.read_original(target, queue=SOURCE)
     assert state(cluster, kind) == first
     assert (ours.reads(target, queue=SOURCE), ours.reads(target, queue=MAIN)) == (True, False)
     there(ours, target, original, cluster)
@@ -74,7 +74,7 @@ def test_whatever_call_fails_it_gets_there_and_back(server: Server, place: str, 
         cluster.deploy(pod)
         cluster.put(KEDA, "scaledobjects", SCALED)
         first, triggers, target = state(cluster), scaled(cluster), target_of(cluster, **told)
-        original = consumers(cluster.role).original(target, queue=SOURCE)
+        original = consumers(cluster.role).read_original(target, queue=SOURCE)
         ours = consumers(interruptions.watch_api(cluster.role))
         there(ours, target, original, cluster)
         assert read(cluster) == reads
@@ -94,7 +94,7 @@ def test_whatever_call_fails_on_the_way_it_can_be_turned_back(server: Server, pl
         cluster = made(server)
         cluster.deploy(pod)
         first, target = state(cluster), target_of(cluster, **told)
-        original = consumers(cluster.role).original(target, queue=SOURCE)
+        original = consumers(cluster.role).read_original(target, queue=SOURCE)
         broken = consumers(interruptions.watch_api(cluster.role))
         with suppress(CallFailed):  # the one that is made to fail
             for _ in range(2):
@@ -111,7 +111,7 @@ def test_it_is_there_when_the_last_pod_that_was_there_before_is_gone(cluster: Cl
     pod, told, _ = PLACES[place]
     cluster.deploy(pod, kind=kind)
     target, ours = target_of(cluster, kind=kind, **told), consumers(cluster.role)
-    original, said = ours.original(target, queue=SOURCE), list[bool]()
+    original, said = ours.read_original(target, queue=SOURCE), list[bool]()
 
     def nothing() -> None: ...
 
@@ -131,7 +131,7 @@ def test_it_is_there_when_the_last_pod_that_was_there_before_is_gone(cluster: Cl
 def test_a_pod_that_has_ended_is_not_waited_for(cluster: Cluster) -> None:
     cluster.deploy(LITERAL)
     target, ours = target_of(cluster, env="QUEUE"), consumers(cluster.role)
-    original = ours.original(target, queue=SOURCE)
+    original = ours.read_original(target, queue=SOURCE)
     evicted = cluster.pods()[0]
     path = api_path("v1", cluster.namespace, "pods", evicted["metadata"]["name"])
     there(ours, target, original, cluster)
@@ -152,7 +152,7 @@ def test_pods_are_known_by_every_kind_of_selector(cluster: Cluster) -> None:
     selector = {"matchLabels": {"app": "orders"}, "matchExpressions": expressions}
     cluster.deploy(LITERAL, spec={"selector": selector})
     target, ours = target_of(cluster, env="QUEUE"), consumers(cluster.role)
-    original = ours.original(target, queue=SOURCE)
+    original = ours.read_original(target, queue=SOURCE)
     assert not ours.point(target, original, queue=MAIN, instead_of=SOURCE)
     cluster.begin()
     cluster.retire()
@@ -164,7 +164,7 @@ def test_pods_are_known_by_every_kind_of_selector(cluster: Cluster) -> None:
 def test_what_its_owner_changes_meanwhile_stays(cluster: Cluster) -> None:
     cluster.deploy(FROM_ALL)
     target, ours = target_of(cluster, env="SHOP_QUEUE"), consumers(cluster.role)
-    original = ours.original(target, queue=SOURCE)
+    original = ours.read_original(target, queue=SOURCE)
     there(ours, target, original, cluster)
 
     def deploy(workload: Json) -> None:
@@ -182,7 +182,7 @@ def test_what_its_owner_changes_meanwhile_stays(cluster: Cluster) -> None:
 def test_a_copy_that_somebody_has_deleted_is_not_needed_for_the_way_back(cluster: Cluster) -> None:
     cluster.deploy(MOUNTED)
     first, target, ours = state(cluster), target_of(cluster, **FILE), consumers(cluster.role)
-    original = ours.original(target, queue=SOURCE)
+    original = ours.read_original(target, queue=SOURCE)
     there(ours, target, original, cluster)
     (copy,) = (each for each in cluster.config_maps() if each.startswith("sluice-tmp-"))
     cluster.admin.delete(api_path("v1", cluster.namespace, "configmaps", copy))
@@ -193,7 +193,7 @@ def test_a_copy_that_somebody_has_deleted_is_not_needed_for_the_way_back(cluster
 def test_a_config_map_that_is_gone_since_is_a_reason_not_to_go_on(cluster: Cluster) -> None:
     cluster.deploy(MOUNTED)
     target, ours = target_of(cluster, **FILE), consumers(cluster.role)
-    original = ours.original(target, queue=SOURCE)
+    original = ours.read_original(target, queue=SOURCE)
     cluster.admin.delete(api_path("v1", cluster.namespace, "configmaps", "files"))
     with pytest.raises(BadConsumer, match="there is no ConfigMap files"):
         ours.point(target, original, queue=MAIN, instead_of=SOURCE)
@@ -202,7 +202,7 @@ def test_a_config_map_that_is_gone_since_is_a_reason_not_to_go_on(cluster: Clust
 def test_a_volume_that_its_owner_has_removed_leaves_no_copy_behind(cluster: Cluster) -> None:
     cluster.deploy(MOUNTED)
     target, ours = target_of(cluster, **FILE), consumers(cluster.role)
-    original = ours.original(target, queue=SOURCE)
+    original = ours.read_original(target, queue=SOURCE)
     there(ours, target, original, cluster)
     cluster.change("Deployment", lambda found: found["spec"]["template"].update(spec=BARE))
     cluster.roll()
@@ -214,7 +214,7 @@ def test_a_volume_that_its_owner_has_removed_leaves_no_copy_behind(cluster: Clus
 def test_what_its_owner_let_read_a_third_queue_stays_and_is_told(cluster: Cluster) -> None:
     cluster.deploy(LITERAL)
     target, ours = target_of(cluster, env="QUEUE"), consumers(cluster.role)
-    original = ours.original(target, queue=SOURCE)
+    original = ours.read_original(target, queue=SOURCE)
     there(ours, target, original, cluster)
 
     def deploy(workload: Json) -> None:
@@ -230,7 +230,7 @@ def test_what_its_owner_let_read_a_third_queue_stays_and_is_told(cluster: Cluste
 def test_who_changes_it_at_the_same_time_fails_the_call_and_the_next_one_goes_on(cluster: Cluster) -> None:
     cluster.deploy(LITERAL)
     target = target_of(cluster, env="QUEUE")
-    original = consumers(cluster.role).original(target, queue=SOURCE)
+    original = consumers(cluster.role).read_original(target, queue=SOURCE)
     others = iter([lambda: cluster.change("Deployment", lambda found: found["spec"].update(replicas=1))])
 
     def send(method: str, path: str, body: Json | None) -> tuple[int, Json]:
@@ -271,9 +271,9 @@ def test_two_queues_in_one_place_are_split_at_once_and_end_in_any_order(
     before, ours = state(cluster), consumers(cluster.role)
     where = {"volume": "config", "file": "text"} if place == "a file" else {"env": "BOTH"}
     a, b = (target_of(cluster, **where, place=Place(path=(key,))) for key in ("a", "b"))
-    of_a = ours.original(a, queue=SOURCE)
+    of_a = ours.read_original(a, queue=SOURCE)
     there(ours, a, of_a, cluster)
-    of_b = ours.original(b, queue=RETURNS)
+    of_b = ours.read_original(b, queue=RETURNS)
     there(ours, b, of_b, cluster, queues=(MAIN_OF_RETURNS, RETURNS))
     (both,) = read(cluster).values()
     assert both == f'{{"a": "{MAIN}", "b": "{MAIN_OF_RETURNS}"}}'
@@ -297,9 +297,9 @@ def test_a_kubeconfig_leads_there_by_the_official_client(server: Server, cluster
     cluster.deploy(MOUNTED)
     first, target = state(cluster), target_of(cluster, **FILE)
     ours = consumers(connect_by_kubeconfig("theirs", file=str(tmp_path / "config")))
-    original = ours.original(target, queue=SOURCE)
+    original = ours.read_original(target, queue=SOURCE)
     there(ours, target, original, cluster)
     back(ours, target, original, cluster)
     assert state(cluster) == first
     with pytest.raises(BadConsumer, match="there is no such Deployment"):
-        ours.original(target_of(cluster, **{**FILE, "name": "other"}), queue=SOURCE)
+        ours.read_original(target_of(cluster, **{**FILE, "name": "other"}), queue=SOURCE)

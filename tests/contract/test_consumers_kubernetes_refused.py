@@ -32,7 +32,7 @@ def test_keda_scales_by_the_queue_that_is_read(cluster: Cluster) -> None:
     cluster.deploy(LITERAL)
     cluster.put(KEDA, "scaledobjects", SCALED)
     target, ours = target_of(cluster, env="QUEUE"), consumers(cluster.role)
-    original = ours.original(target, queue=SOURCE)
+    original = ours.read_original(target, queue=SOURCE)
     there(ours, target, original, cluster)
     assert scaled(cluster) == [
         {"timezone": "UTC"},
@@ -49,7 +49,7 @@ def test_what_keda_scales_beside_it_stays(cluster: Cluster, ref: Json) -> None:
     cluster.deploy(LITERAL)
     cluster.put(KEDA, "scaledobjects", {**SCALED, "spec": {**SCALED["spec"], "scaleTargetRef": ref}})
     target, ours = target_of(cluster, env="QUEUE"), consumers(cluster.role)
-    there(ours, target, ours.original(target, queue=SOURCE), cluster)
+    there(ours, target, ours.read_original(target, queue=SOURCE), cluster)
     assert scaled(cluster) == [each["metadata"] for each in SCALED["spec"]["triggers"]]
 
 
@@ -59,7 +59,7 @@ def test_a_trigger_that_names_its_queue_twice_is_refused(cluster: Cluster) -> No
     cluster.put(KEDA, "scaledobjects", {**SCALED, "spec": {**SCALED["spec"], "triggers": [twice]}})
     cause = "trigger 0 of ScaledObject theirs/.*/orders: names its queue by both queueURL and queueURLFromEnv"
     with pytest.raises(BadConsumer, match=cause):
-        consumers(cluster.role).original(target_of(cluster, env="QUEUE"), queue=SOURCE)
+        consumers(cluster.role).read_original(target_of(cluster, env="QUEUE"), queue=SOURCE)
 
 
 HEALS: Json = {"syncPolicy": {"automated": {"selfHeal": True}}}
@@ -97,10 +97,10 @@ def test_what_argo_cd_would_undo_is_refused(cluster: Cluster, metadata: Json, sp
     cluster.put(ARGO, "applications", application, namespace=cluster.argo)
     target, ours = target_of(cluster, env="QUEUE"), consumers(cluster.role)
     if not refused:
-        ours.original(target, queue=SOURCE)
+        ours.read_original(target, queue=SOURCE)
         return
     with pytest.raises(BadConsumer) as raised:
-        ours.original(target, queue=SOURCE)
+        ours.read_original(target, queue=SOURCE)
     assert str(raised.value) == (
         f"Deployment theirs/{cluster.namespace}/orders: Argo CD's Application {cluster.argo}/shop heals itself and "
         "would undo the change: turn selfHeal off, or ignore what manager sluice has changed"
@@ -111,14 +111,16 @@ def test_an_application_that_is_not_where_it_is_looked_for_is_asked_for(cluster:
     cluster.deploy(LITERAL, annotations={TRACKED: "shop:apps/Deployment:shop/orders"})
     cause = f"it is of Argo CD's Application {cluster.argo}/shop, which isn't there: set argo_cd_namespace"
     with pytest.raises(BadConsumer, match=cause):
-        consumers(cluster.role).original(target_of(cluster, env="QUEUE"), queue=SOURCE)
+        consumers(cluster.role).read_original(target_of(cluster, env="QUEUE"), queue=SOURCE)
 
 
 def test_what_argo_cd_does_has_to_be_known(cluster: Cluster) -> None:
     cluster.deploy(LITERAL, labels={LABEL: "shop"})
     cause = "whether Argo CD's Application nowhere/shop would undo the change can't be read: .*: Forbidden: "
     with pytest.raises(BadConsumer, match=cause):
-        consumers(cluster.role).original(target_of(cluster, env="QUEUE", argo_cd_namespace="nowhere"), queue=SOURCE)
+        consumers(cluster.role).read_original(
+            target_of(cluster, env="QUEUE", argo_cd_namespace="nowhere"), queue=SOURCE
+        )
 
 
 @pytest.mark.parametrize("annotation", [{}, {"kustomize.toolkit.fluxcd.io/reconcile": "disabled"}])
@@ -126,10 +128,10 @@ def test_what_flux_applies_again_is_refused_unless_it_is_told_not_to(cluster: Cl
     cluster.deploy(LITERAL, labels={"kustomize.toolkit.fluxcd.io/name": "shop"}, annotations=annotation)
     target, ours = target_of(cluster, env="QUEUE"), consumers(cluster.role)
     if annotation:
-        ours.original(target, queue=SOURCE)
+        ours.read_original(target, queue=SOURCE)
         return
     with pytest.raises(BadConsumer, match="Flux's Kustomization shop would undo the change: annotate it kustomize"):
-        ours.original(target, queue=SOURCE)
+        ours.read_original(target, queue=SOURCE)
 
 
 LATE_MS = 10**15  # any time after
@@ -140,7 +142,7 @@ def test_a_rollout_that_takes_too_long_is_given_up_and_on_the_way_back_waited_fo
     cluster.deploy(LITERAL, kind=kind)
     target = target_of(cluster, kind=kind, env="QUEUE", timeout_s=90)
     soon, late = consumers(cluster.role), consumers(cluster.role, now_ms=LATE_MS)
-    original = soon.original(target, queue=SOURCE)
+    original = soon.read_original(target, queue=SOURCE)
     assert not late.point(target, original, queue=MAIN, instead_of=SOURCE)
     cluster.begin(kind)
     assert not soon.point(target, original, queue=MAIN, instead_of=SOURCE)
@@ -168,7 +170,7 @@ def test_a_rollout_that_takes_too_long_is_given_up_and_on_the_way_back_waited_fo
 def test_what_a_controller_gives_up_is_given_up(cluster: Cluster, kind: str, status: Json, reason: str) -> None:
     cluster.deploy(LITERAL, kind=kind)
     target, ours = target_of(cluster, kind=kind, env="QUEUE"), consumers(cluster.role)
-    original = ours.original(target, queue=SOURCE)
+    original = ours.read_original(target, queue=SOURCE)
     assert not ours.point(target, original, queue=MAIN, instead_of=SOURCE)
     cluster.begin(kind)
     cluster.tell(kind, **({"conditions": [status]} if kind == "Deployment" else status))
@@ -184,7 +186,7 @@ def test_what_a_controller_gives_up_is_given_up(cluster: Cluster, kind: str, sta
 def test_a_rollout_that_pauses_says_so(cluster: Cluster) -> None:
     cluster.deploy(LITERAL, kind="Rollout")
     target, ours = target_of(cluster, kind="Rollout", env="QUEUE"), consumers(cluster.role)
-    original = ours.original(target, queue=SOURCE)
+    original = ours.read_original(target, queue=SOURCE)
     assert not ours.point(target, original, queue=MAIN, instead_of=SOURCE)
     cluster.begin("Rollout")
     cluster.tell("Rollout", phase="Paused", message="CanaryPauseStep")
@@ -213,7 +215,7 @@ def test_a_rollout_that_pauses_says_so(cluster: Cluster) -> None:
 def test_what_would_not_replace_its_pods_is_refused(cluster: Cluster, kind: str, spec: Json, cause: str) -> None:
     cluster.deploy(LITERAL, kind=kind, spec=spec)
     with pytest.raises(BadConsumer, match=cause):
-        consumers(cluster.role).original(target_of(cluster, kind=kind, env="QUEUE"), queue=SOURCE)
+        consumers(cluster.role).read_original(target_of(cluster, kind=kind, env="QUEUE"), queue=SOURCE)
 
 
 @pytest.mark.parametrize(
@@ -253,7 +255,7 @@ def test_what_does_not_read_the_queue_is_refused(cluster: Cluster, pod: Json, to
     cluster.deploy(pod)
     before = state(cluster)
     with pytest.raises(BadConsumer, match=cause.format(cluster.namespace)):
-        consumers(cluster.role).original(target_of(cluster, **told), queue=SOURCE)
+        consumers(cluster.role).read_original(target_of(cluster, **told), queue=SOURCE)
     assert state(cluster) == before
 
 
@@ -268,12 +270,12 @@ def test_what_the_role_may_not_do_fails_with_the_servers_own_reason(server: Serv
     cluster.deploy(LITERAL)
     target, ours = target_of(cluster, env="QUEUE"), consumers(cluster.role)
     with pytest.raises(CallFailed, match=r"(deployments|scaledobjects).* is forbidden: User .*sluice") as raised:
-        ours.point(target, ours.original(target, queue=SOURCE), queue=MAIN, instead_of=SOURCE)
+        ours.point(target, ours.read_original(target, queue=SOURCE), queue=MAIN, instead_of=SOURCE)
     assert raised.value.code == "Forbidden"
 
 
 def test_who_is_unknown_to_the_cluster_is_told_so(server: Server) -> None:
     stranger = Server(server.url, server.authority, role_token="unknown")
     with pytest.raises(CallFailed) as raised:
-        consumers(stranger.role).original(target_of(made(server), env="QUEUE"), queue=SOURCE)
+        consumers(stranger.role).read_original(target_of(made(server), env="QUEUE"), queue=SOURCE)
     assert raised.value.code == "Unauthorized"

@@ -86,7 +86,7 @@ def variables() -> dict[str, str]:
 @mock_aws
 def test_a_trigger_reads_another_queue_with_the_same_settings_and_then_the_first() -> None:
     deploy()
-    before, original = mappings(), consumers().original(TRIGGER, queue=SOURCE)
+    before, original = mappings(), consumers().read_original(TRIGGER, queue=SOURCE)
     until_true(lambda: consumers().point(TRIGGER, original, queue=MAIN, instead_of=SOURCE))
     now = mappings()
     assert {queue: mapping["State"] for queue, mapping in now.items()} == {SOURCE: "Disabled", MAIN: "Enabled"}
@@ -102,7 +102,7 @@ def test_a_trigger_that_is_off_stays_off() -> None:
     deploy()
     [before] = mappings().values()
     client("lambda").update_event_source_mapping(UUID=before["UUID"], Enabled=False)
-    original = consumers().original(TRIGGER, queue=SOURCE)
+    original = consumers().read_original(TRIGGER, queue=SOURCE)
     until_true(lambda: consumers().point(TRIGGER, original, queue=MAIN, instead_of=SOURCE))
     assert mappings()[MAIN]["State"] == "Disabled"
 
@@ -110,7 +110,7 @@ def test_a_trigger_that_is_off_stays_off() -> None:
 @mock_aws
 def test_a_trigger_that_somebody_deleted_is_made_again() -> None:
     deploy()
-    original = consumers().original(TRIGGER, queue=SOURCE)
+    original = consumers().read_original(TRIGGER, queue=SOURCE)
     until_true(lambda: consumers().point(TRIGGER, original, queue=MAIN, instead_of=SOURCE))
     client("lambda").delete_event_source_mapping(UUID=mappings()[SOURCE]["UUID"])
     until_true(lambda: consumers().point(TRIGGER, original, queue=SOURCE, instead_of=MAIN))
@@ -121,7 +121,7 @@ def test_a_trigger_that_somebody_deleted_is_made_again() -> None:
 @mock_aws
 def test_a_variable_names_another_queue_and_then_the_first() -> None:
     deploy()
-    original = consumers().original(VARIABLE, queue=SOURCE)
+    original = consumers().read_original(VARIABLE, queue=SOURCE)
     assert original == CONFIG
     until_true(lambda: consumers().point(VARIABLE, original, queue=MAIN, instead_of=SOURCE))
     assert variables() == {"CONFIG": CONFIG.replace(SOURCE, MAIN), "OTHER": "ä"}
@@ -133,7 +133,7 @@ def test_a_variable_names_another_queue_and_then_the_first() -> None:
 @pytest.mark.parametrize("target", [TRIGGER, VARIABLE])
 def test_what_reads_a_queue_is_told_by_what_is_configured_and_on(target: LambdaTrigger | LambdaVariable) -> None:
     deploy()
-    original = consumers().original(target, queue=SOURCE)
+    original = consumers().read_original(target, queue=SOURCE)
     until_true(lambda: consumers().point(target, original, queue=MAIN, instead_of=SOURCE))
     assert [consumers().reads(target, queue=queue) for queue in (SOURCE, MAIN)] == [False, True]
     if isinstance(target, LambdaTrigger):  # as its owner's deployment does
@@ -148,7 +148,7 @@ def test_what_reads_a_queue_is_told_by_what_is_configured_and_on(target: LambdaT
 @mock_aws
 def test_what_others_change_of_a_function_meanwhile_stays() -> None:
     deploy()
-    original = consumers().original(VARIABLE, queue=SOURCE)
+    original = consumers().read_original(VARIABLE, queue=SOURCE)
     until_true(lambda: consumers().point(VARIABLE, original, queue=MAIN, instead_of=SOURCE))
     theirs = variables()["CONFIG"].replace("other", "another")
     client("lambda").update_function_configuration(
@@ -165,7 +165,7 @@ def test_whatever_call_fails_it_gets_there_and_back(target: LambdaTrigger | Lamb
     def scenario(interruptions: Interruptions) -> None:
         deploy()
         before = mappings(), variables()
-        original = consumers().original(target, queue=SOURCE)
+        original = consumers().read_original(target, queue=SOURCE)
         ours = consumers(interruptions)
         until_true(lambda: ours.point(target, original, queue=MAIN, instead_of=SOURCE))
         until_true(lambda: ours.point(target, original, queue=SOURCE, instead_of=MAIN))
@@ -178,11 +178,11 @@ def test_whatever_call_fails_it_gets_there_and_back(target: LambdaTrigger | Lamb
 def test_what_does_not_read_the_queue_is_refused() -> None:
     deploy()
     with pytest.raises(BadConsumer, match=r"^trigger of function orders: there is none from other$"):
-        consumers().original(TRIGGER, queue="other")
+        consumers().read_original(TRIGGER, queue="other")
     with pytest.raises(BadConsumer, match=r"^variable CONFIG of function orders \.queues\.\[\]: doesn't name orders$"):
-        consumers().original(VARIABLE, queue="orders")
+        consumers().read_original(VARIABLE, queue="orders")
     with pytest.raises(BadConsumer, match=r"^variable QUEUE of function orders: isn't set$"):
-        consumers().original(LambdaVariable(function="orders", variable="QUEUE"), queue=SOURCE)
+        consumers().read_original(LambdaVariable(function="orders", variable="QUEUE"), queue=SOURCE)
 
 
 class Scripted:
@@ -273,7 +273,7 @@ ON, OFF = {"UUID": ONE, "State": "Enabled"}, {"UUID": ONE, "State": "Disabled"}
 
 def original_of(scripted: Scripted, mapping: dict[str, Any]) -> str:
     scripted.listed(SOURCE, mapping)
-    return scripted.consumers.original(TRIGGER, queue=SOURCE)
+    return scripted.consumers.read_original(TRIGGER, queue=SOURCE)
 
 
 @pytest.mark.parametrize("state", ["Creating", "Enabling", "Disabling", "Updating", "Deleting"])
@@ -300,4 +300,4 @@ def test_a_mapping_whose_filter_cannot_be_read_or_that_is_not_the_only_one_is_re
         original_of(scripted, ON | {"FilterCriteriaError": {"ErrorCode": "AccessDenied", "Message": "there is no key"}})
     scripted.listed(SOURCE, ON, OFF)
     with pytest.raises(BadConsumer, match=r"there are 2 from orders\.fifo: name the alias"):
-        scripted.consumers.original(TRIGGER, queue=SOURCE)
+        scripted.consumers.read_original(TRIGGER, queue=SOURCE)

@@ -52,7 +52,7 @@ def parameter() -> tuple[str, dict[str, Any]]:
 def test_a_parameter_names_another_queue_and_then_the_first_and_keeps_its_type_and_tier() -> None:
     put(VALUE, **KEPT)
     ours = consumers(client())
-    original = ours.original(TARGET, queue=SOURCE)
+    original = ours.read_original(TARGET, queue=SOURCE)
     assert original == VALUE
     until_true(lambda: ours.point(TARGET, original, queue=MAIN, instead_of=SOURCE))
     assert parameter() == (POINTED, KEPT)
@@ -138,13 +138,13 @@ def test_one_that_somebody_writes_all_the_time_is_given_up() -> None:
 def test_a_secret_is_refused() -> None:
     put(VALUE, Type="SecureString")
     with pytest.raises(BadConsumer, match=r"^parameter /orders/queues: is a SecureString: a queue's name is no secret"):
-        consumers(client()).original(TARGET, queue=SOURCE)
+        consumers(client()).read_original(TARGET, queue=SOURCE)
 
 
 @mock_aws
 def test_what_does_not_name_the_queue_is_refused_and_what_is_gone_fails() -> None:
     with pytest.raises(CallFailed, match="GetParameter: ParameterNotFound"):
-        consumers(client()).original(TARGET, queue=SOURCE)
+        consumers(client()).read_original(TARGET, queue=SOURCE)
     put("other", Type="String")
     with pytest.raises(BadConsumer, match=r"^parameter /orders/queues \[\^,\]\+: doesn't name orders$"):
-        consumers(client()).original(TARGET, queue=SOURCE)
+        consumers(client()).read_original(TARGET, queue=SOURCE)

@@ -109,7 +109,7 @@ def revisions() -> list[str]:
 @mock_aws
 def test_a_service_runs_a_revision_with_one_value_changed_and_then_the_first() -> None:
     first = deploy()
-    original = consumers().original(TARGET, queue=SOURCE)
+    original = consumers().read_original(TARGET, queue=SOURCE)
     assert original == first
     before, tags = definition(first)
     until_true(lambda: consumers().point(TARGET, original, queue=MAIN, instead_of=SOURCE))
@@ -241,11 +241,11 @@ def test_a_roll_over_that_ecs_gives_up_says_why() -> None:
 def test_what_does_not_read_the_queue_is_refused(target: EcsVariable, cause: str) -> None:
     deploy()
     with pytest.raises(BadConsumer, match=cause):
-        consumers().original(target, queue=SOURCE)
+        consumers().read_original(target, queue=SOURCE)
 
 
 @mock_aws
 def test_a_service_that_others_deploy_is_refused() -> None:
     deploy("EXTERNAL")
     with pytest.raises(BadConsumer, match="the service is deployed by EXTERNAL, and not by ECS"):
-        consumers().original(TARGET, queue=SOURCE)
+        consumers().read_original(TARGET, queue=SOURCE)

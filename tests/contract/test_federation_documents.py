@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sluice.aws.documents import MAX_READS, PART_BYTES, DynamoDocument
-from sluice.aws.federation.routes import MAX_WAIT_MS, Forwards, RouteRates
+from sluice.aws.federation.routes import MAX_WAIT_MS, ForwardTimes, RouteRates
 from sluice.aws.ticks import Ticks
 from sluice.errors import CallFailed
 from tests.federation_fakes import FakeDocument
@@ -170,11 +170,11 @@ def test_a_tick_is_armed_by_one(client: Any) -> None:
 
 
 def test_the_last_forward_of_each_bridge_is_known(client: Any) -> None:
-    forwards = Forwards(client, "t")
-    assert forwards.last() == {}
+    forwards = ForwardTimes(client, "t")
+    assert forwards.read_all() == {}
     for bridge, at_ms in (("a", 5_000), ("b", 6_000), ("a", 7_000)):
-        forwards.note(bridge, at_ms=at_ms)
-    assert forwards.last() == {"a": 7_000, "b": 6_000}
+        forwards.record(bridge, at_ms=at_ms)
+    assert forwards.read_all() == {"a": 7_000, "b": 6_000}
 
 
 @pytest.mark.parametrize("rate", [1, 3, 7, 1_000])
@@ -183,7 +183,7 @@ def test_turns_of_a_route_follow_each_other_whoever_takes_them(client: Any, rate
     for _ in range(60):
         at_ms += luck.choice([0, 0, 1, 900 // rate, 20_000])
         messages = luck.randint(1, rate)
-        turn_ms = RouteRates(client, "t").turn_ms("r", messages=messages, rate=rate, now_ms=at_ms)
+        turn_ms = RouteRates(client, "t").reserve_ms("r", messages=messages, rate=rate, now_ms=at_ms)
         free_ms = max(at_ms, taken[-1][0] + 1_000 * taken[-1][1] / rate) if taken else at_ms
         if turn_ms is None:
             assert free_ms - at_ms > MAX_WAIT_MS - 1
@@ -198,10 +198,10 @@ def test_turns_of_a_route_follow_each_other_whoever_takes_them(client: Any, rate
 
 def test_who_loses_a_race_for_a_turn_takes_the_next(client: Any) -> None:
     rates = RouteRates(client, "t")
-    assert rates.turn_ms("r", messages=2, rate=1, now_ms=10_000) == 10_000
-    raced: Any = Interrupted(client, "update_item", lambda: rates.turn_ms("r", messages=1, rate=1, now_ms=10_000))
-    assert RouteRates(raced, "t").turn_ms("r", messages=1, rate=1, now_ms=10_000) == 13_000
-    assert rates.turn_ms("other", messages=1, rate=1, now_ms=10_000) == 10_000
-    assert rates.turn_ms("r", messages=2, rate=1, now_ms=14_500) == 14_500
-    assert rates.turn_ms("r", messages=9, rate=1, now_ms=14_500) == 16_500
-    assert rates.turn_ms("r", messages=1, rate=1, now_ms=14_500) is None
+    assert rates.reserve_ms("r", messages=2, rate=1, now_ms=10_000) == 10_000
+    raced: Any = Interrupted(client, "update_item", lambda: rates.reserve_ms("r", messages=1, rate=1, now_ms=10_000))
+    assert RouteRates(raced, "t").reserve_ms("r", messages=1, rate=1, now_ms=10_000) == 13_000
+    assert rates.reserve_ms("other", messages=1, rate=1, now_ms=10_000) == 10_000
+    assert rates.reserve_ms("r", messages=2, rate=1, now_ms=14_500) == 14_500
+    assert rates.reserve_ms("r", messages=9, rate=1, now_ms=14_500) == 16_500
+    assert rates.reserve_ms("r", messages=1, rate=1, now_ms=14_500) is None

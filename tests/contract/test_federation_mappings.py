@@ -150,12 +150,12 @@ def test_one_that_reads_at_another_pace_is_changed_where_it_stands(
         "get_event_source_mapping", {"BatchSize": 1, "ScalingConfig": {"MaximumConcurrency": 5}}, {"UUID": ONE}
     )
     scripted.stub.add_response("update_event_source_mapping", {}, asked | {"UUID": ONE})
-    scripted.mappings.pace(ONE, queue, pace)
+    scripted.mappings.rescale(ONE, queue, pace)
 
 
 def test_one_that_reads_so_already_is_left_alone(scripted: Scripted) -> None:
     scripted.stub.add_response("get_event_source_mapping", {"BatchSize": 10}, {"UUID": ONE})
-    scripted.mappings.pace(ONE, "q", TEN)
+    scripted.mappings.rescale(ONE, "q", TEN)
 
 
 def test_what_cannot_be_made_says_why(scripted: Scripted) -> None:

@@ -99,8 +99,8 @@ def test_a_dead_letter_goes_back_as_it_was(sqs: Any, dead_url: str, attributes: 
     source = sqs.create_queue(QueueName="source")["QueueUrl"]
     queues, dead = site_queues(sqs, dead_url), DeadLetters(sqs, dead_url)
     died = message(attributes=attributes)
-    dead.bury(DeadLetter(message=died, reason="r" * 5_000, source=queues.arn("source")))
-    dead.bury(DeadLetter(message=message("other"), reason="r", source=queues.arn("another-source")))
+    dead.send(DeadLetter(message=died, reason="r" * 5_000, source=queues.arn("source")))
+    dead.send(DeadLetter(message=message("other"), reason="r", source=queues.arn("another-source")))
     letter = next(each for each in received(sqs, dead_url) if each.body == "body")
     assert (letter.attributes[REASON].text, letter.attributes[SOURCE].text) == ("r" * MAX_REASON, queues.arn("source"))
     assert (PACKED in letter.attributes) == (attributes > 8)
@@ -115,7 +115,7 @@ def test_many_dead_letters_go_back_a_request_for_ten_and_large_ones_in_their_own
     queues, dead = site_queues(sqs, dead_url), DeadLetters(sqs, dead_url)
     for number in range(20):
         body = str(number) if number % 5 else "x" * 900_000
-        dead.bury(DeadLetter(message=message(body), reason="r", source=queues.arn("source")))
+        dead.send(DeadLetter(message=message(body), reason="r", source=queues.arn("source")))
     calls = Counter[str]()
     sqs.meta.events.register("before-call.sqs", lambda model, **_: calls.update([model.name]))
     assert queues.redrive("source", dead_letters_url=dead_url) == 20
@@ -130,7 +130,7 @@ def test_a_dead_letter_goes_back_to_its_group(sqs: Any, dead_url: str) -> None:
     source = sqs.create_queue(QueueName="source.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
     queues, dead = site_queues(sqs, dead_url), DeadLetters(sqs, dead_url)
     died = replace(message(), system={"MessageGroupId": "orders of 7"})
-    dead.bury(DeadLetter(message=died, reason="r", source=queues.arn("source.fifo")))
+    dead.send(DeadLetter(message=died, reason="r", source=queues.arn("source.fifo")))
     assert queues.redrive("source.fifo", dead_letters_url=dead_url) == 1
     assert [each.group_id for each in received(sqs, source)] == ["orders of 7"]
 
@@ -141,7 +141,7 @@ def test_a_senders_attribute_by_the_name_of_packed_ones_stays_the_senders(sqs: A
     source = sqs.create_queue(QueueName="source")["QueueUrl"]
     queues, dead = site_queues(sqs, dead_url), DeadLetters(sqs, dead_url)
     died = replace(message(), attributes={PACKED: Value("String", said)})
-    dead.bury(DeadLetter(message=died, reason="r", source=queues.arn("source")))
+    dead.send(DeadLetter(message=died, reason="r", source=queues.arn("source")))
     assert queues.redrive("source", dead_letters_url=dead_url) == 1
     [back] = received(sqs, source)
     assert back.attributes == died.attributes
@@ -178,11 +178,11 @@ def test_a_peer_is_told_in_order_of_the_link_and_sent_batches(sqs: Any, dead_url
     endpoint = Endpoint(region=REGION, account="123456789012", control_queue_url=control)
     peers = PeerQueues("123456789012")
     for body in ("one", "one", "two"):
-        peers.tell(LINK, endpoint, body)
+        peers.send_control_message(LINK, endpoint, body)
     told = received(sqs, control)
     assert [(each.body, each.group_id) for each in told] == [("one", "link"), ("one", "link"), ("two", "link")]
     assert peers.send_batch(LINK, endpoint, dead_url, [Outgoing(body="b").entry("0")]) == {}
     with pytest.raises(PeerRefused):
         peers.send_batch(LINK, endpoint, dead_url + "-gone", [Outgoing(body="b").entry("0")])
     with pytest.raises(PeerRefused):
-        peers.tell(LINK, ENDPOINT, "no such queue")
+        peers.send_control_message(LINK, ENDPOINT, "no such queue")

@@ -14,7 +14,7 @@ from sluice.aws.splitting.consumers.targets import AwsConsumers
 from sluice.cli.splitting.agents import Agent
 from sluice.kubernetes.api import Api, api_path
 from sluice.splitting.consumers.targets import KubernetesWorkload, Target
-from sluice.splitting.pointing import HELD_MS
+from sluice.splitting.pointing import HOLD_MS
 from sluice.splitting.sessions.events import SessionStopped
 from sluice.splitting.sessions.state import Status
 from sluice.splitting.settings import Repointed
@@ -46,8 +46,8 @@ class OfCluster(FakeConsumers):
 
     real: AwsConsumers = field(kw_only=True)
 
-    def original(self, target: Target, *, queue: str) -> str:
-        return self.real.original(target, queue=queue)
+    def read_original(self, target: Target, *, queue: str) -> str:
+        return self.real.read_original(target, queue=queue)
 
     def point(self, target: Target, original: str, *, queue: str, instead_of: str) -> bool:
         return self.real.point(target, original, queue=queue, instead_of=instead_of)
@@ -133,12 +133,12 @@ def test_whenever_it_is_killed_a_session_gets_its_queue_and_all_is_put_back(serv
             cluster = deployed(server)
             killing = Killing(cluster.role, place, after)
             world, first, triggers = world_of(cluster, Api(killing.send)), state(cluster), scaled(cluster)
-            session_id = ready(world, cluster, seconds=HELD_MS / 4_000)
+            session_id = ready(world, cluster, seconds=HOLD_MS / 4_000)
             (main,) = reads(cluster)
             assert main.startswith(f"sluice-tmp-{SETTINGS.deployment}")
             assert scaled(cluster) == [{"queueURLFromEnv": "QUEUE", "queueURL": main}]
             assert world.consumers.triggers["trigger"]
-            ended(world, cluster, session_id, seconds=HELD_MS / 4_000)
+            ended(world, cluster, session_id, seconds=HOLD_MS / 4_000)
             assert (state(cluster), scaled(cluster), reads(cluster)) == (first, triggers, {"source"})
             assert not world.consumers.triggers["trigger"]
             if killing.calls <= place:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from moto import mock_aws
 
 import sluice
-from sluice import BadPublishing, NotPublished, Publisher, Publishing
+from sluice import BadPublishRequest, NotPublished, Publisher, PublishRequest
 from sluice.aws.federation import publisher as module
 from sluice.errors import BadSetting, Malformed, QueueGone, SenderFault, TooLarge
 from sluice.federation.matching.bindings import Bindings, RoutingTable
@@ -108,7 +108,7 @@ def test_what_is_published_is_what_an_exchange_reads(ingress: Queue) -> None:
 
 
 def test_an_exchange_takes_it_without_trust(ingress: Queue) -> None:
-    ingress.publisher().publish(Publishing(exchange="amq.fanout", key="k", body="b", headers={"t": True}))
+    ingress.publisher().publish(PublishRequest(exchange="amq.fanout", key="k", body="b", headers={"t": True}))
     [message] = ingress.messages()
     receipt = ReceivedMessage(message=message, site="EAST", ulid="0" * 26, now_ms=message.sent_at_ms or 0)
     published = at_the_exchange(receipt, table=RoutingTable(Bindings()), trusted=False)
@@ -124,14 +124,14 @@ def test_an_exchange_takes_it_without_trust(ingress: Queue) -> None:
     )
 )  # fmt: skip
 def test_headers_of_any_type_come_out_as_they_went_in(typed: Mapping[str, Any]) -> None:
-    outgoing = Publishing(exchange="x", body="b", headers=typed).outgoing(fifo=False)
+    outgoing = PublishRequest(exchange="x", body="b", headers=typed).to_message(fifo=False)
     assert len(outgoing.attributes) <= 10
     assert have_same_values(headers(Message(message_id="m", body="b", attributes=outgoing.attributes)), typed)
 
 
 def test_attributes_stay_attributes_and_more_than_ten_come_out_too(ingress: Queue) -> None:
     attributes = {f"a{number}": number for number in range(12)} | {"labelled": Value("String.mine", "v")}
-    ingress.publisher().publish(Publishing(exchange="x", body="b", attributes=attributes))
+    ingress.publisher().publish(PublishRequest(exchange="x", body="b", attributes=attributes))
     [message] = ingress.messages()
     assert len(message.attributes) == 10
     opened = open_attributes(message.attributes).attributes
@@ -167,20 +167,23 @@ def test_attributes_stay_attributes_and_more_than_ten_come_out_too(ingress: Queu
     ],
 )
 def test_what_cant_be_published_is_said_before_anything_is_sent(fields: Mapping[str, Any], reason: str) -> None:
-    publishing = Publishing(**{"exchange": "x", "body": "b", **fields})
+    publishing = PublishRequest(**{"exchange": "x", "body": "b", **fields})
     with pytest.raises(Malformed, match=reason):
-        publishing.outgoing(fifo=True)
+        publishing.to_message(fifo=True)
 
 
 def test_metadata_counts_towards_the_largest_message(ingress: Queue) -> None:
-    ingress.publisher().publish(Publishing(exchange="x", body="b" * (MAX_MESSAGE_BYTES - 100)))
+    ingress.publisher().publish(PublishRequest(exchange="x", body="b" * (MAX_MESSAGE_BYTES - 100)))
     with pytest.raises(TooLarge, match="more than 1048576"):
-        ingress.publisher().publish(Publishing(exchange="x", body="b" * (MAX_MESSAGE_BYTES - 10)))
+        ingress.publisher().publish(PublishRequest(exchange="x", body="b" * (MAX_MESSAGE_BYTES - 10)))
 
 
 def test_messages_of_one_key_keep_their_order_in_a_fifo_ingress(fifo_ingress: Queue) -> None:
     publisher = fifo_ingress.publisher()
-    assert publisher.publish_all(Publishing(exchange="x", key=str(n % 2), body=f"Message {n}") for n in range(25)) == 25
+    assert (
+        publisher.publish_all(PublishRequest(exchange="x", key=str(n % 2), body=f"Message {n}") for n in range(25))
+        == 25
+    )
     messages = fifo_ingress.messages()
     assert len({message.group_id for message in messages}) == 2
     for key in (0, 1):
@@ -189,7 +192,7 @@ def test_messages_of_one_key_keep_their_order_in_a_fifo_ingress(fifo_ingress: Qu
 
 
 def test_a_group_of_ones_own_is_kept_and_what_is_published_again_comes_once(fifo_ingress: Queue) -> None:
-    publishing = Publishing(exchange="x", body="b", group="mine")
+    publishing = PublishRequest(exchange="x", body="b", group="mine")
     for _ in range(2):
         fifo_ingress.publisher().publish(publishing)
     assert [message.group_id for message in fifo_ingress.messages()] == ["mine"]
@@ -212,8 +215,8 @@ class Recorder:
         return done | {"Failed": failed}
 
 
-def many(count: int) -> Iterator[Publishing]:
-    return (Publishing(exchange="x", body=f"Message {number}") for number in range(count))
+def many(count: int) -> Iterator[PublishRequest]:
+    return (PublishRequest(exchange="x", body=f"Message {number}") for number in range(count))
 
 
 def test_many_go_ten_at_a_time(ingress: Queue) -> None:
@@ -225,7 +228,7 @@ def test_many_go_ten_at_a_time(ingress: Queue) -> None:
 
 def test_no_request_has_more_than_sqs_takes(ingress: Queue) -> None:
     recorder = Recorder(ingress.client)
-    large = [Publishing(exchange="x", body="b" * 400_000) for _ in range(5)]
+    large = [PublishRequest(exchange="x", body="b" * 400_000) for _ in range(5)]
     assert Publisher(ingress.url, recorder).publish_all(large) == 5  # type: ignore[arg-type]
     assert [len(entries) for entries in recorder.requests] == [2, 2, 1]
 
@@ -247,8 +250,8 @@ def test_a_request_that_fails_names_all_of_its_messages(ingress: Queue) -> None:
 
 
 def test_a_message_that_cant_be_is_named_by_its_place_and_what_came_before_it_is_published(ingress: Queue) -> None:
-    publishings = [*many(12), Publishing(exchange="x", body=""), *many(1)]
-    with pytest.raises(BadPublishing, match="message 12: an empty body") as caught:
+    publishings = [*many(12), PublishRequest(exchange="x", body=""), *many(1)]
+    with pytest.raises(BadPublishRequest, match="message 12: an empty body") as caught:
         ingress.publisher().publish_all(publishings)
     assert caught.value.place == 12
     assert isinstance(caught.value.fault, SenderFault)
@@ -258,7 +261,7 @@ def test_a_message_that_cant_be_is_named_by_its_place_and_what_came_before_it_is
 def test_an_ingress_that_is_gone_is_named(ingress: Queue) -> None:
     gone = Publisher(ingress.url + "-gone", ingress.client)
     with pytest.raises(QueueGone, match="-gone"):
-        gone.publish(Publishing(exchange="x", body="b"))
+        gone.publish(PublishRequest(exchange="x", body="b"))
     with pytest.raises(QueueGone, match="-gone"):
         gone.publish_all(many(1))
 
@@ -270,7 +273,7 @@ def test_the_environment_says_where_to_where_nobody_else_does(ingress: Queue, mo
         Publisher.from_environment()
     monkeypatch.setenv("SLUICE_INGRESS_URL", ingress.url)
     sluice.publish("x", "", "one")
-    Publisher.from_environment().publish(Publishing(exchange="x", body="two"))
+    Publisher.from_environment().publish(PublishRequest(exchange="x", body="two"))
     assert sorted(message.body for message in ingress.messages()) == ["one", "two"]
 
 
@@ -284,7 +287,7 @@ def test_the_environment_says_where_to_where_nobody_else_does(ingress: Queue, mo
     ],
 )
 def test_the_region_is_the_queues_own_where_its_url_has_one(url: str, region: str | None) -> None:
-    assert module._region(url) == region
+    assert module._parse_region(url) == region
 
 
 def test_the_package_is_had_without_boto3() -> None:

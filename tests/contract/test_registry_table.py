@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from sluice.aws.splitting.registry_store import MAX_CHANGES, DynamoRegistryStore, TooManyChanges
 from sluice.errors import BadSnapshot
-from sluice.splitting.control import KnownRegistry
+from sluice.splitting.control import RegistryCache
 from sluice.splitting.filters.values import Filter, Mode, QueueFilter
 from sluice.splitting.sessions.events import HEARTBEAT_LIMIT_S
 from sluice.splitting.sessions.state import (
@@ -15,8 +15,8 @@ from sluice.splitting.sessions.state import (
     QueueState,
     Registry,
     Session,
-    Sighting,
     Split,
+    SplitterAnnouncement,
     Status,
     TemporaryQueue,
 )
@@ -88,7 +88,7 @@ def test_announcements_and_heartbeats_are_outside_of_any_revision(store) -> None
     store.heartbeat("s", at_ms=456)
     registry, same = store.load()
     assert same == revision
-    assert registry.splitters == {"splitter": Sighting(7, 123)}
+    assert registry.splitters == {"splitter": SplitterAnnouncement(7, 123)}
     assert registry.sessions["s"].heartbeat_at_ms == 456
 
 
@@ -100,7 +100,7 @@ def test_what_comes_between_reading_and_writing_is_kept(store) -> None:
     store.heartbeat("s", at_ms=456)
     assert store.save(before, replace(before, version=8), revision=revision)
     registry, _ = store.load()
-    assert registry.splitters == {"splitter": Sighting(7, 123)}
+    assert registry.splitters == {"splitter": SplitterAnnouncement(7, 123)}
     assert registry.sessions["s"].heartbeat_at_ms == 456
 
 
@@ -108,7 +108,7 @@ def test_a_later_announcement_takes_the_place_of_an_earlier_one(store) -> None:
     for version in (1, 2):
         store.announce("splitter", version=version, at_ms=version)
     store.announce("other", version=1, at_ms=3)
-    assert store.load()[0].splitters == {"splitter": Sighting(2, 2), "other": Sighting(1, 3)}
+    assert store.load()[0].splitters == {"splitter": SplitterAnnouncement(2, 2), "other": SplitterAnnouncement(1, 3)}
 
 
 def test_who_loses_a_race_has_written_nothing(store) -> None:
@@ -146,7 +146,7 @@ def test_messages_sent_are_added_up(store) -> None:
 
 
 def test_why_a_session_ended_is_remembered(store) -> None:
-    store.note_ended("s", "Unused", at_ms=0)
+    store.record_end("s", "Unused", at_ms=0)
     assert (store.find_ended_reason("s"), store.find_ended_reason("other")) == ("Unused", None)
 
 
@@ -188,7 +188,7 @@ def test_more_sessions_end_at_once_than_a_transaction_takes(table: DynamoRegistr
     sessions = replace(started, queues={})
     assert table.save(Registry(), sessions, revision=0)
     assert table.save(sessions, started, revision=1)
-    world.known = KnownRegistry(table)
+    world.registry_cache = RegistryCache(table)
     world.pass_s(HEARTBEAT_LIMIT_S)
     for _ in range(3):
         world.pass_s(1)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sluice.aws.rendezvous.offers import DEAD_AFTER_MS, SID_RESTS_MS, DynamoOfferStore, DynamoProxyPools
+from sluice.aws.rendezvous.offers import DEAD_AFTER_MS, SID_COOLDOWN_MS, DynamoOfferStore, DynamoProxyPools
 from sluice.aws.rendezvous.pace import DynamoPaceStore
 from sluice.aws.rendezvous.waiting import DynamoMailboxStore, DynamoWaitingOffers
 from sluice.rendezvous.protocol.ends import End
@@ -16,13 +16,13 @@ from sluice.rendezvous.protocol.matching import (
     ANSWERING_MS,
     HOLD_MS,
     PATIENCE_MS,
-    LeftOffer,
     Nat,
     OfferMethod,
     OfferRecord,
     OpenOffer,
     Pool,
     Profile,
+    UntakenOffer,
     WaitingProxy,
 )
 from sluice.rendezvous.protocol.pace import LATELY_MINUTES, Counts
@@ -90,17 +90,17 @@ def proxy(poll_id: str = "p", **other: Any) -> WaitingProxy:
 
 def waiting(table: Table, pool: Pool = Pool.UNRESTRICTED, *, limit: int = LIMIT, shards: int = 1) -> list[str]:
     """The polls that are read, in order of their ids."""
-    return sorted(one.poll_id for one in table.pools.waiting(pool, now_ms=NOW, limit=limit, shards=shards))
+    return sorted(one.poll_id for one in table.pools.read_waiting(pool, now_ms=NOW, limit=limit, shards=shards))
 
 
 def oldest(table: Table, pool: Pool, *, now_ms: int = NOW, limit: int = LIMIT, shards: int = 1) -> list[str]:
     """The clients whose offers a proxy of this pool may take, in the order in which it tries them."""
-    found = table.waiting.oldest(pool, now_ms=now_ms, limit=limit, shards=shards, consistent=True)
+    found = table.waiting.read_oldest(pool, now_ms=now_ms, limit=limit, shards=shards, consistent=True)
     return [one.record.client_id for one in found]
 
 
-def left(table: Table, *, until_ms: int, shards: int = 1) -> list[LeftOffer]:
-    return [one for page in table.waiting.list_left(until_ms=until_ms, shards=shards) for one in page]
+def left(table: Table, *, until_ms: int, shards: int = 1) -> list[UntakenOffer]:
+    return [one for page in table.waiting.list_untaken(until_ms=until_ms, shards=shards) for one in page]
 
 
 def sent_before(table: Table, until_ms: int) -> list[OfferRecord]:
@@ -139,7 +139,7 @@ def test_an_offer_whose_proxy_was_lost_may_be_given_to_another(table: Table) -> 
 
 def test_a_name_that_polls_again_rests_until_no_answer_of_its_earlier_match_can_come(table: Table) -> None:
     table.offers.match(opened(), proxy("p", sid="s"), now_ms=NOW)
-    again, over_ms = proxy("q", sid="s"), NOW + PATIENCE_MS + SID_RESTS_MS
+    again, over_ms = proxy("q", sid="s"), NOW + PATIENCE_MS + SID_COOLDOWN_MS
     assert not table.offers.match(opened(offer("d")), again, now_ms=over_ms)
     assert table.offers.match(opened(offer("d")), again, now_ms=over_ms + 1)
 
@@ -231,7 +231,7 @@ def test_what_was_sent_before_is_found_with_its_state_and_forgotten(table: Table
     assert of(old) == {f"c{number}" for number in range(10, 60)} | {"refused"}
     states = {one.client_id: one.end for one in old if one.end is not None}
     assert states == {"c20": End.OFFER_MATCHED, "refused": End.OFFER_REFUSED}
-    table.offers.forget(old)
+    table.offers.delete(old)
     assert of(sent_before(table, NOW + 1)) == {f"c{number}" for number in range(10)}
 
 
@@ -250,8 +250,8 @@ def test_an_unreadable_offer_keeps_none_beside_it_from_being_found(client: Any) 
 def test_a_poll_is_found_as_it_entered_until_it_leaves(table: Table) -> None:
     entered = proxy(clients=3, profile=Profile(type="webext", nat=Nat.UNRESTRICTED, country="DE", address="0a1b2c3d4e"))
     table.pools.enter(entered)
-    assert table.pools.waiting(Pool.UNRESTRICTED, now_ms=NOW, limit=LIMIT, shards=1) == [entered]
-    assert table.pools.waiting(Pool.RESTRICTED, now_ms=NOW, limit=LIMIT, shards=1) == []
+    assert table.pools.read_waiting(Pool.UNRESTRICTED, now_ms=NOW, limit=LIMIT, shards=1) == [entered]
+    assert table.pools.read_waiting(Pool.RESTRICTED, now_ms=NOW, limit=LIMIT, shards=1) == []
     table.pools.leave(entered)
     table.pools.leave(entered)
     assert waiting(table) == []
@@ -329,7 +329,7 @@ def test_of_those_who_wait_their_profiles_are_known(table: Table) -> None:
 def test_an_offer_that_waits_is_read_as_it_was_put(table: Table) -> None:
     put = opened(offer(nat=Nat.RESTRICTED, country="FR", trace="Root=1"))
     table.waiting.add([put])
-    [found] = table.waiting.oldest(Pool.UNRESTRICTED, now_ms=NOW, limit=LIMIT, shards=1)
+    [found] = table.waiting.read_oldest(Pool.UNRESTRICTED, now_ms=NOW, limit=LIMIT, shards=1)
     assert found == replace(put, record=replace(put.record, token=""))
 
 
@@ -380,7 +380,7 @@ def test_what_nobody_took_is_found_by_age_and_forgotten(table: Table) -> None:
     old = left(table, until_ms=NOW - 9, shards=4)
     assert {each.client_id for each in old} == {f"c{number}" for number in range(10, 60)} - {"c50"}
     assert {NOW - each.sent_at_ms for each in old} == {*range(10, 60)} - {50}
-    table.waiting.forget(old)
+    table.waiting.delete(old)
     assert {each.client_id for each in left(table, until_ms=NOW + 1, shards=4)} == {
         f"c{number}" for number in range(10)
     }
@@ -457,8 +457,8 @@ def test_the_start_of_a_cooldown_may_be_repeated(table: Table) -> None:
 
 
 def test_mailboxes_are_found_by_age_and_forgotten(table: Table) -> None:
-    table.mailboxes.note("old", created_at_ms=NOW)
-    table.mailboxes.note("young", created_at_ms=NOW + 1)
+    table.mailboxes.record("old", created_at_ms=NOW)
+    table.mailboxes.record("young", created_at_ms=NOW + 1)
     assert [page for page in table.mailboxes.read_created_before(NOW + 1) if page] == [[("old", NOW)]]
-    table.mailboxes.forget([("old", NOW)])
+    table.mailboxes.delete([("old", NOW)])
     assert [page for page in table.mailboxes.read_created_before(NOW + 2) if page] == [[("young", NOW + 1)]]

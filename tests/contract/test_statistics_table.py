@@ -238,7 +238,7 @@ def test_a_key_is_gone_after_two_days(client: Any) -> None:
 
 def test_a_hash_is_the_days_keys(client: Any) -> None:
     clock = Clock(NOW)
-    hashes = AddressHasher(client, TABLE, clock, draw=lambda size: b"k" * size)
+    hashes = AddressHasher(client, TABLE, clock, random_bytes=lambda size: b"k" * size)
     assert hashes.of("192.0.2.1") == hash_address("192.0.2.1", b"k" * KEY_BYTES)
     assert hashes.of("nowhere") is None
 

@@ -84,4 +84,4 @@ def test_a_run_is_known_by_its_name() -> None:
         nothing: dict[str, Any] = {"jobRuns": []}
         for answer in (nothing, nothing, listed, nothing):  # by mode, live ones and all
             stub.add_response("list_job_runs", answer)
-        assert EmrRuns(client=client, application_id="app", role_arn="r").all(now_ms=0) == [RUN]
+        assert EmrRuns(client=client, application_id="app", role_arn="r").list_runs(now_ms=0) == [RUN]

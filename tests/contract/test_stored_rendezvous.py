@@ -26,7 +26,6 @@ from sluice.rendezvous.counts.statistics import Count, tally
 from sluice.rendezvous.counts.stream import read_record
 from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import (
-    LeftOffer,
     Match,
     Nat,
     OfferMethod,
@@ -34,6 +33,7 @@ from sluice.rendezvous.protocol.matching import (
     OpenOffer,
     Pool,
     Profile,
+    UntakenOffer,
     WaitingProxy,
 )
 from sluice.rendezvous.protocol.pace import Counts
@@ -158,7 +158,7 @@ def test_an_offer(table: Table) -> None:
     assert table.items() == [item("offer")]
     table.put("offer")
     assert [*table.offers.read_sent_before(NOW + 1)][3] == [replace(OFFER, shard=3)]
-    table.offers.forget([replace(OFFER, shard=3)])
+    table.offers.delete([replace(OFFER, shard=3)])
     assert table.items() == []
 
 
@@ -202,7 +202,7 @@ def test_a_held_poll(table: Table) -> None:
     table.pools.enter(PROXY)
     assert table.items() == [item("held_poll")]
     table.put("held_poll")
-    assert table.pools.waiting(Pool.UNRESTRICTED, now_ms=NOW, limit=1, shards=1) == [PROXY]
+    assert table.pools.read_waiting(Pool.UNRESTRICTED, now_ms=NOW, limit=1, shards=1) == [PROXY]
     assert table.pools.profiles(Pool.UNRESTRICTED, now_ms=NOW, shards=1) == [PROXY.profile]
 
 
@@ -212,9 +212,9 @@ def test_an_offer_that_waits(table: Table) -> None:
     table.put("waiting_offer")
     # Who wrote its record is of no use to who takes it.
     found = replace(OPEN, record=replace(OFFER, token=""))
-    assert table.waiting.oldest(Pool.UNRESTRICTED, now_ms=NOW, limit=1, shards=1) == [found]
-    left = [LeftOffer("waiting#unrestricted#0", NOW, OFFER.client_id)]
-    assert [each for page in table.waiting.list_left(until_ms=NOW + 1, shards=1) for each in page] == left
+    assert table.waiting.read_oldest(Pool.UNRESTRICTED, now_ms=NOW, limit=1, shards=1) == [found]
+    left = [UntakenOffer("waiting#unrestricted#0", NOW, OFFER.client_id)]
+    assert [each for page in table.waiting.list_untaken(until_ms=NOW + 1, shards=1) for each in page] == left
 
 
 def test_what_is_counted_of_a_minute_and_of_an_hour(table: Table) -> None:
@@ -235,14 +235,14 @@ def test_an_addresss_cooldown(table: Table) -> None:
 
 
 def test_a_mailbox(table: Table) -> None:
-    table.mailboxes.note(MAILBOX[0], created_at_ms=MAILBOX[1])
+    table.mailboxes.record(MAILBOX[0], created_at_ms=MAILBOX[1])
     assert table.items() == [item("mailbox")]
     table.put("mailbox")
     assert [*table.mailboxes.read_created_before(NOW + 1)] == [[MAILBOX]]
 
 
 def test_a_days_key(table: Table) -> None:
-    assert AddressHasher(table.client, "t", Clock(NOW), draw=lambda number: KEY).key(DAY) == KEY
+    assert AddressHasher(table.client, "t", Clock(NOW), random_bytes=lambda number: KEY).key(DAY) == KEY
     assert table.items() == [item("address_key")]
     table.put("address_key")
     assert AddressHasher(table.client, "t", Clock(NOW)).key(DAY) == KEY

@@ -53,7 +53,7 @@ def test_an_endpoint_has_the_service_s_usual_name_and_passes_only_the_jobs_calls
 def test_endpoints_of_other_applications_are_not_listed(network: Network) -> None:
     Ec2Endpoints(client=network.ec2, application_id="other").create("sqs", network.settings, token="o")
     network.endpoints.create("logs", network.settings, token="t")
-    [listed] = network.endpoints.all()
+    [listed] = network.endpoints.list_all()
     assert (listed.service, listed.digest) == ("logs", network.settings.digest)
     assert listed.state is EndpointState.AVAILABLE
     assert listed.created_at_ms > 0
@@ -62,8 +62,8 @@ def test_endpoints_of_other_applications_are_not_listed(network: Network) -> Non
 def test_deleted_endpoints_are_gone(network: Network) -> None:
     for service in network.settings.services:
         network.endpoints.create(service, network.settings, token=service)
-    network.endpoints.delete([endpoint.endpoint_id for endpoint in network.endpoints.all()])
-    assert network.endpoints.all() == []
+    network.endpoints.delete([endpoint.endpoint_id for endpoint in network.endpoints.list_all()])
+    assert network.endpoints.list_all() == []
 
 
 def test_in_a_vpc_of_ones_own_an_endpoint_has_no_policy() -> None:
@@ -97,7 +97,7 @@ def test_states_are_read_in_either_case(
     fields = {"VpcEndpointId": "vpce-1", "ServiceName": "com.amazonaws.r.sqs", "CreationTimestamp": TIME}
     asked = {"Filters": [{"Name": "tag:sluice:application", "Values": ["app"]}]}
     stub.add_response("describe_vpc_endpoints", {"VpcEndpoints": [{**fields, "State": state}]}, asked)
-    assert [each.state for each in endpoints.all()] == ([expected] if expected else [])
+    assert [each.state for each in endpoints.list_all()] == ([expected] if expected else [])
 
 
 @pytest.mark.parametrize(("code", "refused"), [("InvalidVpcEndpointId.NotFound", False), ("OperationInProgress", True)])

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from sluice.aws.connections import Connection, connect_environment
 from sluice.aws.dead_letters import REASON
-from sluice.aws.deployment import stack_outputs
+from sluice.aws.deployment import read_stack_outputs
 from sluice.errors import CallFailed
 from sluice.federation.links.links import Bridge, Introduction, Link
 from sluice.federation.links.peers import Peer
@@ -99,7 +99,7 @@ class Federation:
 
     @cached_property
     def outputs(self) -> Mapping[str, str]:
-        return stack_outputs(self.connection, "SluiceFederation")
+        return read_stack_outputs(self.connection, "SluiceFederation")
 
     @cached_property
     def address(self) -> Introduction:

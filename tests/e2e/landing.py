@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from sluice.aws.clients import now_ms
 from sluice.aws.connections import program_variables
-from sluice.aws.deployment import stack_outputs
+from sluice.aws.deployment import read_stack_outputs
 from sluice.local.jobs import LocalRuns
 from sluice.local.pipeline import LocalPipeline, local_settings
 from sluice.operator.pipelines import STACK, aws_endpoint
@@ -28,12 +28,12 @@ class Landing:
 
     def __init__(self, deployed: Deployed, folder: Path) -> None:
         self.sqs, self.folder = deployed.sqs, folder
-        self.outputs = stack_outputs(deployed.connection, STACK)
+        self.outputs = read_stack_outputs(deployed.connection, STACK)
         told = local_settings(
             folder,
             queue_url=self.outputs["QueueUrl"],
             ingress_url=self.outputs["IngressUrl"],
-            reach=aws_endpoint(deployed.connection),
+            sqs_endpoint=aws_endpoint(deployed.connection),
         )
         runs = LocalRuns(folder=folder, given_python=None, variables=program_variables(deployed.connection))
         self.asked = LocalPipeline.create(runs, told, now_ms)

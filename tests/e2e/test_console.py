@@ -12,8 +12,8 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from sluice.aws.connections import Connection, connect_environment
-from sluice.aws.deployment import stack_output
-from sluice.aws.federation.publisher import Publisher, Publishing
+from sluice.aws.deployment import read_stack_output
+from sluice.aws.federation.publisher import Publisher, PublishRequest
 from sluice.console.requests import Topic
 from sluice.console.sites import CALLS_PER_ROUND, WatchedSite
 from sluice.console.watching import ACTIONS, QUESTIONS, READERS, WatchedSites
@@ -88,8 +88,8 @@ def test_the_overview_counts_what_goes_through_a_part(deployed: Deployed, watche
         splitting.send("standard", ["a1", "b2", "a3", "c4"], lambda body: {"client": body[0]})
         assert len(splitting.bodies(url_of(session, "standard"), 2)) == 2
         assert len(splitting.bodies(splitting.main("standard"), 2)) == 2
-    Publisher(stack_output(deployed.connection, "SluiceFederation", "IngressUrl"), deployed.sqs).publish_all(
-        [Publishing(exchange="amq.topic", key="to.nobody", body="hello") for _ in range(3)]
+    Publisher(read_stack_output(deployed.connection, "SluiceFederation", "IngressUrl"), deployed.sqs).publish_all(
+        [PublishRequest(exchange="amq.topic", key="to.nobody", body="hello") for _ in range(3)]
     )
 
     def gone_through(found: Any) -> bool:
@@ -239,7 +239,7 @@ def test_a_letter_is_looked_at_put_back_and_thrown_away(deployed: Deployed, page
     rest = f"\u202e{ARABIC} " * 20_000  # so that it is cut in the list
     told = f"{hostile} of 203.0.113.7 {rest}"
     deployed.sqs.send_message(
-        QueueUrl=stack_output(deployed.connection, "SluiceFederation", "IngressUrl"), MessageBody=told
+        QueueUrl=read_stack_output(deployed.connection, "SluiceFederation", "IngressUrl"), MessageBody=told
     )
     page.goto(page.url.split("#")[0] + "#/dead-letters?queue=federation")
     letters = Letters(page, "federation", hostile)
@@ -272,7 +272,7 @@ def test_a_cloud_that_starts_again_is_found_again(tmp_path: Path) -> None:
     try:
         watched = watching(connect_environment(cloud.environment(DEFAULT_SITE)), landed=tmp_path / "landed")
         # As a console of the user's finds it: each start draws other keys.
-        watched.sites[0].reach = lambda _: connect_environment(cloud.environment(DEFAULT_SITE))
+        watched.sites[0].connect = lambda _: connect_environment(cloud.environment(DEFAULT_SITE))
         with chromium() as browser, serving(watched, every_s=0.5) as served, page_of(browser) as page:
             page.set_default_timeout(WITHIN_MS)
             page.goto(served.address)

@@ -144,7 +144,7 @@ def test_when_the_active_path_goes_the_other_takes_over(sites: list[FederatedSit
     until_bound(a, "amq.topic", 1)
 
     def ways() -> dict[tuple[str, ...], bool]:
-        return {way.path: way.active for way in a.ask(ListPaths()).ways if way.origin == b.tag}
+        return {way.path: way.active for way in a.ask(ListPaths()).paths if way.origin == b.tag}
 
     deadline = time.monotonic() + 60
     while ways() != {(b.tag,): True, (c.tag, b.tag): False}:

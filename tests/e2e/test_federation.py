@@ -215,7 +215,7 @@ def test_a_peer_that_refuses_is_failed_and_comes_back_when_asked(b0: FederatedSi
         if endpoint is wrong:
             error = b1.until_link("far", "Failed").status.last_error or ""
             assert "NonExistent" in error or "DoesNotExist" in error
-            b1.ask(CommandLink(name="far", what=Command.RETRY))
+            b1.ask(CommandLink(name="far", command=Command.RETRY))
             b1.until_link("far", "Failed")
             b1.ask(CloseLink(name="far"))
             b1.until(lambda site: not site.links)
@@ -228,11 +228,11 @@ def test_a_peer_that_refuses_is_failed_and_comes_back_when_asked(b0: FederatedSi
 def test_paused_routes_keep_and_resumed_ones_send(b0: FederatedSite, b1: FederatedSite) -> None:
     queue = b0.bound("amq.fanout")
     route = b1.push(b0, "amq.fanout")
-    b1.ask(CommandBridge(name=route, what=Command.PAUSE))
+    b1.ask(CommandBridge(name=route, command=Command.PAUSE))
     time.sleep(2)
     b1.publish("amq.fanout", "", TEN)
     assert b0.bodies(queue, 1, within_s=3) == []
-    b1.ask(CommandBridge(name=route, what=Command.RESUME))
+    b1.ask(CommandBridge(name=route, command=Command.RESUME))
     assert b0.bodies(queue, 10) == TEN
 
 
@@ -243,10 +243,10 @@ def test_a_link_that_drains_takes_nothing_more_in(b0: FederatedSite, b1: Federat
     link = b1.ask(ShowSite()).links[0].name
     b1.publish("amq.fanout", "", TEN)
     assert b0.bodies(queue, 10) == TEN
-    b1.ask(CommandLink(name=link, what=Command.DRAIN))
+    b1.ask(CommandLink(name=link, command=Command.DRAIN))
     b1.until_link(link, "Paused")
     b1.publish("amq.fanout", "", ["not this"])
-    b1.ask(CommandLink(name=link, what=Command.RESUME))
+    b1.ask(CommandLink(name=link, command=Command.RESUME))
     b1.until_link(link, "Operational")
     time.sleep(2.5)
     b1.publish("amq.fanout", "", ["this"])

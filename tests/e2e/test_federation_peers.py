@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from sluice.federation.links.links import Address, Bridge
-from sluice.federation.links.messages import Hello, LinkMessage, Parting, encode_control
+from sluice.federation.links.messages import Hello, LinkClosed, LinkMessage, encode_control
 from sluice.federation.links.peers import Peer
 from sluice.federation.matching.metadata import ATTRIBUTE
 from sluice.federation.operations import AddPeer, ListBindings
@@ -61,7 +61,7 @@ def test_nobody_speaks_for_another(sites: list[FederatedSite], what: str) -> Non
         pulls = (Bridge(name=route, link=link, src=FANOUT, dest=FANOUT),)
         forged: LinkMessage = Hello(link=link, sender=sender, pulls=pulls)
     elif what == "parting":
-        forged = Parting(link=link, sender=sender)
+        forged = LinkClosed(link=link, sender=sender)
     else:
         forged = Hello(link=link, sender=sender)
     for speaker in (m, c):  # nor does another role of its own account: it isn't its functions'

@@ -60,7 +60,7 @@ class Traffic:
     def until_mended(self, what: str) -> BridgeView:
         """Until the source says that it has made the thing anew, and that the route carries again."""
         deadline = time.monotonic() + MENDED_WITHIN_S
-        while (shown := self.served()).mends.last != what or shown.state != "Operational":
+        while (shown := self.served()).repairs.last != what or shown.state != "Operational":
             assert time.monotonic() < deadline, shown
             time.sleep(0.2)
         return shown
@@ -110,7 +110,7 @@ def test_a_bridge_queue_that_is_deleted_is_made_anew_and_loses_what_was_in_it(tr
     traffic.after.append("last")
     everything = {*traffic.before, *traffic.after}
     lost = everything - traffic.arrived()
-    assert shown.mends.number == 1
+    assert shown.repairs.number == 1
     assert there.taken_dead_letters() == []
     assert len(lost) <= held[0] + ON_ITS_WAY + TAKEN_BY_A_DELETED_QUEUE * len(traffic.after)
     assert "last" not in lost
@@ -140,7 +140,7 @@ def test_an_event_source_mapping_that_is_deleted_is_made_anew_and_nothing_is_los
 
     traffic.amid(delete)
     assert traffic.arrived() == {*traffic.before, *traffic.after}
-    assert traffic.until_mended("event source mapping").mends.lost == 0
+    assert traffic.until_mended("event source mapping").repairs.lost_messages == 0
 
 
 @pytest.mark.slow

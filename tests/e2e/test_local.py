@@ -16,8 +16,8 @@ import pytest
 from benchmarks.counting_cloud import start_counting, unit_log
 from benchmarks.units import READ, WRITE, read_units
 from sluice.aws.connections import connect_environment
-from sluice.aws.deployment import stack_outputs
-from sluice.aws.federation.publisher import Publisher, Publishing
+from sluice.aws.deployment import read_stack_outputs
+from sluice.aws.federation.publisher import Publisher, PublishRequest
 from sluice.local.cloud import CloudFailed, describe_lost_state, find_cloud, start_cloud
 from sluice.local.origins import LOOPBACK
 from sluice.local.requests import BY_TRIGGER
@@ -185,7 +185,7 @@ def test_an_execution_environment_that_does_not_start_ends_no_other(tmp_path: Pa
 def windowed_ingress(deployed: Deployed) -> Iterator[str]:
     """The ingress queue's URL, while its trigger waits a second for more messages, as profile `throughput` has it."""
     url, functions = (
-        stack_outputs(deployed.connection, "SluiceFederation")["IngressUrl"],
+        read_stack_outputs(deployed.connection, "SluiceFederation")["IngressUrl"],
         deployed.connection.client("lambda"),
     )
     queue = f":{url.rsplit('/', 1)[1]}"
@@ -213,7 +213,7 @@ def test_a_trigger_waits_for_more_messages_as_long_as_its_window_says(
         return [each for each in asked if (each.by, each.queue, each.action) == (BY_TRIGGER, name, action)]
 
     for number in range(5):
-        publisher.publish(Publishing(exchange="amq.topic", key="window", body=str(number)))
+        publisher.publish(PublishRequest(exchange="amq.topic", key="window", body=str(number)))
         time.sleep(0.1)
     until(lambda: not deployed.depth(windowed_ingress))
     # Alone it would be one; polls of earlier tests may end meanwhile, and tell of it.

@@ -21,7 +21,7 @@ from sluice.local.cloud import Cloud, clean_environment, start_cloud
 from sluice.local.deployer import UNATTENDED
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.sites import DEFAULT_SITE
-from sluice.peers.methods import Answered, over_sqs
+from sluice.peers.methods import Answered, exchange_over_sqs
 from tests.site_access import SiteAccess
 from tests.traffic import Proxies, offer_body
 
@@ -77,7 +77,7 @@ async def meet(site: SiteAccess) -> None:
         serving = asyncio.create_task(Proxies(session, site.deployment.broker_url).serve())
         try:
             async with ClientQueues(client, site.deployment.offers_queue_url) as queues:
-                while not isinstance(await over_sqs(queues)(offer_body("1")), Answered):
+                while not isinstance(await exchange_over_sqs(queues)(offer_body("1")), Answered):
                     pass  # the first function starts for as long as a client waits
         finally:
             serving.cancel()

@@ -12,8 +12,8 @@ import aiohttp
 import pytest
 from typer.testing import CliRunner
 
-from sluice.aws.deployment import stack_output, stack_outputs
-from sluice.aws.federation.publisher import Publisher, Publishing
+from sluice.aws.deployment import read_stack_output, read_stack_outputs
+from sluice.aws.federation.publisher import Publisher, PublishRequest
 from sluice.cli.main import app
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.operations import AddExchange, BindQueue, DeleteExchange, SweepSite, UnbindQueue
@@ -79,10 +79,10 @@ def seeing(deployed: Deployed, key: str) -> Iterator[str]:
 
 
 def test_an_exchange_and_its_dead_letters_keep_the_trace(deployed: Deployed) -> None:
-    outputs = stack_outputs(deployed.connection, "SluiceFederation")
+    outputs = read_stack_outputs(deployed.connection, "SluiceFederation")
     ingress, trace = outputs["IngressUrl"], new_trace()
     with seeing(deployed, "traced.#") as url:
-        publishing = Publishing(exchange=EXCHANGE, key="traced.a", body="routed", trace_header=trace)
+        publishing = PublishRequest(exchange=EXCHANGE, key="traced.a", body="routed", trace_header=trace)
         Publisher(ingress, deployed.sqs).publish(publishing)
         assert arrived(deployed, url, trace)["Body"] == "routed"
     send(deployed, ingress, "lost", trace, exchange="nowhere")
@@ -127,7 +127,7 @@ def test_one_screen_shows_the_site(deployed: Deployed, monkeypatch: pytest.Monke
     assert found["absent"] == {}
     assert found["rendezvous"]["offers_queue"]["url"] == deployed.offers_queue_url
     assert found["splitting"]["queues"]
-    assert found["federation"]["tag"] == stack_output(deployed.connection, "SluiceFederation", "SiteTag")
+    assert found["federation"]["tag"] == read_stack_output(deployed.connection, "SluiceFederation", "SiteTag")
     assert len(found["dead_letters"]) >= 4
     # Its jobs are processes of this machine, which --local asks.
     assert set(found["failed"]) == {"pipeline"}
@@ -158,7 +158,7 @@ def test_a_dead_letter_goes_back_once_its_cause_is_gone_and_another_is_thrown_aw
         return json.loads(done.stdout)
 
     outputs, control = (
-        stack_outputs(deployed.connection, "SluiceFederation"),
+        read_stack_outputs(deployed.connection, "SluiceFederation"),
         ControlClient.connect(deployed.connection, FEDERATION),
     )
     queue, missing, traces = (
@@ -198,5 +198,5 @@ def test_alarms_and_dashboard_are_there(deployed: Deployed) -> None:
         for alarm in alarms
         if alarm["AlarmName"].startswith("SluiceOperations-")
     }
-    name = stack_output(deployed.connection, "SluiceOperations", "DashboardName")
+    name = read_stack_output(deployed.connection, "SluiceOperations", "DashboardName")
     assert json.loads(cloudwatch.get_dashboard(DashboardName=name)["DashboardBody"])["widgets"]

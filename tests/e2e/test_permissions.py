@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 from sluice.aws.clients import now_ms
 from sluice.aws.connections import ENDPOINT_VARIABLE, LEADING, connect_environment
 from sluice.aws.dead_letters import SOURCE
-from sluice.aws.deployment import STACK, stack_output
+from sluice.aws.deployment import STACK, read_stack_output
 from sluice.aws.rendezvous.clients import ClientUser
 from sluice.building.project import PROJECT
 from sluice.cli.main import app
@@ -101,7 +101,7 @@ RUNS: Mapping[str, Sequence[tuple[str, str]]] = {
     "queue delete": [(f"queue delete . {OTHER} --force", "")],
     "queue add": [("queue add . . amq.topic q", "linked to itself")],
     "queue del": [("queue del . . amq.topic q", "no such route")],
-    "dynamic ways": [("dynamic ways .", "")],
+    "dynamic paths": [("dynamic paths .", "")],
     "dynamic add": [("dynamic add . . amq.topic", "linked to itself")],
     "dynamic del": [("dynamic del . . amq.topic", "no such route")],
     "topology export": [("topology export .", "")],
@@ -170,7 +170,7 @@ def places(deployed: Deployed, tmp_path_factory: pytest.TempPathFactory) -> Iter
     for _ in range(9):
         deployed.sqs.send_message(QueueUrl=urls[0], MessageBody="hello")
     source: Any = {"StringValue": f"arn:aws:sqs:{deployed.region}:{deployed.account}:{QUEUE}", "DataType": "String"}
-    dead_letters = stack_output(deployed.connection, "SluiceFederation", "FederationDeadLettersUrl")
+    dead_letters = read_stack_output(deployed.connection, "SluiceFederation", "FederationDeadLettersUrl")
     for _ in range(3):
         deployed.sqs.send_message(QueueUrl=dead_letters, MessageBody="hello", MessageAttributes={SOURCE: source})
     (folder / "cdk.json").write_text((PROJECT.files / "cdk.json").read_text())
@@ -227,7 +227,7 @@ def test_who_reads_does_not_write(operators: Operators, places: Mapping[str, str
 
 def test_the_readers_alias_refuses_who_names_it_for_a_change(operators: Operators, deployed: Deployed) -> None:
     connection = connect_environment(operators.environment("split status"))
-    name = stack_output(deployed.connection, "SluiceSplitting", "ControlFunctionName")
+    name = read_stack_output(deployed.connection, "SluiceSplitting", "ControlFunctionName")
     request = json.dumps({"op": "stop", "session_id": "nobody"}).encode()
     reply = connection.client("lambda").invoke(FunctionName=name, Qualifier=READER, Payload=request)
     assert "may only read" in json.loads(reply["Payload"].read())["error"]

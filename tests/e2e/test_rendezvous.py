@@ -16,7 +16,7 @@ from sluice.aws.rendezvous.clients import ClientCredentials, ClientQueues, open_
 from sluice.aws.rendezvous.offers import DynamoOfferStore
 from sluice.peers.channels import Network
 from sluice.peers.client import Connected, connect
-from sluice.peers.methods import Denied, RendezvousMethod, Reply, over_http, over_sqs, parse_reply
+from sluice.peers.methods import Denied, RendezvousMethod, Reply, exchange_over_http, exchange_over_sqs, parse_reply
 from sluice.peers.volunteer import Volunteer, VolunteerLimits
 from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import Nat, OfferMethod, OfferRecord
@@ -65,7 +65,11 @@ def test_an_offer_is_answered_and_bytes_come_back_through_webrtc(deployed: Deplo
             )
             serving = asyncio.create_task(volunteer.run())
             try:
-                exchange = over_sqs(queues) if method == "sqs" else over_http(session, deployed.deployment.client_url)
+                exchange = (
+                    exchange_over_sqs(queues)
+                    if method == "sqs"
+                    else exchange_over_http(session, deployed.deployment.client_url)
+                )
                 return await through_the_first_channel(deployed, exchange, b"there and back")
             finally:
                 serving.cancel()
@@ -117,7 +121,7 @@ def test_a_malformed_offer_gets_its_reply(deployed: Deployed, body: str, error: 
 async def reply_to(deployed: Deployed, body: str) -> Reply:
     await nobody_waits(deployed)
     async with clients_of(deployed) as queues:
-        return await over_sqs(queues)(body)
+        return await exchange_over_sqs(queues)(body)
 
 
 def test_a_client_that_no_proxy_answers_is_told_so(deployed: Deployed) -> None:
@@ -126,7 +130,7 @@ def test_a_client_that_no_proxy_answers_is_told_so(deployed: Deployed) -> None:
         async with proxies_of(deployed) as proxies, clients_of(deployed) as queues:
             silent = asyncio.create_task(proxies.poll())
             await until_waiting(deployed)
-            reply = await over_sqs(queues)(offer_body("2"))
+            reply = await exchange_over_sqs(queues)(offer_body("2"))
             polled = await silent
             return reply, polled.matched, await proxies.answer(polled.sid, answer("2"))
 

@@ -18,7 +18,7 @@ from sluice.aws.rendezvous.event_publisher import TableEventPublisher
 from sluice.aws.rendezvous.offers import DynamoProxyPools
 from sluice.federation.operations import BindQueue, ShowSite, SweepSite, UnbindQueue
 from sluice.operator.functions import FEDERATION, SWEEPER, ControlClient
-from sluice.peers.methods import Denied, over_sqs
+from sluice.peers.methods import Denied, exchange_over_sqs
 from sluice.rendezvous.counts.events import Event, OfferEvent, PollEvent, parse_event
 from sluice.rendezvous.operations import LEAST_S, SweepAnswers
 from sluice.rendezvous.protocol.ends import End
@@ -139,7 +139,7 @@ async def a_scripted_minute(deployed: Deployed, site: Site) -> int:
     credentials = ClientCredentials.parse(deployed.client_sqscreds)
     client = open_client(credentials, region=deployed.region, endpoint_url=deployed.endpoint)
     async with aiohttp.ClientSession() as session, ClientQueues(client, deployed.offers_queue_url) as queues:
-        proxies, exchange = Proxies(session, deployed.broker_url), over_sqs(queues)
+        proxies, exchange = Proxies(session, deployed.broker_url), exchange_over_sqs(queues)
         await nobody_waits(pools)
         # An event may sum up polls that ended alike: none of an earlier test's may be among this one's.
         await asyncio.to_thread(site.end_proxy_environments)

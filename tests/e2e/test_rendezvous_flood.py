@@ -18,7 +18,7 @@ from sluice.local.deployer import Deployer
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.sites import DEFAULT_SITE
 from sluice.operator.accounts import RESERVES
-from sluice.peers.methods import Answered, Reply, over_sqs
+from sluice.peers.methods import Answered, Reply, exchange_over_sqs
 from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import Nat
 from tests.site_access import SiteAccess
@@ -74,7 +74,7 @@ def test_a_flood_of_offers_without_a_key_refuses_no_poll_no_answer_and_no_other_
             aiohttp.ClientSession() as flood_session,
             ClientQueues(client, site.deployment.offers_queue_url) as queues,
         ):
-            offer, body = over_sqs(queues), offer_body("met", nat=Nat.UNRESTRICTED)
+            offer, body = exchange_over_sqs(queues), offer_body("met", nat=Nat.UNRESTRICTED)
             proxies = Proxies(session, site.deployment.broker_url, nat=Nat.RESTRICTED)
             serving = [asyncio.create_task(proxies.serve()) for _ in range(SERVING)]
             while not isinstance(await offer(body), Answered):

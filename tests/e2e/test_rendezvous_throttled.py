@@ -13,7 +13,7 @@ from sluice.local.cloud import start_cloud
 from sluice.local.deployer import Deployer
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.sites import DEFAULT_SITE
-from sluice.peers.methods import Denied, Reply, over_sqs
+from sluice.peers.methods import Denied, Reply, exchange_over_sqs
 from sluice.rendezvous.protocol.ends import End
 from tests.site_access import SiteAccess
 from tests.sqs_requests import read_requests
@@ -61,7 +61,7 @@ async def heard(site: SiteAccess, *, at_once: int = 1) -> list[tuple[Reply, floa
 
         async def hear(number: int) -> tuple[Reply, float]:
             began_at = time.monotonic()
-            reply = await over_sqs(queues)(offer_body(str(number)))
+            reply = await exchange_over_sqs(queues)(offer_body(str(number)))
             return reply, time.monotonic() - began_at
 
         return [

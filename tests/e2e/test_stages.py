@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import aiohttp
 import pytest
 
-from sluice.aws.deployment import NotDeployed, stack_output, stack_outputs
+from sluice.aws.deployment import NotDeployed, read_stack_output, read_stack_outputs
 from sluice.aws.rendezvous.clients import ClientUser, revoke
 from sluice.console.requests import Topic
 from sluice.console.sites import WatchedSite
@@ -156,10 +156,14 @@ def test_where_one_is_destroyed_the_other_goes_on(deployer: Deployer, sites: lis
     unstaged, dev = sites
     for name in dev.queues:
         dev.sqs.delete_queue(QueueUrl=dev.url(name))
-    revoke(ClientUser(dev.connection.client("iam"), stack_output(dev.connection, "SluiceRendezvous", "ClientUserName")))
-    deployer._cdk(STAGED, ["destroy", "--all", "--force", "--app", str(deployer.assembly(STAGED.stage).folder)])
+    revoke(
+        ClientUser(
+            dev.connection.client("iam"), read_stack_output(dev.connection, "SluiceRendezvous", "ClientUserName")
+        )
+    )
+    deployer._run_cdk(STAGED, ["destroy", "--all", "--force", "--app", str(deployer.assembly(STAGED.stage).folder)])
     with pytest.raises(NotDeployed, match="dev-SluiceState is not deployed"):
-        stack_outputs(dev.connection, "SluiceState")
+        read_stack_outputs(dev.connection, "SluiceState")
     # What was made at run time is the functions' to sweep, which are gone with their site.
     assert queues_made(unstaged, "SluiceState-") == queues_made(unstaged, "snowflake-broker") == {None}
     assert at_both(met, [unstaged]) == [MET]
@@ -187,7 +191,7 @@ def seen_on_the_console(site: FederatedSite, landed: Path) -> tuple[set[str], di
 
     def seen() -> tuple[set[str], dict[str, Any]]:
         overview, log = (watched.read(Topic(reading=reading)) for reading in ("overview", "log"))
-        deployed = {each["what"].split(":")[0] for each in overview["changes"] if each["part"] == "deployment"}
+        deployed = {each["text"].split(":")[0] for each in overview["changes"] if each["part"] == "deployment"}
         return deployed, {"alarms": overview["alarms_watched"], "functions": log["functions"]}
 
     return until(seen, lambda found: all(found[1].values()))

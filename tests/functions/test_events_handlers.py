@@ -133,18 +133,18 @@ def test_an_environment_that_is_never_called_again_publishes_what_it_holds_back(
     call(proxy.handler, poll_event())
     call(proxy.handler, poll_event())
     assert metrics(capsys) == {}
-    proxy.publish_rest()
+    proxy.publish_buffered()
     assert metrics(capsys)["PollsDeferred"] == 2
     polls = [poll for record in told(telling) for poll in read_record(record).events]
     assert [poll.polls for poll in polls if isinstance(poll, PollEvent)] == [1, 2]
-    proxy.publish_rest()
+    proxy.publish_buffered()
     assert len(told(telling)) == 2
     assert metrics(capsys) == {}
 
 
 def test_an_environment_without_a_request_has_nothing_to_publish() -> None:
     fresh_environments()
-    proxy.publish_rest()
+    proxy.publish_buffered()
     broker.write_counts()
     assert proxy.dependencies.cache_info().currsize == broker.dependencies.cache_info().currsize == 0
 

@@ -255,7 +255,7 @@ def test_a_route_with_a_rate_takes_its_turn_and_waits_for_no_late_one(federation
     send_fifo(federation, "route.fifo", "1")
     assert forward(federation) == []
     rates = RouteRates(federation.dynamodb, "t")
-    assert rates.turn_ms("route", messages=10, rate=1, now_ms=now_ms()) is not None
+    assert rates.reserve_ms("route", messages=10, rate=1, now_ms=now_ms()) is not None
     send_fifo(federation, "route.fifo", "2", group="h")
     assert forward(federation, receives=500) == ["2"]
     assert [each["Body"] for each in federation.messages(url_of(federation, "peer-ingress.fifo"))] == ["1"]
@@ -341,8 +341,8 @@ def test_a_queue_routes_loop_ends_as_a_dead_letter_and_an_exchange_routes_is_cou
         ({"op": "link_add", "link": {"name": "l", "peer": "THERE", "endpoints": []}}, "0 endpoints"),
         ({"op": "link_add", "link": {"name": 5, "peer": "THERE", "endpoints": []}}, "$.link.name"),
         ({"op": "link_del", "name": "none"}, "no such link: none"),
-        ({"op": "link_tell", "name": "none", "what": "pause"}, "no such link: none"),
-        ({"op": "link_tell", "name": "none", "what": "dance"}, "'dance' - at `$.what`"),
+        ({"op": "link_tell", "name": "none", "command": "pause"}, "no such link: none"),
+        ({"op": "link_tell", "name": "none", "command": "dance"}, "'dance' - at `$.command`"),
         ({"op": "link_del", "name": "none", "surprise": 1}, "unknown field `surprise`"),
         ({"op": "bridge_add", "bridge": {"name": "b"}}, "$.bridge"),
         ({"op": "bridge_add", "bridge": {"name": "b", "link": "l", "src": "s", "dest": "d"}}, "no such link: l"),
@@ -351,7 +351,7 @@ def test_a_queue_routes_loop_ends_as_a_dead_letter_and_an_exchange_routes_is_cou
             "$.bridge.sync",
         ),
         ({"op": "bridge_del", "name": "none"}, "no such route: none"),
-        ({"op": "bridge_tell", "name": "none", "what": "pause"}, "no such route: none"),
+        ({"op": "bridge_tell", "name": "none", "command": "pause"}, "no such route: none"),
         ({"op": "redrive", "name": "none"}, "no such route: none"),
         ({"op": "outage"}, "missing required field `link`"),
     ],

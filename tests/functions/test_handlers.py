@@ -192,7 +192,7 @@ def test_the_sweeper_says_how_the_rendezvous_stands(surroundings: Surroundings) 
     )
     assert said.waiting == {Pool.UNRESTRICTED: 0, Pool.RESTRICTED: 0}
     assert said.recent_offers[OPEN] == 2
-    assert said.held == {url: QueueDepth(visible=1, in_flight=0)}
+    assert said.depths == {url: QueueDepth(visible=1, in_flight=0)}
 
 
 def test_a_sweep_that_finds_nothing_publishes_no_metric(

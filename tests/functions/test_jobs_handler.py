@@ -264,5 +264,5 @@ def test_runs_of_both_modes_come_from_all_pages_and_new_states_count_as_live(
         ("BATCH", since, {"jobRuns": []}),
     ):
         stub.add_response("list_job_runs", answer, {"applicationId": ANY, "mode": mode, "maxResults": ANY} | only)
-    found = {run.run_id: run for run in runs.all(now_ms=0)}
+    found = {run.run_id: run for run in runs.list_runs(now_ms=0)}
     assert {run_id: run.is_live for run_id, run in found.items()} == {"1": False, "2": True, "3": True}

@@ -76,10 +76,10 @@ def test_what_was_found_missing_of_a_route_is_said_with_what_was_lost(
     with pytest.raises(CallFailed, match="GetEventSourceMapping"):
         links.handler({"op": "sweep"}, CONTEXT)
     said = capsys.readouterr().out
-    assert metrics(said, "Mended") == [({"service": "links"}, 1.0)] * 2
+    assert metrics(said, "Repaired") == [({"service": "links"}, 1.0)] * 2
     assert metrics(said, "MessagesLost") == [({"service": "links"}, 0.0)] * 2
-    logged = [vars(each) for each in caplog.records if each.message == "Mended"]
-    assert [(each["what"], each["routes"]) for each in logged] == [
+    logged = [vars(each) for each in caplog.records if each.message == "Repaired"]
+    assert [(each["resource"], each["routes"]) for each in logged] == [
         ("binding", ("route",)),
         ("queue's settings", ("route",)),
     ]

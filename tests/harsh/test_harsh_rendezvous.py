@@ -39,6 +39,6 @@ def test_a_proxy_function_polls_the_mailbox_that_it_has_made(queues: SqsQueues) 
     mailboxes: Any = FakeMailboxStore()
     mailbox = Mailbox(replace(site(queues, Inline()), new_id=new_id), mailboxes)
     made = mailbox.url()
-    assert mailbox.wait_for("a poll", until_ms=now_ms() + 2_000) is None
+    assert mailbox.receive_for("a poll", until_ms=now_ms() + 2_000) is None
     assert mailbox.url() == made
     assert len(mailboxes.notes) == 1

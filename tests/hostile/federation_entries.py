@@ -77,7 +77,7 @@ def routed(client: StrictClient, messages: Sequence[tuple[str, Given]], *, trust
     with (
         put_together(exchange, made),
         mock.patch.object(exchange, "now_ms", return_value=NOW_MS),
-        mock.patch.object(exchange, "ask"),
+        mock.patch.object(exchange, "send_operation"),
     ):
         return became(exchange.handler(event(*records), CONTEXT), client)
 
@@ -147,7 +147,7 @@ class DynamicSite(Site):
     states: FakeDocument = field(default_factory=FakeDocument)
 
     def dynamics(self) -> DynamicRouteService:
-        return DynamicRouteService(registrar=self.registrar(), document=self.states)
+        return DynamicRouteService(link_service=self.link_service(), document=self.states)
 
 
 class Sites(World):
@@ -166,7 +166,7 @@ class Sites(World):
         """A link from one to the other, and a route that pulls over it; both sites have talked of it."""
         link = self.link(dest, src)
         bridge = Bridge(name=name, link=link.name, src=exchange, dest=exchange, dynamic=dynamic)
-        self[dest].registrar().advance([add_link(link), add_bridge(bridge)])
+        self[dest].link_service().advance([add_link(link), add_bridge(bridge)])
         self.talk()
 
 
@@ -181,27 +181,27 @@ class Links:
         self.reporter = reporter(self.client)
         self.documents = {links.DYNAMIC: self.site.states}
 
-    def registrar(self, context: Any) -> LinkService:
-        return self.site.registrar()
+    def make_link_service(self, context: Any) -> LinkService:
+        return self.site.link_service()
 
-    def upkeep(self, registrar: LinkService) -> DriftRepair:
-        return self.site.upkeep(registrar, redrive=lambda _: 0)
+    def make_drift_repair(self, link_service: LinkService) -> DriftRepair:
+        return self.site.drift_repair(link_service, redrive=lambda _: 0)
 
-    def administration(
-        self, registrar: LinkService, dynamics: DynamicRouteService, upkeep: DriftRepair
+    def make_operation_handler(
+        self, link_service: LinkService, dynamics: DynamicRouteService, drift_repair: DriftRepair
     ) -> OperationHandler:
         return administration_of(
-            registrar,
-            upkeep,
+            link_service,
+            drift_repair,
             names=SiteNames(queues={"orders": "ingress"}, patterns=("source*",)),
-            ways=dynamics.ways,
+            paths=dynamics.paths,
         )
 
-    def arm_tick(self, registrar: LinkService, upkeep: DriftRepair) -> None:
-        upkeep.next_check_ms()
-        registrar.next_tick_ms(registrar.registry())
+    def arm_tick(self, link_service: LinkService, drift_repair: DriftRepair) -> None:
+        drift_repair.next_check_ms()
+        link_service.next_tick_ms(link_service.registry())
 
-    def hear(self, *bodies: str, receives: int = 1, by: str = "THERE") -> list[str]:
+    def receive(self, *bodies: str, receives: int = 1, by: str = "THERE") -> list[str]:
         """What a peer says, in order."""
         records = [
             record(
@@ -235,7 +235,7 @@ def control(body: str) -> str:
     """A peer's message. Whatever it was, the next sweep goes through, and what is answered is what SQS takes."""
     world = sites()
     function = Links(world["HERE"])
-    said = function.hear(body)
+    said = function.receive(body)
     assert function.ask({"op": "sweep"}) == {"result": None}
     told = [text for _, text in world["HERE"].peers.told]
     assert all(refusal({"MessageBody": text}) is None for text in told)

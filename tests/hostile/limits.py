@@ -104,7 +104,7 @@ class Ended:
     """How a child ended: by a signal where `code` is negative."""
 
     code: int
-    said: str
+    op: str
     complained: str
 
 

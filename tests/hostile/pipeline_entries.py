@@ -108,7 +108,7 @@ def parameters(text: str) -> str:
 def asked(request: Any) -> str:
     """An operator's request of the jobs function."""
     done = JobOutcome(job="land", step=JobStep.WAIT, reason="by script")
-    with put_together(jobs, SimpleNamespace(perform=lambda _: done)):
+    with put_together(jobs, SimpleNamespace(apply=lambda _: done)):
         reply = jobs.handler(request, CONTEXT)
     as_json(reply)
     return f"refused: {reply['error']}" if "error" in reply else "result"

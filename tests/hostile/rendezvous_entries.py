@@ -19,8 +19,8 @@ from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.records import Reporter
 from sluice.message import Value
 from sluice.rendezvous.broker import Broker
-from sluice.rendezvous.counting import Counting
-from sluice.rendezvous.event_recorder import HeldCounts
+from sluice.rendezvous.counting import EventCounter
+from sluice.rendezvous.event_recorder import BufferedCounts
 from sluice.rendezvous.http import ClientSite, ProxySite
 from sluice.rendezvous.mailbox import Mailbox
 from sluice.rendezvous.protocol.matching import Pool, WaitingProxy
@@ -109,7 +109,7 @@ class Rendezvous(Meeting):
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """What the client function answers to an offer, and the proxy function to all else."""
         proxies, clients = self.sites()
-        counts = HeldCounts(names=frozenset(), now_ms=self.clock)
+        counts = BufferedCounts(names=frozenset(), now_ms=self.clock)
         if str(request.get("rawPath", "")).startswith(("/client", "/amp")):
             with put_together(client, (clients, counts)):
                 response = client.handler(dict(request), CONTEXT)
@@ -144,7 +144,7 @@ def counted(body: str) -> str:
     site = Rendezvous()
     sqs: Any = site.client
     statistics: Any = site.statistics
-    counting = Counting(statistics=statistics, is_wanted=lambda: False, publish=len)
+    counting = EventCounter(statistics=statistics, is_wanted=lambda: False, publish=len)
     item = {"pk": {"S": "told"}, "sk": {"S": "ulid"}, "events": {"S": f"[{body}]"}}
     change = {
         "eventName": "INSERT",

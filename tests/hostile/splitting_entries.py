@@ -18,11 +18,11 @@ from sluice.cli.splitting.filters import read_filters
 from sluice.errors import BadFilter, BadSnapshot
 from sluice.federation.declared import DECLARED
 from sluice.pipeline.states import DESIRED_STATE
-from sluice.splitting.control import Control, KnownRegistry
+from sluice.splitting.control import Control, RegistryCache
 from sluice.splitting.filters.jq import Decide
 from sluice.splitting.filters.values import Filter, Mode, Share
 from sluice.splitting.jq_runner import compile_problem
-from sluice.splitting.performer import Performer
+from sluice.splitting.operation_handler import OperationHandler
 from sluice.splitting.routing.router import Router
 from sluice.splitting.sessions.state import SESSIONS, SPLITS, TEMPORARY_QUEUES
 from sluice.splitting.settings import SplitConfig
@@ -85,7 +85,7 @@ class Splitter:
                     send=self.client.send_batch,
                     executor=Inline(),
                     metadata=self.metadata,
-                    circuit_breaker=SessionCircuitBreaker(now_s=time.monotonic, tell=self.told),
+                    circuit_breaker=SessionCircuitBreaker(now_s=time.monotonic, cancel=self.told),
                     began_s=time.monotonic(),
                 )
             )
@@ -140,7 +140,7 @@ class Sessions:
 
     def control(self, context: Any) -> Control:
         return Control(
-            known=KnownRegistry(self.store),
+            registry_cache=RegistryCache(self.store),
             queues=self.queues,
             pointing=pointing(),
             settings=replace(SETTINGS, split_queues=(CONFIG,)),
@@ -149,8 +149,8 @@ class Sessions:
             may_go_on=lambda: True,
         )
 
-    def performer(self, control: Control) -> Performer:
-        return Performer(
+    def make_operation_handler(self, control: Control) -> OperationHandler:
+        return OperationHandler(
             control=control, compile_problem=compile_problem, counts=self.store.counts, url=lambda name: f"url/{name}"
         )
 

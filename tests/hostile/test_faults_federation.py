@@ -13,7 +13,7 @@ from sluice.codec import encode
 from sluice.errors import BadRoute, CallFailed, DestinationFault, QueueGone
 from sluice.federation.dynamic.ops import Bind, BindingAdvertisement
 from sluice.federation.links.links import Address, Bridge, Endpoint, Link
-from sluice.federation.links.messages import DynamicMessage, Hello, LinkMessage, Parting, encode_control
+from sluice.federation.links.messages import DynamicMessage, Hello, LinkClosed, LinkMessage, encode_control
 from sluice.federation.links.registry import Registry
 from sluice.federation.links.transitions import MAX_LINKS_OF_A_PEER, accept_hello, apply
 from sluice.message import Value
@@ -31,7 +31,7 @@ def robbed(*said: LinkMessage) -> Sites:
     world.pulls("THERE", "HERE")
     for message in said:
         world["HERE"].control.append((f"{THIEF}/link", encode_control(message)))
-        world["HERE"].hear()
+        world["HERE"].receive()
     return world
 
 
@@ -42,7 +42,7 @@ def there(world: Sites) -> Address:
 
 def delivered(world: Sites, *tags: str) -> tuple[Sequence[str], ...]:
     """What the links function is told to do is done; then a message is published HERE. What of it got to each site."""
-    world["HERE"].registrar().advance()
+    world["HERE"].link_service().advance()
     world["HERE"].publish("secret")
     for mapping in list(world["HERE"].mappings.made):
         world["HERE"].begin(mapping)
@@ -67,7 +67,7 @@ def test_a_peer_cannot_say_where_another_peers_messages_go() -> None:
 @pytest.mark.parametrize("what", ["parting", "hello that pulls nothing"])
 def test_a_peer_cannot_close_another_peers_routes(what: str) -> None:
     sender = there(Sites(["HERE", "THERE", THIEF]))
-    forged = Parting if what == "parting" else Hello
+    forged = LinkClosed if what == "parting" else Hello
     world = robbed(forged(link="to-HERE", sender=sender))
     assert delivered(world, "THERE") == (["secret"],)
 
@@ -90,9 +90,9 @@ def test_a_want_that_cannot_be_a_binding_is_ignored(arguments: str) -> None:
         path=("THERE",),
         hops_left=1,
         outages=0,
-        want=BindingAdvertisement("k", arguments),
+        binding=BindingAdvertisement("k", arguments),
     )
-    function.hear(encode_control(DynamicMessage(link="to-HERE", sender=there(world), said=Raw(encode(bind)))))
+    function.receive(encode_control(DynamicMessage(link="to-HERE", sender=there(world), op=Raw(encode(bind)))))
     assert function.ask({"op": "sweep"}) == {"result": None}
 
 
@@ -112,7 +112,7 @@ def test_a_peer_whose_address_is_none_is_unreachable_or_refuses(url: str) -> Non
     link = Link(name="l", peer="THERE", endpoints=(endpoint,))
     peers: Any = PeerQueues("123456789012")
     with pytest.raises(DestinationFault):
-        peers.tell(link, endpoint, "body")
+        peers.send_control_message(link, endpoint, "body")
 
 
 GROUP = re.compile(r"[!-~]{1,128}")  # a message group, as SQS takes it: letters, digits and punctuation
@@ -123,16 +123,16 @@ def test_a_link_whose_name_is_no_message_group_is_refused(name: str) -> None:
     """It is the group of what the peer is told: what SQS refuses of that comes up in each sweep."""
     world = Sites(["HERE", "THERE"])
     site = world["HERE"]
-    tell = site.peers.tell
+    tell = site.peers.send_control_message
 
     def told(link: Link, endpoint: Endpoint, body: str) -> None:
         if not GROUP.fullmatch(link.name[:128]):
             raise CallFailed("SendMessage", "InvalidParameterValue", "MessageGroupId")
         tell(link, endpoint, body)
 
-    site.peers.tell = told  # type: ignore[method-assign]  # as SQS does
+    site.peers.send_control_message = told  # type: ignore[method-assign]  # as SQS does
     function = Links(site)
-    function.hear(encode_control(Hello(link=name, sender=there(world))))
+    function.receive(encode_control(Hello(link=name, sender=there(world))))
     for _ in range(5):
         world.at_ms += 10 * 60_000
         assert function.ask({"op": "sweep"}) == {"result": None}

@@ -84,7 +84,7 @@ def compiled(program: str) -> Ended:
 
 
 def test_another_program_compiles_with_so_much() -> None:
-    assert compiled(".a == 1").said == "None"
+    assert compiled(".a == 1").op == "None"
 
 
 @pytest.mark.parametrize("place", ["message_filter", "queue"])
@@ -110,7 +110,7 @@ def test_a_filter_file_that_multiplies_itself_is_refused() -> None:
         "try: read_filters(file, [])\n"
         "except BadFilter: print('refused')"
     )
-    assert in_child(code, "\n".join(lines), megabytes=512, cpu_s=2).said == "refused"
+    assert in_child(code, "\n".join(lines), megabytes=512, cpu_s=2).op == "refused"
 
 
 @pytest.mark.parametrize("said", [5, None, True, {"Records": 5}, {"Records": []}, {"Records": [{}]}])

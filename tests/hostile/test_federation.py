@@ -76,7 +76,7 @@ CONTROLS: list[dict[str, Any]] = [
 ]
 ENDPOINT = {"region": "r", "account": "1", "control_queue_url": "https://sqs.P/control.fifo"}
 ASKED: list[dict[str, Any]] = [
-    *({"op": op} for op in ("site", "exchanges", "queues", "bindings", "ways", "tick", "sweep")),
+    *({"op": op} for op in ("site", "exchanges", "queues", "bindings", "paths", "tick", "sweep")),
     {"op": "bindings", "exchange": TOPIC},
     {"op": "redrive", "name": "route@THERE"},
     {"op": "exchange_add", "name": "e", "type": "topic", "alternate": FANOUT},
@@ -88,11 +88,11 @@ ASKED: list[dict[str, Any]] = [
     {"op": "peer_del", "name": "THERE"},
     {"op": "link_add", "link": {"name": "l", "peer": "P", "endpoints": [ENDPOINT], "durable": True}},
     {"op": "link_del", "name": "to-HERE@THERE"},
-    {"op": "link_tell", "name": "to-HERE@THERE", "what": "pause"},
+    {"op": "link_tell", "name": "to-HERE@THERE", "command": "pause"},
     {"op": "bridge_add", "bridge": BRIDGE},
     {"op": "bridge_change", "bridge": BRIDGE},
     {"op": "bridge_del", "name": "route@THERE", "del_empty_link": True},
-    {"op": "bridge_tell", "name": "route@THERE", "what": "pause"},
+    {"op": "bridge_tell", "name": "route@THERE", "command": "pause"},
     {"op": "outage", "link": "to-HERE@THERE", "error": "e", "refused": True},
     {"op": "gone", "copies": {"bound": 3}},
 ]
@@ -164,7 +164,7 @@ def test_of_a_batch_of_a_peer_only_what_is_hostile_is_a_dead_letter() -> None:
     world = sites()
     well = {"kind": "control", "version": 1, "value": {"op": "hello", "link": "to-HERE", "sender": ADDRESS}}
     bodies = [json.dumps(well), "[" * 100_000, json.dumps(well | {"version": 9}), json.dumps(well)]
-    said = Links(world["HERE"]).hear(*bodies)
+    said = Links(world["HERE"]).receive(*bodies)
     assert [each.partition(":")[0] for each in said] == ["dead letter", "dead letter"]
     told_ = [json.loads(body)["value"]["op"] for _, body in world["HERE"].peers.told]
     assert told_.count("answer") == 3  # one of the first hello of all

@@ -139,7 +139,7 @@ def test_a_segment_with_any_bit_wrong_ends_nothing() -> None:
         "print('alive')"
     )
     ended = in_child(code, megabytes=8_192)
-    assert (ended.code, ended.said) == (0, "alive"), ended.complained[-500:]
+    assert (ended.code, ended.op) == (0, "alive"), ended.complained[-500:]
 
 
 @given(st.one_of(bent(PARAMETERS), documents))

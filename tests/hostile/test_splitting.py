@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sluice.message import Value
 from sluice.splitting.filters import patterns
-from sluice.splitting.filters.index import derive_need
+from sluice.splitting.filters.index import derive_required_literals
 from sluice.splitting.filters.jq import ProgramTimedOut
 from sluice.splitting.jq_runner import JqRunner, compile_problem
 from sluice.splitting.operations import ControlOperation
@@ -169,11 +169,11 @@ def test_a_pattern_is_refused_or_a_search_by_it_ends(pattern: str, text: str, ex
     if patterns.problem(pattern, exact_case=exact_case) is not None:
         return
     try:
-        found = patterns.searches(pattern, text, exact_case=exact_case)
+        found = patterns.matches(pattern, text, exact_case=exact_case)
     except patterns.PatternTimedOut:
         return
     # What the index takes a pattern to need, a text that has it meets.
-    assert not found or meets_need(text, derive_need(pattern))
+    assert not found or meets_need(text, derive_required_literals(pattern))
 
 
 @pytest.mark.parametrize(
@@ -206,11 +206,11 @@ def test_a_search_of_a_mebibyte_ends_within_its_memory(pattern: str) -> None:
         "from sluice.splitting.filters import patterns\n"
         f"text = 'a' * {MIB - 100} + '!'\n"
         f"assert patterns.problem({pattern!r}) is None\n"
-        f"try: print(patterns.searches({pattern!r}, text))\n"
+        f"try: print(patterns.matches({pattern!r}, text))\n"
         "except patterns.PatternTimedOut: print('timed out')"
     )
     ended = in_child(code, megabytes=512)
-    assert (ended.code, ended.said in {"True", "False", "timed out"}) == (0, True), ended
+    assert (ended.code, ended.op in {"True", "False", "timed out"}) == (0, True), ended
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_a_search_of_a_mebibyte_ends_within_its_memory(pattern: str) -> None:
 )
 def test_a_pattern_of_the_greatest_length_is_compiled_or_refused(pattern: str) -> None:
     if patterns.problem(pattern) is None:
-        derive_need(pattern)
+        derive_required_literals(pattern)
 
 
 # Programs
@@ -305,7 +305,7 @@ def test_a_program_of_the_greatest_length_compiles_or_is_refused_within_its_memo
     """In a process of its own: the compiler is C, and has its own stack."""
     code = "from sluice.splitting.jq_runner import compile_problem; print(compile_problem(sys.stdin.read()) or 'well')"
     ended = in_child(code, program[:16_384], megabytes=512)
-    assert (ended.code, bool(ended.said)) == (0, True), ended
+    assert (ended.code, bool(ended.op)) == (0, True), ended
 
 
 def test_a_program_sees_a_message_of_a_mebibyte_of_every_kind(runner: JqRunner) -> None:

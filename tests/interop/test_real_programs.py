@@ -13,7 +13,7 @@ import pytest
 from sluice.aws.rendezvous.clients import ClientCredentials, ClientQueues, open_client
 from sluice.peers.channels import Network
 from sluice.peers.client import Connected, connect
-from sluice.peers.methods import over_sqs
+from sluice.peers.methods import exchange_over_sqs
 from sluice.peers.volunteer import Volunteer, VolunteerLimits, VolunteerStep
 from sluice.rendezvous.protocol.matching import Nat
 from tests.deployed import Deployed
@@ -149,7 +149,7 @@ async def echoed_by_relay(deployed: Deployed, data: bytes) -> bytes:
     client = open_client(credentials, region=deployed.region, endpoint_url=deployed.endpoint)
     async with ClientQueues(client, deployed.offers_queue_url) as queues:
         for _ in range(ATTEMPTS):
-            outcome = await connect(over_sqs(queues), network=ON_LOOPBACK)
+            outcome = await connect(exchange_over_sqs(queues), network=ON_LOOPBACK)
             if isinstance(outcome, Connected):
                 async with outcome.peer:
                     await outcome.channel.send(data)

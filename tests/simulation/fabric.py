@@ -38,7 +38,7 @@ from sluice.federation.matching.metadata import (
 
 EXCHANGE = "amq.direct"
 MAX_ROUNDS = 60
-MAX_TOLD = 20_000
+MAX_CANCELLATIONS = 20_000
 HEARTBEAT_MS = 60_000
 
 
@@ -101,7 +101,7 @@ class Fabric:
         self.sites[site] = taken.routes
         if taken.ignored is not None:
             self.ignored[taken.ignored] += 1
-        for sending in taken.sendings:
+        for sending in taken.outgoing_ops:
             self._post(site, sending)
 
     def _post(self, site: str, sending: OutgoingOp) -> None:
@@ -174,7 +174,7 @@ class Fabric:
         """All that is known is what is stored."""
         self.sites[site] = ROUTES.unpack(ROUTES.pack({EXCHANGE: self.sites[site]}))[EXCHANGE]
 
-    def forget(self, site: str) -> None:
+    def delete(self, site: str) -> None:
         """The site begins anew, with what is declared and bound there."""
         self.sites[site] = DynamicRoutes(here=site, exchange=EXCHANGE)
         self.survey(site)
@@ -209,7 +209,7 @@ class Fabric:
             before = self.outcome()
             self.beat()
             while self.deliver():
-                assert self.told < MAX_TOLD, "they go on and on"
+                assert self.told < MAX_CANCELLATIONS, "they go on and on"
             if rounds > 1 and self.outcome() == before:
                 return rounds
         raise AssertionError("it doesn't settle")
@@ -222,7 +222,7 @@ class Fabric:
     def outcome(self) -> list[object]:
         """All that is of interest to others than the protocol."""
         return [
-            (dict(routes.former), [(served.reaches, served.version) for served in routes.served.values()])
+            (dict(routes.former), [(served.advertised_routes, served.version) for served in routes.served.values()])
             for routes in self.sites.values()
         ]
 
@@ -282,7 +282,7 @@ class Fabric:
             if edge is None:
                 assert self.down or origin not in ways, f"{tag} has a way to {origin}, and there is none"
                 if origin in ways:  # what was known when the link went down
-                    by_edge[ways[origin]] |= routes.served[ways[origin]].reaches[origin].wants
+                    by_edge[ways[origin]] |= routes.served[ways[origin]].advertised_routes[origin].bindings
                 continue
             assert ways.get(origin) == edge.served, f"{tag} to {origin}: {ways.get(origin)}, not {edge.served}"
             by_edge[edge.served] |= {want for _, want in self.queues[origin]}

@@ -1,13 +1,13 @@
-"""What runs came to, written where docs/reliability.md says it: a table a capability, of its seeds, faults and calls.
+"""Writes the results of simulations into docs/reliability.md: seeds, faults and calls of each capability.
 
-In the document a capability's table stands between `<!-- simulation: splitting -->` and `<!-- end -->`.
+In the document a capability's results are between `<!-- simulation: splitting -->` and `<!-- end -->`.
 """
 
 import re
 from collections import Counter
 from collections.abc import Mapping
-from itertools import zip_longest
 from pathlib import Path
+from textwrap import wrap
 
 from tests.simulation.runs import Tally
 
@@ -16,24 +16,28 @@ PLACE = re.compile(r"(?P<begin><!-- simulation: (?P<capability>[a-z]+) -->\n).*?
 
 
 def write(tallies: Mapping[str, Tally], *, first: int, document: Path = DOCUMENT) -> None:
-    """Put the tables of these capabilities in their places; others stay."""
+    """Write the results of these capabilities in their places; others stay."""
 
     def made(found: re.Match[str]) -> str:
         tally = tallies.get(found["capability"])
-        return found[0] if tally is None else found["begin"] + table(tally, first=first) + found["end"]
+        return found[0] if tally is None else found["begin"] + describe(tally, first=first) + found["end"]
 
     document.write_text(PLACE.sub(made, document.read_text()))
 
 
-def table(tally: Tally, *, first: int) -> str:
-    """Say in Markdown how many seeds, which faults, which calls."""
+def describe(tally: Tally, *, first: int) -> str:
+    """Format in Markdown the number of seeds, and the numbers of faults and calls, the most frequent first."""
     last = first + tally.seeds - 1
     came_to = f"{len(tally.failed):,} failed, {tally.calls.total():,} calls, {tally.faults.total():,} faults"
-    head = f"Seeds {first:,} to {last:,}: {came_to}.\n"
-    pairs = zip_longest(_cells(tally.faults), _cells(tally.calls), fillvalue=" | ")
-    rows = [f"| {fault} | {call} |" for fault, call in pairs]
-    return "\n".join([head, "| fault | times | call | times |", "|---|---:|---|---:|", *rows, ""])
+    lines = [
+        f"Seeds {first:,} to {last:,}: {came_to}.",
+        "",
+        *_list("Faults", tally.faults),
+        *_list("Calls", tally.calls),
+    ]
+    return "\n".join([*lines, ""])
 
 
-def _cells(counts: Counter[str]) -> list[str]:
-    return [f"{name} | {times:,}" for name, times in counts.most_common()]
+def _list(title: str, counts: Counter[str]) -> list[str]:
+    listed = ", ".join(f"`{name}` {times:,}" for name, times in counts.most_common())
+    return wrap(f"- {title}: {listed}.", 190, subsequent_indent="  ", break_on_hyphens=False)

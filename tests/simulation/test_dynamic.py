@@ -112,7 +112,7 @@ def trouble(made: Fabric) -> None:
         elif what < 0.7:
             made.restart(chance.choice(made.tags))
         elif what < 0.72:
-            made.forget(chance.choice(made.tags))
+            made.delete(chance.choice(made.tags))
         elif what < 0.75:
             made.beat()
         for _ in range(chance.randint(0, 12)):

@@ -21,10 +21,8 @@ AFTER = """# R
 <!-- simulation: splitting -->
 Seeds 5 to 1,004: 1 failed, 3,500 calls, 7 faults.
 
-| fault | times | call | times |
-|---|---:|---|---:|
-| throttle | 7 | sqs.Receive | 3,000 |
-|  |  | sqs.Send | 500 |
+- Faults: `throttle` 7.
+- Calls: `sqs.Receive` 3,000, `sqs.Send` 500.
 <!-- end -->
 
 <!-- simulation: federation -->
@@ -33,7 +31,7 @@ stays
 """
 
 
-def test_a_capabilitys_table_takes_the_place_of_the_old_one_and_others_stay(tmp_path: Path) -> None:
+def test_a_capabilitys_result_takes_the_place_of_the_old_one_and_others_stay(tmp_path: Path) -> None:
     document = tmp_path / "r.md"
     document.write_text(BEFORE)
     calls = Counter({"sqs.Receive": 3_000, "sqs.Send": 500})

@@ -18,7 +18,7 @@ from benchmarks.prices import MONTH_H, POLL_S, Used, price_list, together
 from benchmarks.site_templates import POLLERS
 from sluice.aws.clients import calls
 from sluice.aws.connections import Connection, build_environment, connect_environment, connect_user, fetch_account
-from sluice.aws.deployment import Deployment, read_deployment, stack_outputs
+from sluice.aws.deployment import Deployment, read_deployment, read_stack_outputs
 from sluice.aws.rendezvous.clients import ClientCredentials, ClientUser, open_client, rotate
 from sluice.building.interpreters import cdk
 from sluice.building.project import PROJECT
@@ -169,7 +169,7 @@ class SmokeSite(Federation):
         return queue_url(self.connection, name)
 
     def output(self, stack: str, name: str) -> str:
-        return stack_outputs(self.connection, stack)[name]
+        return read_stack_outputs(self.connection, stack)[name]
 
 
 @dataclass(slots=True)

@@ -209,7 +209,7 @@ class Routes:
 
     def tell(self, what: Command, *, until_mapping_is: str) -> None:
         """Tell the route that keeps order, and wait for its event source mapping."""
-        self.there.ask(CommandBridge(name=self.lay(fifo=True), what=what))
+        self.there.ask(CommandBridge(name=self.lay(fifo=True), command=what))
         queue = self.served().reads
 
         def is_switched() -> bool:
@@ -334,7 +334,7 @@ def test_mend_makes_a_deleted_queue_anew(routes: Routes) -> None:
 
     def is_mended() -> bool:
         shown = routes.served()
-        return shown.mends.number > before.mends.number and shown.state == "Operational"
+        return shown.repairs.number > before.repairs.number and shown.state == "Operational"
 
     until(is_mended, f"{before.name} is mended", within_s=MENDED_WITHIN_S)
     routes.assert_arrived(routes.publish("mended", fifo=True), fifo=True)

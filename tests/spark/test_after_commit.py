@@ -87,7 +87,7 @@ def _ended(receiver: Receiver) -> None:
 
 
 def _committed(receiver: Receiver, staged: StagedLog, sqs: Any) -> bool:
-    receiver.note_committed(staged.log.end)
+    receiver.record_committed(staged.log.end)
     return _empty(receiver, staged, sqs)
 
 

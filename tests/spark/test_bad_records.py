@@ -4,14 +4,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sluice_spark.log.bad_records import ERRORS, count_errors, forget_errors, note_errors
+from sluice_spark.log.bad_records import ERRORS, count_errors, forget_errors, record_errors
 from sluice_spark.log.planning import Offset, Position, Slice
 from sluice_spark.log.store import FileStore
 
 
 @pytest.fixture
 def note(tmp_path: Path) -> Callable[..., None]:
-    return lambda *part, errors, share=0: note_errors(FileStore(tmp_path), Slice(*part), errors, share)
+    return lambda *part, errors, share=0: record_errors(FileStore(tmp_path), Slice(*part), errors, share)
 
 
 def test_a_task_tried_again_is_counted_once_and_shares_each(tmp_path: Path, note: Callable[..., None]) -> None:

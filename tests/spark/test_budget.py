@@ -100,7 +100,7 @@ def test_an_answer_for_which_there_is_no_room_waits_until_there_is() -> None:
     assert went == ["first", "second"]
     for lease in (first, second, second):  # a lease ends once, however often that is said
         lease.end()
-    assert (budget.held, budget.leased) == (0, 0)
+    assert (budget.used, budget.leased) == (0, 0)
 
 
 def test_one_that_has_failed_leaves_its_turn_and_its_room_to_others() -> None:
@@ -112,7 +112,7 @@ def test_one_that_has_failed_leaves_its_turn_and_its_room_to_others() -> None:
     leases[0].end()
     assert went == ["a", "c"]
     leases[2].end()
-    assert (budget.held, budget.leased) == (0, 0)
+    assert (budget.used, budget.leased) == (0, 0)
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 2 * LIMIT)), max_size=60))
@@ -128,7 +128,7 @@ def test_no_more_is_held_than_the_limit_or_one_answer(steps: list[tuple[int, int
         leases[who].room(size, lambda who=who: granted.add(who))  # type: ignore[misc]  # of each
         largest = max(largest, COPIES * size)
         assert granted  # somebody always goes on
-        assert budget.held <= max(LIMIT, largest)
+        assert budget.used <= max(LIMIT, largest)
     for lease in leases.values():
         lease.end()
-    assert (budget.held, budget.leased) == (0, 0)
+    assert (budget.used, budget.leased) == (0, 0)

@@ -151,7 +151,7 @@ def test_a_receives_signature_is_used_again_and_a_deletes_is_not(used: Used) -> 
         for _ in range(3):
             await client.receive(used.url, wait_s=0)
             await client.delete(used.url, ["nonsense"])
-            (signed,) = client._caller(used.url)._signed.values()
+            (signed,) = client._get_caller(used.url)._signed.values()
             kept.append(signed.request)
         return kept
 

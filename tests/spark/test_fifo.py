@@ -120,12 +120,12 @@ def test_a_rate_is_kept_on_average_whatever_was_under_way(steps: list[tuple[floa
     for wait, messages in steps:
         now += wait
         if rate.open(now):
-            rate.took(messages)
+            rate.take(messages)
             taken += messages
     assert taken <= per_second * (now + 1) + 10  # a second's worth at once, and one receive beyond
 
 
 def test_without_a_rate_there_is_no_limit() -> None:
     rate = TokenBucket()
-    rate.took(10**9)
+    rate.take(10**9)
     assert rate.open(0.0)

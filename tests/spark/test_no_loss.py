@@ -184,7 +184,7 @@ class Driver:
         world = self.world
         if len(world.planned) == world.committed:
             log = self.staged.log
-            self.receiver.note_committed(self.start)
+            self.receiver.record_committed(self.start)
             end = find_batch_end(log, self.start, ReadLimit(messages=world.chance.choice([None, 1, 7, 40])))
             if end == self.start:
                 return False
@@ -198,7 +198,7 @@ class Driver:
         if until == "written":
             return True
         world.committed = len(world.planned)
-        self.receiver.note_planned(last)
+        self.receiver.record_planned(last)
         self.staged.forget_before(last)
         self.start = last
         return True
@@ -212,7 +212,7 @@ class Driver:
                 batches_left -= 1
                 continue
             self.receiver.check()
-            self.receiver.note_committed(self.start)
+            self.receiver.record_committed(self.start)
             if not self.world.queue.known:
                 return
             if not self.world.queue.counts(self.world.now)["ApproximateNumberOfMessages"]:

@@ -181,15 +181,15 @@ def test_a_restart_knows_what_the_retained_segments_name(tmp_path: Path) -> None
         return made
 
     first = log()
-    fresh, again, ids = first.sift(received(body(record("a"))))
+    fresh, again, ids = first.select_new(received(body(record("a"))))
     first.append(table(fresh))
     assert (again, ids) == ([], ["m0"])
     numbers = iter([0, 1])
-    fresh, again, ids = log().sift(received("other", body(record("a")), numbers=numbers))
+    fresh, again, ids = log().select_new(received("other", body(record("a")), numbers=numbers))
     assert (fresh, bodies_of(again), ids) == ([], ["other", body(record("a"))], [])
 
 
 def test_a_log_without_files_to_read_changes_nothing(tmp_path: Path) -> None:
     log = StagedLog(FileStore(tmp_path))
     same = received(body(record("a")), body(record("a")))
-    assert log.sift(same) == (same, (), ["m0", "m1"])
+    assert log.select_new(same) == (same, (), ["m0", "m1"])

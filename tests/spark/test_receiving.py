@@ -77,7 +77,7 @@ def test_nothing_is_received_while_spark_is_far_behind_and_all_once_it_is_not(sq
         receiver.join(1)  # it has time to receive more, and doesn't
         assert staged_by(receiver) < 5_000
         while (there := staged_by(receiver)) < 20_000:
-            receiver.note_planned(receiver.staged.log.end)
+            receiver.record_planned(receiver.staged.log.end)
             until(lambda there=there: staged_by(receiver) > there)  # type: ignore[misc]  # of each
         until(lambda: set(queue.counts(time.time()).values()) == {0})
 

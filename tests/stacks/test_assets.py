@@ -10,7 +10,7 @@ import boto3
 import pytest
 
 from sluice.building import interpreters
-from sluice.building.locks import normal, read_lock, requirement_name
+from sluice.building.locks import normalize_name, read_lock, requirement_name
 from sluice.building.project import Project
 from sluice.bundles.assets import CODE, LAYERS, Assets, Bundle, BundleFailed, Target
 from sluice.bundles.environment import SparkAssets
@@ -69,14 +69,14 @@ def test_the_code_is_all_functions_and_the_rooms_that_they_import_and_nothing_el
 def test_a_file_lies_beside_the_code_by_another_name(project: Path) -> None:
     (project / "data").mkdir()
     (project / "data" / "v1.mmdb").write_bytes(b"1")
-    built = Assets(Project.clone(project), _not_compiled).code(beside={"countries.mmdb": "data/v1.mmdb"})
+    built = Assets(Project.clone(project), _not_compiled).code(extra_files={"countries.mmdb": "data/v1.mmdb"})
     assert (built.folder / "countries.mmdb").read_bytes() == b"1"
     assert built.key != Assets(Project.clone(project), _not_compiled).code().key
 
 
 def test_a_file_that_isnt_there_is_named(project: Path) -> None:
     with pytest.raises(BundleFailed, match=r"v1\.mmdb can't be read: No such file"):
-        Assets(Project.clone(project), _not_compiled).code(beside={"countries.mmdb": "v1.mmdb"})
+        Assets(Project.clone(project), _not_compiled).code(extra_files={"countries.mmdb": "v1.mmdb"})
 
 
 def test_the_codes_key_doesnt_depend_on_time_or_on_what_isnt_deployed(project: Path) -> None:
@@ -196,7 +196,9 @@ def test_what_pyproject_lists_is_locked() -> None:
         *listed
     }
     for lock, requirements in listed.items():
-        names = {normal(requirement_name(requirement)) for requirement in requirements} - {described["project"]["name"]}
+        names = {normalize_name(requirement_name(requirement)) for requirement in requirements} - {
+            described["project"]["name"]
+        }
         assert names - read_lock((PROJECT / lock).read_text()).keys() == set()
 
 

@@ -12,7 +12,7 @@ from app import add_stacks
 from sluice.federation.settings import BridgeSettings, ExchangeSettings, LinksSettings
 from sluice.pipeline.settings import JobsSettings
 from sluice.rendezvous.counts.stream import FILTERS
-from sluice.rendezvous.settings import BrokerSettings, CountersSettings, MeetingSettings, ProxySettings
+from sluice.rendezvous.settings import BrokerSettings, CountersSettings, ProxySettings, RendezvousSettings
 from sluice.settings import Settings
 from sluice.splitting.settings import ControlSettings, SplitterSettings
 from stacks import reproducible_app
@@ -533,7 +533,7 @@ SETTINGS: Mapping[str, type[Settings]] = {
     "Broker": BrokerSettings,
     "Client": BrokerSettings,
     "Proxy": ProxySettings,
-    "Sweeper": MeetingSettings,
+    "Sweeper": RendezvousSettings,
     "Counters": CountersSettings,
     "Splitter": SplitterSettings,
     "Control": ControlSettings,

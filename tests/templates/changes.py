@@ -135,7 +135,7 @@ def _told(assembly: Assembly) -> Iterator[tuple[str, tuple[str, str]]]:
                 yield name, ("FIFO ingress" if ingress.fifo else "ingress", ingress.exchange)
     for links in _settings(assembly, "Links", LinksSettings):
         for bound, name in links.names.queues.items():
-            if bound not in links.names.taken:
+            if bound not in links.names.reserved:
                 yield name, ("queue", bound)
 
 

@@ -186,8 +186,8 @@ def test_requests_to_one_target_go_side_by_side_only_where_they_may() -> None:
             lanes.append(len(lane))
             return [call(each) for each in lane]
 
-    for abreast in (False, True):
-        each = Dispatcher(fifo=False, send=Sends(), executor=Counting(), abreast=abreast)
+    for parallel_per_target in (False, True):
+        each = Dispatcher(fifo=False, send=Sends(), executor=Counting(), parallel_per_target=parallel_per_target)
         each.dispatch(entry(position, target) for position in range(25) for target in "AB")
     assert lanes == [2, 6]
 

@@ -26,12 +26,12 @@ class BridgeMappings(msgspec.Struct, frozen=True, kw_only=True):
     function: str
     arn_prefix: str
 
-    def create(self, queue: str, pace: MappingScaling, *, on: bool) -> str:
+    def create(self, queue: str, scaling: MappingScaling, *, on: bool) -> str:
         """Create the queue's mapping, or update the existing one. Returns the mapping's id.
 
         Raises `CallFailed`, or `MappingGone` if the existing mapping is deleted in the meantime.
         """
-        options = {name: value for name, value in _pace_options(queue, pace).items() if value}
+        options = {name: value for name, value in _scaling_options(queue, scaling).items() if value}
         try:
             with calls("CreateEventSourceMapping"):
                 made = self.client.create_event_source_mapping(
@@ -48,10 +48,10 @@ class BridgeMappings(msgspec.Struct, frozen=True, kw_only=True):
             mappings = self._list_mapping_ids(queue)
             if not mappings:  # the mapping is being deleted, or isn't listed yet
                 raise
-        self._update(mappings[0], Enabled=on, **_pace_options(queue, pace))
+        self._update(mappings[0], Enabled=on, **_scaling_options(queue, scaling))
         return mappings[0]
 
-    def pace(self, mapping: str, queue: str, pace: MappingScaling) -> None:
+    def rescale(self, mapping: str, queue: str, scaling: MappingScaling) -> None:
         """Change batch size and concurrency of the queue's mapping while it runs. Raises `MappingGone`, `CallFailed`.
 
         An up-to-date mapping isn't updated, because it can't be switched for some seconds after an update.
@@ -59,8 +59,8 @@ class BridgeMappings(msgspec.Struct, frozen=True, kw_only=True):
         with _translate_missing(mapping), calls("GetEventSourceMapping"):
             response = self.client.get_event_source_mapping(UUID=mapping)
         limit = response.get("ScalingConfig", {}).get("MaximumConcurrency")
-        if (response["BatchSize"], limit) != (pace.batch_size, pace.max_concurrency):
-            self._update(mapping, **_pace_options(queue, pace))
+        if (response["BatchSize"], limit) != (scaling.batch_size, scaling.max_concurrency):
+            self._update(mapping, **_scaling_options(queue, scaling))
 
     def switch(self, mapping: str, *, on: bool) -> None:
         """Enable or disable a mapping. Raises `MappingGone`, `CallFailed`."""
@@ -111,13 +111,13 @@ def switch_on_peer_mappings(client: LambdaClient, queue_arns: Sequence[str]) -> 
                     raise
 
 
-def _pace_options(queue: str, pace: MappingScaling) -> dict[str, Any]:
+def _scaling_options(queue: str, scaling: MappingScaling) -> dict[str, Any]:
     """Return options that replace a mapping's batch size, concurrency and batching window."""
     # An empty scaling configuration removes the concurrency limit.
-    scaling = {} if pace.max_concurrency is None else {"MaximumConcurrency": pace.max_concurrency}
-    options: dict[str, Any] = {"BatchSize": pace.batch_size, "ScalingConfig": scaling}
+    concurrency = {} if scaling.max_concurrency is None else {"MaximumConcurrency": scaling.max_concurrency}
+    options: dict[str, Any] = {"BatchSize": scaling.batch_size, "ScalingConfig": concurrency}
     if not queue.endswith(FIFO_SUFFIX):  # FIFO queues' mappings have no batching window
-        options["MaximumBatchingWindowInSeconds"] = WINDOW_S if pace.batch_size > MAX_UNWINDOWED_BATCH else 0
+        options["MaximumBatchingWindowInSeconds"] = WINDOW_S if scaling.batch_size > MAX_UNWINDOWED_BATCH else 0
     return options
 
 

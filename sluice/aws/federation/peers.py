@@ -58,13 +58,13 @@ class PeerQueues(msgspec.Struct, frozen=True):
     account: str
     _clients: dict[_Key, SQSClient] = msgspec.field(default_factory=dict)
 
-    def tell(self, link: Link, endpoint: Endpoint, body: str) -> None:
+    def send_control_message(self, link: Link, endpoint: Endpoint, body: str) -> None:
         """Send a control message to the peer. Each link is a message group, so its messages stay in order.
 
         Raises `PeerUnreachable`, `PeerRefused`, `CallFailed`.
         """
         with _translate_errors("SendMessage"):
-            self._client(link, endpoint).send_message(
+            self._get_client(link, endpoint).send_message(
                 QueueUrl=endpoint.control_queue_url,
                 MessageBody=body,
                 MessageGroupId=link.name[:128],
@@ -80,10 +80,10 @@ class PeerQueues(msgspec.Struct, frozen=True):
         """
         with _translate_errors("SendMessageBatch"):
             # boto3's type lists all fields of an entry, but `sluice.message` builds plain dictionaries.
-            done = self._client(link, endpoint).send_message_batch(QueueUrl=url, Entries=entries)  # type: ignore[arg-type]
+            done = self._get_client(link, endpoint).send_message_batch(QueueUrl=url, Entries=entries)  # type: ignore[arg-type]
         return {failed["Id"]: f"{failed['Code']}: {failed.get('Message', '')}" for failed in done.get("Failed", [])}
 
-    def _client(self, link: Link, endpoint: Endpoint) -> SQSClient:
+    def _get_client(self, link: Link, endpoint: Endpoint) -> SQSClient:
         key = endpoint.region, endpoint.sqs_url, link.role_arn, link.external_id
         if key not in self._clients:
             session = (

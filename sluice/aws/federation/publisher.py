@@ -43,7 +43,7 @@ _GROUP = re.compile(r"[!-~]{1,128}")  # message group ids that SQS accepts
 Attribute = str | int | float | bytes | Value
 
 
-class Publishing(msgspec.Struct, frozen=True, kw_only=True):
+class PublishRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A message to be published.
 
     Headers exchanges match `headers`, which become attributes if SQS has their type. `group` is the message group at a
@@ -62,13 +62,13 @@ class Publishing(msgspec.Struct, frozen=True, kw_only=True):
     deduplication_id: str = msgspec.field(default_factory=lambda: uuid.uuid4().hex)
     trace_header: str | None = None
 
-    def outgoing(self, *, fifo: bool) -> Outgoing:
+    def to_message(self, *, fifo: bool) -> Outgoing:
         """Build the SQS message. Raises `Malformed` or `TooLarge`, which name the invalid part."""
         self._check()
-        attributes = {name: _attribute(name, value) for name, value in self.attributes.items()}
+        attributes = {name: _encode_attribute(name, value) for name, value in self.attributes.items()}
         typed: dict[str, TypedValue] = {}
         for name, header in self.headers.items():
-            value = _native(name, header)
+            value = _decode_attribute(name, header)
             if name in attributes:
                 raise Malformed(f"header {name}: there is an attribute of this name")
             if value is None:
@@ -112,15 +112,15 @@ class Publishing(msgspec.Struct, frozen=True, kw_only=True):
             raise Malformed(f"a group of {len(self.group)} characters: SQS takes 1 to 128 of printable ASCII")
 
 
-def _attribute(name: str, value: Attribute) -> Value:
+def _encode_attribute(name: str, value: Attribute) -> Value:
     """Convert a user's attribute to SQS's form. Raises `Malformed` if SQS has no type for its value."""
-    made = value if isinstance(value, Value) else _native(name, value)
+    made = value if isinstance(value, Value) else _decode_attribute(name, value)
     if made is None or name == ATTRIBUTE:
         raise Malformed(f"attribute {name}: {'the name is taken' if name == ATTRIBUTE else 'SQS has none such'}")
     return made
 
 
-def _native(name: str, value: TypedValue) -> Value | None:
+def _decode_attribute(name: str, value: TypedValue) -> Value | None:
     """Return the attribute from which this value can be restored; None if SQS has no type for the value."""
     if name == ATTRIBUTE or not is_attribute_name(name):
         return None
@@ -142,7 +142,7 @@ def _native(name: str, value: TypedValue) -> Value | None:
     return made if made is not None and type(parse_attribute(made)) is type(value) else None
 
 
-class BadPublishing(SluiceError):
+class BadPublishRequest(SluiceError):
     """One of several messages can't be published. Neither this message nor any later one was sent."""
 
     def __init__(self, place: int, fault: Malformed | TooLarge) -> None:
@@ -173,37 +173,37 @@ class Publisher(msgspec.Struct, frozen=True):
     def from_environment(cls) -> "Publisher":
         """Return a publisher for the queue URL in `SLUICE_INGRESS_URL`. Raises `BadSetting` if it isn't set."""
         url = os.environ.get(INGRESS_VARIABLE)
-        return cls.at(url) if url else _no_ingress()
+        return cls.for_url(url) if url else _no_ingress()
 
     @classmethod
-    def at(cls, ingress_url: str) -> "Publisher":
+    def for_url(cls, ingress_url: str) -> "Publisher":
         """Return a publisher with the environment's credentials and, if the URL names one, the queue's region."""
-        return cls(ingress_url, _client(_region(ingress_url)))
+        return cls(ingress_url, _get_client(_parse_region(ingress_url)))
 
     @property
     def fifo(self) -> bool:
         """Whether the ingress is a FIFO queue, which keeps messages in order."""
         return self.ingress_url.endswith(FIFO_SUFFIX)
 
-    def publish(self, publishing: Publishing) -> str:
+    def publish(self, request: PublishRequest) -> str:
         """Publish a message, and return SQS's id. Raises `Malformed`, `TooLarge`, `QueueGone`, or `CallFailed`."""
-        fields = publishing.outgoing(fifo=self.fifo).fields()
+        fields = request.to_message(fifo=self.fifo).fields()
         with calls("SendMessage", queue=self.ingress_url):
             return self.client.send_message(QueueUrl=self.ingress_url, **fields)["MessageId"]
 
-    def publish_all(self, publishings: Iterable[Publishing]) -> int:
+    def publish_all(self, requests: Iterable[PublishRequest]) -> int:
         """Publish messages in order, up to ten or 1 MiB in each request, and return their number.
 
-        Stops at the first request of which a message fails. Raises `BadPublishing`, `NotPublished`, or `QueueGone`.
+        Stops at the first request of which a message fails. Raises `BadPublishRequest`, `NotPublished`, or `QueueGone`.
         """
         tried = 0
-        for request in self._requests(publishings):
-            tried += len(request.entries)
-            places = [entry.position for entry in request.entries]
+        for batch in self._build_batches(requests):
+            tried += len(batch.entries)
+            places = [entry.position for entry in batch.entries]
             try:
                 with calls("SendMessageBatch", queue=self.ingress_url):
                     # boto3's type lists all fields of an entry, but `sluice.message` builds plain dictionaries.
-                    done = self.client.send_message_batch(QueueUrl=self.ingress_url, Entries=request.api())  # type: ignore[arg-type]
+                    done = self.client.send_message_batch(QueueUrl=self.ingress_url, Entries=batch.api())  # type: ignore[arg-type]
             except CallFailed as error:
                 raise NotPublished(dict.fromkeys(places, str(error)), tried=tried) from error
             if refused := done.get("Failed"):
@@ -211,15 +211,15 @@ class Publisher(msgspec.Struct, frozen=True):
                 raise NotPublished(dict(sorted(failed.items())), tried=tried)
         return tried
 
-    def _requests(self, publishings: Iterable[Publishing]) -> Iterator[Request]:
+    def _build_batches(self, requests: Iterable[PublishRequest]) -> Iterator[Request]:
         """Yield requests lazily. If a message is invalid, the messages before it are sent before the error."""
         window: list[Entry] = []
-        for place, publishing in enumerate(publishings):
+        for place, request in enumerate(requests):
             try:
-                outgoing = publishing.outgoing(fifo=self.fifo)
+                outgoing = request.to_message(fifo=self.fifo)
             except (Malformed, TooLarge) as fault:
                 yield from standard_round(window)
-                raise BadPublishing(place, fault) from fault
+                raise BadPublishRequest(place, fault) from fault
             window.append(Entry(position=place, target=self.ingress_url, outgoing=outgoing))
             if len(window) == WINDOW:
                 yield from standard_round(window)
@@ -243,10 +243,10 @@ def publish(
     """Publish one message to an exchange of the site that has this ingress queue, and return SQS's message id.
 
     `ingress_url` is the output `IngressUrl` of the stack `SluiceFederation`, or `FifoIngressUrl`, which keeps the order
-    of each `group`. None selects the environment variable `SLUICE_INGRESS_URL`. `Publishing` describes the other
+    of each `group`. None selects the environment variable `SLUICE_INGRESS_URL`. `PublishRequest` describes the other
     arguments. Raises `Malformed` or `TooLarge` for an invalid message, `QueueGone`, `CallFailed`, or `BadSetting`.
     """
-    publishing = Publishing(
+    publishing = PublishRequest(
         exchange=exchange,
         key=key,
         body=body,
@@ -257,7 +257,7 @@ def publish(
         trace_header=trace_header,
     )
     url = ingress_url or os.environ.get(INGRESS_VARIABLE) or _no_ingress()
-    publisher = Publisher.at(url) if client is None else Publisher(url, client)
+    publisher = Publisher.for_url(url) if client is None else Publisher(url, client)
     return publisher.publish(publishing)
 
 
@@ -265,14 +265,14 @@ def _no_ingress() -> NoReturn:
     raise BadSetting(INGRESS_VARIABLE, "isn't set, and no ingress_url is given")
 
 
-def _region(url: str) -> str | None:
+def _parse_region(url: str) -> str | None:
     """Return the region in `https://sqs.REGION.amazonaws.com/…`; None for any other address."""
     match = re.fullmatch(r"sqs\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?", urlsplit(url).hostname or "")
     return match[1] if match else None
 
 
 @cache
-def _client(region: str | None) -> SQSClient:
+def _get_client(region: str | None) -> SQSClient:
     import boto3  # noqa: PLC0415 - functions bring a client, and start without it
 
     return boto3.client("sqs", region_name=region, config=CONFIG)

@@ -14,8 +14,8 @@ from sluice.message import FIFO_SUFFIX, Message
 
 REDRIVE_POLICY, POLICY = "RedrivePolicy", "Policy"
 WAIT_S = 1  # seconds; short polling asks only some of SQS's servers, and may miss messages
-HELD_S = 30  # seconds for which a redrive hides the dead letters of other queues
-MAX_LOOKED_AT = 1_000  # dead letters that one redrive reads, including those of other queues
+HIDDEN_S = 30  # seconds for which a redrive hides the dead letters of other queues
+MAX_READ_LETTERS = 1_000  # dead letters that one redrive reads, including those of other queues
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,22 +62,22 @@ class SqsSiteQueues(SplitQueues):
         """
         looked_at = 0
 
-        def goes(message: Message) -> Copy | None:
+        def choose_copy(message: Message) -> Copy | None:
             nonlocal looked_at
             looked_at += 1
             letter = read(message)
             return copy_to(queue, letter.message) if letter.source.rsplit(":", 1)[-1] == queue else None
 
         move = Move(
-            source=DeadLetterQueue(self.client, dead_letters_url, WAIT_S, HELD_S),
+            source=DeadLetterQueue(self.client, dead_letters_url, WAIT_S, HIDDEN_S),
             send=self.send_batch,
-            goes=goes,
+            choose_copy=choose_copy,
             fifo=queue.endswith(FIFO_SUFFIX),
-            may_go_on=lambda: looked_at < MAX_LOOKED_AT and may_go_on(),
+            may_go_on=lambda: looked_at < MAX_READ_LETTERS and may_go_on(),
         )
         for _ in move.run():
             pass
-        for reason in move.stays.values():
+        for reason in move.unmoved.values():
             raise CallFailed("SendMessageBatch", "Failed", reason)
         return move.moved
 
@@ -85,5 +85,5 @@ class SqsSiteQueues(SplitQueues):
 class DeadLetterQueue(ConsumedQueue):
     """The dead-letter queue, used within the permissions of the function's role."""
 
-    def give_back(self, messages: Sequence[Message]) -> None:
+    def release(self, messages: Sequence[Message]) -> None:
         """Do nothing: messages stay hidden for their visibility timeout, which the role isn't allowed to shorten."""

@@ -11,7 +11,7 @@ import msgspec
 
 from sluice.aws.client_types import DynamoDBClient
 from sluice.aws.clients import calls
-from sluice.aws.items import CONDITION_FAILED, attributes, number, query_pages, standing_item, text
+from sluice.aws.items import CONDITION_FAILED, attributes, conflicting_item, number, query_pages, text
 from sluice.errors import CallFailed
 
 FORWARDS = "forwards"
@@ -25,13 +25,13 @@ _IN_LINE = "SET next_us = next_us + :cost, expires_at = :expires_at", "next_us >
 _AT_ONCE = "SET next_us = :end, expires_at = :expires_at", "attribute_not_exists(pk) OR next_us <= :now"
 
 
-class Forwards(msgspec.Struct, frozen=True):
+class ForwardTimes(msgspec.Struct, frozen=True):
     """The times of bridges' last forwards, in a DynamoDB table."""
 
     client: DynamoDBClient
     table: str
 
-    def note(self, bridge: str, *, at_ms: int) -> None:
+    def record(self, bridge: str, *, at_ms: int) -> None:
         """Record the time at which a bridge forwarded messages."""
         with calls("PutItem"):
             self.client.put_item(
@@ -39,7 +39,7 @@ class Forwards(msgspec.Struct, frozen=True):
                 Item=attributes({"pk": FORWARDS, "sk": bridge, "at": at_ms, "expires_at": at_ms // 1000 + NOTE_KEPT_S}),
             )
 
-    def last(self) -> Mapping[str, int]:
+    def read_all(self) -> Mapping[str, int]:
         """Return each bridge's last forward, in ms since the epoch. A time may lag by some seconds."""
         pages = query_pages(self.client, self.table, FORWARDS)
         return {text(item, "sk"): number(item, "at") for page in pages for item in page}
@@ -51,7 +51,7 @@ class RouteRates(msgspec.Struct, frozen=True):
     client: DynamoDBClient
     table: str
 
-    def turn_ms(self, bridge: str, *, messages: int, rate: int, now_ms: int) -> int | None:
+    def reserve_ms(self, bridge: str, *, messages: int, rate: int, now_ms: int) -> int | None:
         """Reserve time for a number of messages. Returns its start in ms since the epoch; None if it is too far away.
 
         Raises `CallFailed`.
@@ -78,7 +78,7 @@ class RouteRates(msgspec.Struct, frozen=True):
             except CallFailed as error:
                 if error.code != CONDITION_FAILED:
                     raise
-                standing = standing_item(error)
+                standing = conflicting_item(error)
                 if standing is not None and number(standing, "next_us") > now + MAX_WAIT_MS * 1_000:
                     return None
                 continue

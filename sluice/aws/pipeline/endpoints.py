@@ -20,7 +20,7 @@ class Ec2Endpoints(msgspec.Struct, frozen=True, kw_only=True):
     client: Any
     application_id: str
 
-    def all(self) -> Sequence[VpcEndpoint]:
+    def list_all(self) -> Sequence[VpcEndpoint]:
         """List all endpoints that aren't gone. Raises `CallFailed`."""
         with calls("DescribeVpcEndpoints"):
             pages = self.client.get_paginator("describe_vpc_endpoints").paginate(
@@ -61,7 +61,7 @@ class Ec2Endpoints(msgspec.Struct, frozen=True, kw_only=True):
 
     def delete_all(self) -> bool:
         """Delete all endpoints. Returns whether none is left, also none that is being deleted. Raises `CallFailed`."""
-        left = self.all()
+        left = self.list_all()
         ids = [endpoint.endpoint_id for endpoint in left if endpoint.state is not EndpointState.DELETING]
         if ids:
             self.delete(ids)

@@ -27,11 +27,11 @@ class EmrRuns(msgspec.Struct, frozen=True, kw_only=True):
     application_id: str
     role_arn: str
 
-    def all(self, *, now_ms: int) -> Sequence[Run]:
+    def list_runs(self, *, now_ms: int) -> Sequence[Run]:
         """List all live runs, and ended ones of the last days, that Sluice has started. Raises `CallFailed`."""
-        listed = {run["id"]: run for run in self._pages(states=[state.value for state in LIVE])}
+        listed = {run["id"]: run for run in self._list_pages(states=[state.value for state in LIVE])}
         # The second list is later, so that a run that ended in between is listed as ended.
-        listed |= {run["id"]: run for run in self._pages(createdAtAfter=utc_datetime(now_ms) - LISTED_FOR)}
+        listed |= {run["id"]: run for run in self._list_pages(createdAtAfter=utc_datetime(now_ms) - LISTED_FOR)}
         return [run for fields in listed.values() if (run := Run.parse(fields))]
 
     def start(self, job: Job, *, token: str) -> str:
@@ -51,7 +51,7 @@ class EmrRuns(msgspec.Struct, frozen=True, kw_only=True):
                 if error_code(error) not in GONE:
                     raise
 
-    def _pages(self, **only: Any) -> Iterator[dict[str, Any]]:
+    def _list_pages(self, **only: Any) -> Iterator[dict[str, Any]]:
         """List the runs by mode: AWS doesn't document a list without one, and a missed stream would start twice.
 
         https://docs.aws.amazon.com/emr-serverless/latest/APIReference/API_ListJobRuns.html

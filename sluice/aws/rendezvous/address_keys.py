@@ -29,7 +29,7 @@ class AddressHasher:
     client: DynamoDBClient
     table: str
     now_ms: NowMs
-    draw: Callable[[int], bytes] = secrets.token_bytes
+    random_bytes: Callable[[int], bytes] = secrets.token_bytes
     _day: str = ""
     _key: bytes = b""
 
@@ -37,7 +37,7 @@ class AddressHasher:
         """Return the key of a UTC day; create it if no environment has yet. Raises `CallFailed`."""
         if day == self._day:
             return self._key
-        key = self.draw(KEY_BYTES)
+        key = self.random_bytes(KEY_BYTES)
         expires_at = (day_start_ms(day) + KEPT_MS) // 1000
         item = attributes({"pk": PARTITION, "sk": day, "expires_at": expires_at})
         earlier = write_if(self.client, self.table, {**item, "key": {"B": key}}, "attribute_not_exists(pk)")

@@ -169,7 +169,7 @@ class ClientUser:
             self.client.delete_access_key(UserName=self.name, AccessKeyId=key_id)
 
 
-def first_key(user: ClientUser) -> ClientCredentials:
+def create_first_key(user: ClientUser) -> ClientCredentials:
     """Create the user's first key. Raises `SecretUnknown` if there is one."""
     keys = user.access_keys()
     if keys:

@@ -19,7 +19,7 @@ from sluice.aws.rendezvous.waiting import DynamoWaitingOffers
 from sluice.rendezvous.broker import RendezvousDependencies
 from sluice.rendezvous.event_recorder import Countries, EventRecorder
 from sluice.rendezvous.pacing import Pacing
-from sluice.rendezvous.settings import MeetingSettings
+from sluice.rendezvous.settings import RendezvousSettings
 
 BUNDLE = Path(__file__).parents[3]  # root of the bundle, in which `geoip_file` is
 TRACE_VARIABLE = "_X_AMZN_TRACE_ID"  # the trace header that Lambda sets for each invocation
@@ -27,7 +27,7 @@ TRACE_VARIABLE = "_X_AMZN_TRACE_ID"  # the trace header that Lambda sets for eac
 logger = Logger()
 
 
-def make_dependencies(settings: MeetingSettings, *, threads: int) -> RendezvousDependencies:
+def make_dependencies(settings: RendezvousSettings, *, threads: int) -> RendezvousDependencies:
     """Create the objects that an environment keeps between invocations. `threads` run the concurrent calls for offers.
 
     Without event settings, countries aren't looked up and events are discarded.
@@ -51,8 +51,8 @@ def make_dependencies(settings: MeetingSettings, *, threads: int) -> RendezvousD
             log=lambda error: logger.warning("PaceNotCounted", reason=str(error)),
         ),
         recorder=EventRecorder(
-            country_of=Countries(countries).of,
-            hash_of=AddressHasher(dynamodb, table, now_ms).of,
+            look_up_country=Countries(countries).look_up,
+            hash_address=AddressHasher(dynamodb, table, now_ms).of,
             trace=partial(os.environ.get, TRACE_VARIABLE),
             now_ms=now_ms,
             new_id=new_id,

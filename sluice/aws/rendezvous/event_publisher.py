@@ -15,7 +15,7 @@ from sluice.aws.client_types import DynamoDBClient
 from sluice.aws.clients import CONFIG, calls, make_client
 from sluice.aws.items import attributes
 from sluice.rendezvous.counts.events import Event
-from sluice.rendezvous.counts.stream import TOLD, join_events
+from sluice.rendezvous.counts.stream import EVENTS_PARTITION, join_events
 from sluice.rendezvous.event_recorder import NOT_PUBLISHED
 from sluice.times import NowMs
 from sluice.ulids import derive_ulid
@@ -24,7 +24,7 @@ from sluice.ulids import derive_ulid
 EVENTS_CONFIG = CONFIG.merge(
     Config(connect_timeout=1, read_timeout=2, retries={"mode": "standard", "total_max_attempts": 2})
 )
-MAX_TOLD_BYTES = 300_000  # Events per item. DynamoDB's limit is 400 KB, and JSON escapes lengthen the text.
+MAX_EVENTS_BYTES = 300_000  # Events per item. DynamoDB's limit is 400 KB, and JSON escapes lengthen the text.
 KEPT_S = 60 * 60  # The stream keeps the change for a day; the item itself is only for debugging.
 
 logger = Logger()
@@ -54,7 +54,7 @@ class TableEventPublisher(msgspec.Struct, frozen=True, kw_only=True):
                 now_ms = self.now_ms()
                 # A retry writes an identical item, which is no change, so the stream doesn't repeat the events.
                 item: dict[str, str | int] = {
-                    "pk": TOLD,
+                    "pk": EVENTS_PARTITION,
                     "sk": derive_ulid(self.new_id(), sent_at_ms=now_ms),
                     "events": join_events(bodies),
                     "expires_at": now_ms // 1000 + KEPT_S,
@@ -73,7 +73,7 @@ def _split_events(bodies: Iterable[str]) -> Iterator[Sequence[str]]:
     size = 0
     for body in bodies:
         added = len(body.encode())
-        if part and size + added > MAX_TOLD_BYTES:
+        if part and size + added > MAX_EVENTS_BYTES:
             yield part
             part, size = [], 0
         part.append(body)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 from aws_lambda_powertools.logging import Logger
 
-from sluice.aws.federation.publisher import BadPublishing, NotPublished, Publisher, Publishing
+from sluice.aws.federation.publisher import BadPublishRequest, NotPublished, Publisher, PublishRequest
 from sluice.errors import QueueGone
 from sluice.federation.matching.bindings import Bindings, BindingsChange, iter_bound_queues
 from sluice.federation.matching.exchanges import Exchange, list_alternates
@@ -29,7 +29,7 @@ class ExchangePublisher(msgspec.Struct, frozen=True, kw_only=True):
         Events that can never be published are logged and skipped. Errors of requests are logged, not raised.
         """
         left = [
-            Publishing(
+            PublishRequest(
                 exchange=self.exchange,
                 key=event.routing_key,
                 body=event.to_json(site=self.site),
@@ -41,7 +41,7 @@ class ExchangePublisher(msgspec.Struct, frozen=True, kw_only=True):
         while left:
             try:
                 self.publisher.publish_all(left)
-            except BadPublishing as error:
+            except BadPublishRequest as error:
                 logger.exception(NOT_PUBLISHED, lost=1)
                 left = left[error.place + 1 :]
             except NotPublished as error:
@@ -55,7 +55,7 @@ class ExchangePublisher(msgspec.Struct, frozen=True, kw_only=True):
         return len(events)
 
 
-class Demand:
+class BindingCounts:
     """Counts the bindings of each exchange. It is a `Replica` of the site's bindings."""
 
     __slots__ = ("_bound", "_exchanges", "version")
@@ -77,7 +77,7 @@ class Demand:
         for name in change.gone_exchanges:
             self._exchanges.pop(name, None)
 
-    def reaches(self, exchange: str) -> bool:
+    def has_binding(self, exchange: str) -> bool:
         """Return whether a queue is bound to the exchange, or to an alternate exchange for its unroutable messages."""
         return exchange in self._exchanges and any(
             self._bound[name] for name in list_alternates(exchange, self._exchanges)

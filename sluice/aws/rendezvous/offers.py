@@ -57,7 +57,7 @@ from sluice.rendezvous.protocol.matching import (
 SHARDS = 8
 MATCH_KEPT_S = 60 * 60  # for how long a match is kept: longer than any answer takes
 # An answer identifies its proxy only by the Sid, so a Sid gets no other offer while an answer may still arrive.
-SID_RESTS_MS = 10_000
+SID_COOLDOWN_MS = 10_000
 KEPT_S = 10 * 60  # Items of dead functions, which nobody deletes, expire after this.
 DEAD_AFTER_MS = 60_000  # After its end, a poll that is still in its pool is considered abandoned.
 ADDRESS_DIGITS = 8  # digits of an address's hash in a sort key, enough to distinguish a pool's addresses
@@ -104,7 +104,7 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
             "profile": json.dumps(asdict(proxy.profile)),
             "expires_at": now_ms // 1000 + MATCH_KEPT_S,
         }
-        standing = self._close_poll(proxy, values, over_ms=now_ms - SID_RESTS_MS)
+        standing = self._close_poll(proxy, values, over_ms=now_ms - SID_COOLDOWN_MS)
         return standing is None or (
             text(standing, "poll_id") == proxy.poll_id
             and text(standing, "client_id") == record.client_id
@@ -156,11 +156,11 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
             "proxy_nat": profile.nat,
             "proxy_country": profile.country,
         }
-        updated = self._end(record, answered, mine=" OR answered_by = :answered_by")
+        updated = self._end(record, answered, or_condition=" OR answered_by = :answered_by")
         if updated is None:
             return None
         return Match(
-            record=offer_record(updated),
+            record=parse_offer_record(updated),
             pool=pool_for_proxy(profile.nat),
             reply_to=text(item, "reply_to"),
             answers_until_ms=number(item, "answers_until"),
@@ -170,7 +170,7 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
         """Store the end of an offer that no proxy answered. Returns False if the offer has ended already."""
         return self._end(offer, {"state": end.state, "ended_at": now_ms}) is not None
 
-    def _end(self, offer: OfferRecord, values: dict[str, str | int], *, mine: str = "") -> Item | None:
+    def _end(self, offer: OfferRecord, values: dict[str, str | int], *, or_condition: str = "") -> Item | None:
         """Store an offer's end, once. Returns the updated item; None if it has another end, or was deleted."""
         try:
             with calls("UpdateItem"):
@@ -178,7 +178,7 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
                     TableName=self.table,
                     Key=_offer_key(offer),
                     UpdateExpression="SET " + ", ".join(f"#{name} = :{name}" for name in values),
-                    ConditionExpression=f"#state = :received{mine}",
+                    ConditionExpression=f"#state = :received{or_condition}",
                     ExpressionAttributeNames={f"#{name}": name for name in values},
                     ExpressionAttributeValues=attributes(
                         {":received": OPEN} | {f":{name}": value for name, value in values.items()}
@@ -193,19 +193,19 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
 
     def read_sent_before(self, until_ms: int) -> Iterator[Sequence[OfferRecord]]:
         """Yield all offers sent before this time, page by page, the oldest first within a shard."""
-        until = {":until": milliseconds(until_ms)}
+        until = {":until": format_ms(until_ms)}
         for shard in range(SHARDS):
             for page in query_pages(self.client, self.table, f"{OFFERS_PREFIX}{shard}", "sk < :until", until):
-                yield read_each(page, offer_record)
+                yield parse_items(page, parse_offer_record)
 
-    def recent_states(self, *, now_ms: int) -> Mapping[str, int]:
+    def count_recent_states(self, *, now_ms: int) -> Mapping[str, int]:
         """Count the offers of the last two minutes by state."""
         pages = self.read_sent_before(now_ms + 1)
         since_ms = now_ms - ANSWER_QUEUE_AGE_MS  # offers before this time are being swept
         states = Counter(offer.state for page in pages for offer in page if offer.sent_at_ms > since_ms)
         return {state: states[state] for state in BY_STATE}
 
-    def forget(self, offers: Sequence[OfferRecord]) -> None:
+    def delete(self, offers: Sequence[OfferRecord]) -> None:
         """Delete the items of these offers."""
         delete_all(self.client, self.table, [_offer_key(offer) for offer in offers])
 
@@ -236,7 +236,7 @@ class DynamoProxyPools(msgspec.Struct, frozen=True):
         """Remove a proxy from its pool."""
         delete_if(self.client, self.table, _proxy_key(proxy), "poll_id = :poll_id", {":poll_id": proxy.poll_id})
 
-    def waiting(
+    def read_waiting(
         self, pool: Pool, *, now_ms: int, limit: int, shards: int, consistent: bool = True
     ) -> Sequence[WaitingProxy]:
         """Read waiting proxies at random; all of them if there are at most `limit`.
@@ -247,16 +247,16 @@ class DynamoProxyPools(msgspec.Struct, frozen=True):
         first = int(self.random() * shards)
         proxies_found: list[WaitingProxy] = []
         for shard in chain(range(first, shards), range(first)):
-            for page in self._pages(f"polls#{pool}#{shard}", limit=limit, consistent=consistent):
+            for page in self._read_pages(f"polls#{pool}#{shard}", limit=limit, consistent=consistent):
                 dead = [item for item in page if number(item, "waits_until") < now_ms - DEAD_AFTER_MS]
                 delete_all(self.client, self.table, [{"pk": item["pk"], "sk": item["sk"]} for item in dead])
-                proxies = read_each(page, waiting_proxy)
+                proxies = parse_items(page, parse_waiting_proxy)
                 proxies_found += [proxy for proxy in proxies if proxy.waits_until_ms > now_ms]
                 if len(proxies_found) >= limit:
                     return proxies_found
         return proxies_found
 
-    def _pages(self, partition: str, *, limit: int, consistent: bool) -> Iterator[Sequence[Item]]:
+    def _read_pages(self, partition: str, *, limit: int, consistent: bool) -> Iterator[Sequence[Item]]:
         """Read a partition: in one page if small, otherwise from a random position to its end, then from its start."""
         ask = partial(query_pages, self.client, self.table, partition, ConsistentRead=consistent, Limit=limit)
         if partition not in self._large:
@@ -283,14 +283,14 @@ class DynamoProxyPools(msgspec.Struct, frozen=True):
                 FilterExpression="waits_until > :now",
             )
         )
-        return [proxy.profile for page in pages for proxy in read_each(page, waiting_proxy)]
+        return [proxy.profile for page in pages for proxy in parse_items(page, parse_waiting_proxy)]
 
     def count(self, *, now_ms: int, shards: int) -> Mapping[Pool, int]:
         """Count the waiting proxies of each pool."""
         return {pool: len(self.profiles(pool, now_ms=now_ms, shards=shards)) for pool in Pool}
 
 
-def offer_record(item: Item) -> OfferRecord:
+def parse_offer_record(item: Item) -> OfferRecord:
     """Parse an offer's item. Raises KeyError or ValueError for any other item."""
     sent_at, _, client_id = text(item, "sk").partition("#")
     return OfferRecord(
@@ -308,14 +308,14 @@ def offer_record(item: Item) -> OfferRecord:
 
 def _offer_key(offer: OfferRecord) -> dict[str, Any]:
     shard = choose_shard(offer.client_id, SHARDS) if offer.shard is None else offer.shard
-    return attributes({"pk": f"{OFFERS_PREFIX}{shard}", "sk": f"{milliseconds(offer.sent_at_ms)}#{offer.client_id}"})
+    return attributes({"pk": f"{OFFERS_PREFIX}{shard}", "sk": f"{format_ms(offer.sent_at_ms)}#{offer.client_id}"})
 
 
 def _match_key(sid: str) -> dict[str, Any]:
     return attributes({"pk": f"proxy#{sid}", "sk": "match"})
 
 
-def waiting_proxy(item: Item) -> WaitingProxy:
+def parse_waiting_proxy(item: Item) -> WaitingProxy:
     """Parse a waiting proxy's item. Raises KeyError, ValueError or TypeError for any other item."""
     _, pool, shard = item["pk"]["S"].split("#")
     return WaitingProxy(
@@ -335,7 +335,7 @@ def _proxy_key(proxy: WaitingProxy) -> dict[str, Any]:
     return attributes({"pk": f"polls#{proxy.pool}#{proxy.shard}", "sk": f"{address}#{proxy.sid}"})
 
 
-def read_each(items: Iterable[Item], read: Callable[[Item], T]) -> list[T]:
+def parse_items(items: Iterable[Item], read: Callable[[Item], T]) -> list[T]:
     """Parse items with `read`. Invalid items, such as those of a newer version, are logged and skipped."""
     values = []
     for item in items:
@@ -352,6 +352,6 @@ def read_profile(item: Item) -> Profile:
     return Profile(**profile | {"nat": Nat(profile["nat"])})
 
 
-def milliseconds(at_ms: int) -> str:
+def format_ms(at_ms: int) -> str:
     """Write a time in milliseconds with leading zeros, so that texts sort by time."""
     return f"{max(at_ms, 0):013d}"

@@ -52,10 +52,10 @@ class DynamoPaceStore(msgspec.Struct, frozen=True):
 
     def read_recent_counts(self, *, now_ms: int) -> tuple[Mapping[int, Counts], Mapping[int, Counts]]:
         """Read the counts of the last minutes and of the last day's hours, by their numbers since 1970."""
-        minutes = self._since(MINUTE, now_ms // MINUTE_MS - LATELY_MINUTES)
-        return minutes, self._since(HOUR, (now_ms - DAY_MS) // HOUR_MS)
+        minutes = self._read_counts_since(MINUTE, now_ms // MINUTE_MS - LATELY_MINUTES)
+        return minutes, self._read_counts_since(HOUR, (now_ms - DAY_MS) // HOUR_MS)
 
-    def _since(self, unit: str, place: int) -> Mapping[int, Counts]:
+    def _read_counts_since(self, unit: str, place: int) -> Mapping[int, Counts]:
         between = {":since": f"{unit}#{place}", ":until": f"{unit}#{'9' * 20}"}
         pages = query_pages(self.client, self.table, PACE, "sk BETWEEN :since AND :until", between)
         return {int(text(item, "sk").partition("#")[2]): parse_counts(item) for page in pages for item in page}

@@ -37,13 +37,13 @@ SideBySide = Callable[[Callable[[Given], Done], Iterable[Given]], Iterable[Done]
 class DynamoStatisticsStore:
     """Stores the statistics in one table. Not thread-safe. Reads raise `CallFailed`.
 
-    `side_by_side` maps a function over writes to different items, and may run them concurrently.
+    `map_concurrently` maps a function over writes to different items, and may run them concurrently.
     """
 
     client: DynamoDBClient
     table: str
     now_ms: NowMs
-    side_by_side: SideBySide[Any, Any] = map
+    map_concurrently: SideBySide[Any, Any] = map
     _known: set[tuple[str, str, str]] = field(default_factory=set)  # the marks that were written: day, address, name
 
     def add(self, tallies: Sequence[Tally]) -> None:
@@ -65,28 +65,28 @@ class DynamoStatisticsStore:
             if (whats := [what for what in of_address if (day, address, what) not in self._known])
         }
         for (day, address), first in zip(
-            new, self.side_by_side(lambda item: self._mark(*item), new.items()), strict=True
+            new, self.map_concurrently(lambda item: self._mark(*item), new.items()), strict=True
         ):
             self._known.update((day, address, what) for what in new[day, address])
             for what in first:
                 name, count = marks[day, address][what]
                 rows[_day_partition(day), name][count] += 1
-        list(self.side_by_side(lambda item: self._count(*item), rows.items()))
+        list(self.map_concurrently(lambda item: self._count(*item), rows.items()))
 
-    def _mark(self, key: tuple[str, str], whats: Sequence[str]) -> Sequence[str]:
+    def _mark(self, key: tuple[str, str], names: Sequence[str]) -> Sequence[str]:
         """Mark an address as counted under these names on this day. Returns the names that are new."""
         day, address = key
-        marked = ", ".join(f"#{place} = :marked" for place in range(len(whats)))
+        marked = ", ".join(f"#{place} = :marked" for place in range(len(names)))
         with calls("UpdateItem"):
             before = self.client.update_item(
                 TableName=self.table,
                 Key=attributes({"pk": f"{SEEN}#{day}", "sk": address}),
                 UpdateExpression=f"SET expires_at = :expires_at, {marked}",
-                ExpressionAttributeNames={f"#{place}": what for place, what in enumerate(whats)},
-                ExpressionAttributeValues=attributes({":marked": 1, ":expires_at": self._after(MARKS_KEPT)}),
+                ExpressionAttributeNames={f"#{place}": name for place, name in enumerate(names)},
+                ExpressionAttributeValues=attributes({":marked": 1, ":expires_at": self._expire_after(MARKS_KEPT)}),
                 ReturnValues="ALL_OLD",
             )
-        return [what for what in whats if what not in before.get("Attributes", {})]
+        return [name for name in names if name not in before.get("Attributes", {})]
 
     def _count(self, key: tuple[str, str], counts: Counts) -> None:
         """Add counts to a stored row."""
@@ -96,7 +96,7 @@ class DynamoStatisticsStore:
         expression = f"ADD {', '.join(f'#{place} :{place}' for place in range(len(counts)))}"
         if partition != COUNTERS:
             expression += " SET expires_at = :expires_at"
-            values[":expires_at"] = self._after(DAYS_KEPT)
+            values[":expires_at"] = self._expire_after(DAYS_KEPT)
         with calls("UpdateItem"):
             self.client.update_item(
                 TableName=self.table,
@@ -106,7 +106,7 @@ class DynamoStatisticsStore:
                 ExpressionAttributeValues=attributes(values),
             )
 
-    def _after(self, days: int) -> int:
+    def _expire_after(self, days: int) -> int:
         return (self.now_ms() + days * DAY_MS) // 1000
 
     def totals(self) -> Counts:

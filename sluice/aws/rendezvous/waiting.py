@@ -17,17 +17,17 @@ import msgspec
 from sluice.aws.client_types import DynamoDBClient
 from sluice.aws.clients import calls
 from sluice.aws.items import Item, attributes, delete_all, delete_if, number, query_pages, text, write_all
-from sluice.aws.rendezvous.offers import KEPT_S, milliseconds, read_each
+from sluice.aws.rendezvous.offers import KEPT_S, format_ms, parse_items
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
 from sluice.rendezvous.protocol.matching import (
     ANSWERING_MS,
     PATIENCE_MS,
-    LeftOffer,
     Nat,
     OfferMethod,
     OfferRecord,
     OpenOffer,
     Pool,
+    UntakenOffer,
     pools_for,
 )
 
@@ -59,7 +59,7 @@ class DynamoWaitingOffers(msgspec.Struct, frozen=True):
         """Queue the offers for the next polls."""
         write_all(self.client, self.table, [_waiting_offer(offer) for offer in offers])
 
-    def oldest(
+    def read_oldest(
         self, pool: Pool, *, now_ms: int, limit: int, shards: int, consistent: bool = False
     ) -> Sequence[OpenOffer]:
         """List offers that a proxy of this pool may serve and still answer in time, the oldest first.
@@ -70,7 +70,7 @@ class DynamoWaitingOffers(msgspec.Struct, frozen=True):
             offers_found: list[OpenOffer] = []
             for shard in range(shards):
                 offers_found += self._read_oldest(
-                    _partition(fitting, shard), now_ms=now_ms, limit=limit, consistent=consistent
+                    _partition_key(fitting, shard), now_ms=now_ms, limit=limit, consistent=consistent
                 )
             if offers_found:
                 return sorted(offers_found, key=lambda offer: (offer.record.sent_at_ms, offer.record.client_id))[:limit]
@@ -79,12 +79,12 @@ class DynamoWaitingOffers(msgspec.Struct, frozen=True):
     def _read_oldest(self, partition: str, *, now_ms: int, limit: int, consistent: bool) -> Sequence[OpenOffer]:
         """Read offers until enough are found. Offers with a shorter deadline than most don't block later ones."""
         offers_found: list[OpenOffer] = []
-        since = milliseconds(now_ms - (PATIENCE_MS - ANSWERING_MS))  # offers wait no longer than this
+        since = format_ms(now_ms - (PATIENCE_MS - ANSWERING_MS))  # offers wait no longer than this
         after = {":since": since}
         for page in query_pages(
             self.client, self.table, partition, "sk > :since", after, ConsistentRead=consistent, Limit=limit
         ):
-            offers_found += [offer for offer in read_each(page, parse_open_offer) if offer.waits_until_ms > now_ms]
+            offers_found += [offer for offer in parse_items(page, parse_open_offer) if offer.waits_until_ms > now_ms]
             if len(offers_found) >= limit:
                 break
         return offers_found
@@ -93,19 +93,19 @@ class DynamoWaitingOffers(msgspec.Struct, frozen=True):
         """Take a waiting offer. Returns True for one caller, and False for all others."""
         return delete_if(self.client, self.table, _offer_key(offer), "attribute_exists(pk)")
 
-    def list_left(self, *, until_ms: int, shards: int) -> Iterator[Sequence[LeftOffer]]:
+    def list_untaken(self, *, until_ms: int, shards: int) -> Iterator[Sequence[UntakenOffer]]:
         """Yield offers that no proxy took and that were sent before `until_ms`, page by page."""
-        until = {":until": milliseconds(until_ms)}
+        until = {":until": format_ms(until_ms)}
         for pool in Pool:
             for shard in range(shards):
-                partition = _partition(pool, shard)
+                partition = _partition_key(pool, shard)
                 for page in query_pages(self.client, self.table, partition, "sk < :until", until):
-                    yield read_each(page, parse_left_offer)
+                    yield parse_items(page, parse_untaken_offer)
 
-    def forget(self, offers: Sequence[LeftOffer]) -> None:
+    def delete(self, offers: Sequence[UntakenOffer]) -> None:
         """Delete these offers from the waiting ones."""
         keys = [
-            attributes({"pk": offer.partition, "sk": f"{milliseconds(offer.sent_at_ms)}#{offer.client_id}"})
+            attributes({"pk": offer.partition, "sk": f"{format_ms(offer.sent_at_ms)}#{offer.client_id}"})
             for offer in offers
         ]
         delete_all(self.client, self.table, keys)
@@ -121,19 +121,19 @@ class DynamoMailboxStore(msgspec.Struct, frozen=True):
     client: DynamoDBClient
     table: str
 
-    def note(self, name: str, *, created_at_ms: int) -> None:
+    def record(self, name: str, *, created_at_ms: int) -> None:
         """Store the name of a mailbox that is about to be created."""
         with calls("PutItem"):
             self.client.put_item(TableName=self.table, Item=_mailbox_key(name, created_at_ms))
 
     def read_created_before(self, until_ms: int) -> Iterator[Sequence[tuple[str, int]]]:
         """Yield names and creation times of mailboxes created before this time, page by page, the oldest first."""
-        until = {":until": milliseconds(until_ms)}
+        until = {":until": format_ms(until_ms)}
         for page in query_pages(self.client, self.table, MAILBOXES, "sk < :until", until):
             keys = [text(item, "sk").partition("#") for item in page]
             yield [(name, int(created_at_ms)) for created_at_ms, _, name in keys]
 
-    def forget(self, mailboxes: Sequence[tuple[str, int]]) -> None:
+    def delete(self, mailboxes: Sequence[tuple[str, int]]) -> None:
         """Delete the items of these mailboxes."""
         delete_all(self.client, self.table, [_mailbox_key(*mailbox) for mailbox in mailboxes])
 
@@ -173,25 +173,25 @@ def parse_open_offer(item: Item) -> OpenOffer:
     )
 
 
-def parse_left_offer(item: Item) -> LeftOffer:
+def parse_untaken_offer(item: Item) -> UntakenOffer:
     """Parse the key of a waiting offer. Raises ValueError for any other key."""
     sent_at, _, client_id = text(item, "sk").partition("#")
-    return LeftOffer(text(item, "pk"), int(sent_at), client_id)
+    return UntakenOffer(text(item, "pk"), int(sent_at), client_id)
 
 
 def _offer_key(offer: OpenOffer) -> dict[str, Any]:
     record = offer.record
     pool = Pool.RESTRICTED if Pool.RESTRICTED in pools_for(record.nat) else Pool.UNRESTRICTED
-    sort_key = f"{milliseconds(record.sent_at_ms)}#{record.client_id}"
-    return attributes({"pk": _partition(pool, offer.shard), "sk": sort_key})
+    sort_key = f"{format_ms(record.sent_at_ms)}#{record.client_id}"
+    return attributes({"pk": _partition_key(pool, offer.shard), "sk": sort_key})
 
 
-def _partition(pool: Pool, shard: int) -> str:
+def _partition_key(pool: Pool, shard: int) -> str:
     return f"waiting#{pool}#{shard}"
 
 
 def _mailbox_key(name: str, created_at_ms: int) -> dict[str, Any]:
-    return attributes({"pk": MAILBOXES, "sk": f"{milliseconds(created_at_ms)}#{name}"})
+    return attributes({"pk": MAILBOXES, "sk": f"{format_ms(created_at_ms)}#{name}"})
 
 
 def pack_description(description: str) -> bytes:

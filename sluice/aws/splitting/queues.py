@@ -123,17 +123,17 @@ class S3Metadata:
         # Created on first use: most splits have no program that needs it.
         return clients.make_client("s3", config=CONFIG)
 
-    def __call__(self, found: S3Object) -> dict[str, str]:
+    def __call__(self, s3_object: S3Object) -> dict[str, str]:
         """Read the object's metadata. Raises `CallFailed`.
 
         Returns an empty dict if the object can't exist, was deleted, or may not be read.
         """
         with self._lock:
             client = self._s3
-        version = {"VersionId": found.version_id} if found.version_id else {}
+        version = {"VersionId": s3_object.version_id} if s3_object.version_id else {}
         try:
             with calls("HeadObject"):
-                head = client.head_object(Bucket=found.bucket, Key=found.key, **version)
+                head = client.head_object(Bucket=s3_object.bucket, Key=s3_object.key, **version)
         except CallFailed as error:
             cause = error.__cause__
             if isinstance(cause, IMPOSSIBLE) or (isinstance(cause, ClientError) and error.code in ABSENT):

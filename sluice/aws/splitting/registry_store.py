@@ -44,7 +44,7 @@ from sluice.splitting.sessions.state import (
     TEMPORARY_QUEUES,
     Registry,
     Session,
-    Sighting,
+    SplitterAnnouncement,
 )
 
 REGISTRY = "registry"
@@ -73,18 +73,18 @@ class DynamoRegistryStore(msgspec.Struct, frozen=True):
 
     def version(self) -> int:
         """Read the registry's version."""
-        return number(self._item(REGISTRY, HEAD), "version")
+        return number(self._read_item(REGISTRY, HEAD), "version")
 
     def load(self) -> tuple[Registry, int]:
         """Read the whole registry and its revision, again if it changed between its pages."""
         for _ in range(MAX_READS):
-            items = {text(item, "sk"): item for item in self._items(REGISTRY)}
+            items = {text(item, "sk"): item for item in self._read_items(REGISTRY)}
             head = items.pop(HEAD, {})
-            if number(self._item(REGISTRY, HEAD), "revision") == number(head, "revision"):
-                return self._registry(number(head, "version"), items), number(head, "revision")
+            if number(self._read_item(REGISTRY, HEAD), "revision") == number(head, "revision"):
+                return self._decode_registry(number(head, "version"), items), number(head, "revision")
         raise CallFailed("Query", "Changing", f"the registry changed during each of {MAX_READS} reads")
 
-    def _registry(self, version: int, items: Mapping[str, Item]) -> Registry:
+    def _decode_registry(self, version: int, items: Mapping[str, Item]) -> Registry:
         def parse_entries(prefix: str, stored: Format[T]) -> Iterator[T]:
             return (stored.from_text(text(item, "value")) for key, item in items.items() if key.startswith(prefix))
 
@@ -99,24 +99,25 @@ class DynamoRegistryStore(msgspec.Struct, frozen=True):
 
     def revision(self) -> int:
         """Read the revision that a caller of `save` must know."""
-        return number(self._item(REGISTRY, HEAD), "revision")
+        return number(self._read_item(REGISTRY, HEAD), "revision")
 
     def refresh(self, registry: Registry) -> Registry:
         """Add the current splitters and heartbeats to the registry."""
-        heard = {text(item, "sk"): number(item, "at") for item in self._items(HEARTBEATS)}
+        heard = {text(item, "sk"): number(item, "at") for item in self._read_items(HEARTBEATS)}
         later = {
             session.session_id: replace(session, heartbeat_at_ms=heard[session.session_id])
             for session in registry.sessions.values()
             if heard.get(session.session_id, 0) > session.heartbeat_at_ms
         }
         splitters = {
-            text(item, "sk"): Sighting(number(item, "version"), number(item, "at")) for item in self._items(SPLITTERS)
+            text(item, "sk"): SplitterAnnouncement(number(item, "version"), number(item, "at"))
+            for item in self._read_items(SPLITTERS)
         }
         return replace(registry, sessions={**registry.sessions, **later}, splitters=splitters)
 
     def session(self, session_id: str) -> Session | None:
         """Read one stored session; None if there is none."""
-        item = self._item(REGISTRY, SESSION + session_id)
+        item = self._read_item(REGISTRY, SESSION + session_id)
         return SESSIONS.from_text(text(item, "value")) if item else None
 
     def save(self, before: Registry, after: Registry, *, revision: int) -> int | None:
@@ -175,15 +176,15 @@ class DynamoRegistryStore(msgspec.Struct, frozen=True):
 
     def counts(self) -> Mapping[str, int]:
         """Read the number of messages that each session was sent, by session id."""
-        return {text(item, "sk"): number(item, "messages") for item in self._items(COUNTS)}
+        return {text(item, "sk"): number(item, "messages") for item in self._read_items(COUNTS)}
 
-    def note_ended(self, session_id: str, reason: str, *, at_ms: int) -> None:
+    def record_end(self, session_id: str, reason: str, *, at_ms: int) -> None:
         """Store for an hour why a session ended."""
         self._note(ENDED, session_id, {"reason": reason}, at_ms=at_ms)
 
     def find_ended_reason(self, session_id: str) -> str | None:
         """Read why a session ended. Returns None if that isn't stored."""
-        item = self._item(ENDED, session_id)
+        item = self._read_item(ENDED, session_id)
         return text(item, "reason") if item else None
 
     def claim_tick(self, *, due_at_ms: int, now_ms: int) -> bool:
@@ -195,11 +196,11 @@ class DynamoRegistryStore(msgspec.Struct, frozen=True):
         with calls("PutItem"):
             self.client.put_item(TableName=self.table, Item=item)
 
-    def _item(self, partition: str, sort_key: str) -> Item:
+    def _read_item(self, partition: str, sort_key: str) -> Item:
         """Read an item; empty if there is none."""
         return get_item(self.client, self.table, attributes({"pk": partition, "sk": sort_key}))
 
-    def _items(self, partition: str) -> Iterator[Item]:
+    def _read_items(self, partition: str) -> Iterator[Item]:
         for page in query_pages(self.client, self.table, partition, ConsistentRead=True):
             yield from page
 

@@ -21,7 +21,7 @@ from sluice.operator.federated_sites import open_site
 
 app = SiteTyper()
 
-WAY_COLUMNS = ("exchange", "origin", "path", "state", "bindings", "keys")
+PATH_COLUMNS = ("exchange", "origin", "path", "state", "bindings", "keys")
 SHOWN_KEYS = 5  # so that a row fits on a line
 
 Exchange = Annotated[
@@ -53,21 +53,21 @@ def delete(
     remove_route(dest, src, declaration, link=link, del_empty_link=del_empty_link)
 
 
-@app.command()
-def ways(site: SiteText) -> None:
+@app.command("paths")
+def list_dynamic_paths(site: SiteText) -> None:
     """List the binding advertisements that a site received, by path: active and standby."""
-    paths = open_site(site).client.ask(ListPaths()).ways
-    print_result(paths, lambda: show_table(WAY_COLUMNS, map(way_row, paths)))
+    paths = open_site(site).client.ask(ListPaths()).paths
+    print_result(paths, lambda: show_table(PATH_COLUMNS, map(path_row, paths)))
 
 
-def way_row(way: PathView) -> tuple[object, ...]:
+def path_row(path: PathView) -> tuple[object, ...]:
     """Return the table row of one advertised path."""
-    more = ", …" if way.wants > SHOWN_KEYS else ""
+    more = ", …" if path.bindings > SHOWN_KEYS else ""
     return (
-        way.exchange,
-        way.origin,
-        " → ".join(way.path),
-        "active" if way.active else "standby",
-        str(way.wants),
-        ", ".join(way.keys[:SHOWN_KEYS]) + more,
+        path.exchange,
+        path.origin,
+        " → ".join(path.path),
+        "active" if path.active else "standby",
+        str(path.bindings),
+        ", ".join(path.keys[:SHOWN_KEYS]) + more,
     )

@@ -121,7 +121,7 @@ def add_control_commands(
 
 add_control_commands(
     app,
-    lambda name, what: CommandLink(name=name, what=what),
+    lambda name, what: CommandLink(name=name, command=what),
     thing="link",
     argument=Name,
     helps=(

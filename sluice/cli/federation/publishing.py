@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from sluice.aws.deployment import NotUsable, stack_outputs
-from sluice.aws.federation.publisher import Publisher, Publishing
+from sluice.aws.deployment import NotUsable, read_stack_outputs
+from sluice.aws.federation.publisher import Publisher, PublishRequest
 from sluice.aws.queues import ConsumedQueue
 from sluice.cli.completion import complete_bound_queues, complete_exchanges
 from sluice.cli.output import is_json, print_result, show_json
@@ -66,7 +66,7 @@ def publish(
     text = _standard_input() if body == "-" else body
     name = SiteName.parse(site)
     connection = name.connect()
-    outputs, output = stack_outputs(connection, STACK), FIFO_INGRESS if fifo else INGRESS
+    outputs, output = read_stack_outputs(connection, STACK), FIFO_INGRESS if fifo else INGRESS
     if output not in outputs:
         raise NotUsable(f"stack {STACK} has no output {output}: finish its deployment with `make deploy`")
     publisher = Publisher(outputs[output], connection.client("sqs"))
@@ -77,7 +77,7 @@ def publish(
     except (CallFailed, RequestRefused, Malformed) as error:
         print_note(f"not checked whether {name} has an exchange {exchange}: {error}")
     publishings = (
-        Publishing(
+        PublishRequest(
             exchange=exchange,
             key=key,
             body=text,
@@ -136,7 +136,7 @@ def consume(
             else:
                 consumer.delete([message])
     finally:
-        consumer.give_back(kept)
+        consumer.release(kept)
     if count is not None and shown < count:
         print_note(f"only {shown} of {count} messages: no more arrived within {wait:g} s")
         raise typer.Exit(1)

@@ -87,7 +87,7 @@ def ensure_queue(site: OpenSite, name: str) -> None:
     if known is not None and known.deployed:
         return
     _check_name(name, view)
-    queues = _queues(site, view)
+    queues = _connect_queues(site, view)
     own_key = {"SqsManagedSseEnabled": "true"} if view.kms_key_arn is None else {"KmsMasterKeyId": view.kms_key_arn}
     attributes = ATTRIBUTES | own_key | (FIFO_ATTRIBUTES if name.endswith(FIFO_SUFFIX) else {})
     try:
@@ -140,7 +140,7 @@ def delete(
         raise BadQueue(f"{known.name} is deployed: remove it from cdk.json, and deploy")
     if known.routes:
         raise BadQueue(f"{known.name} is read by routes: delete {', '.join(known.routes)} first")
-    queues = _queues(opened, view)
+    queues = _connect_queues(opened, view)
     if not known.bindings:
         _check_name(name, view)
     if not force:
@@ -168,7 +168,7 @@ def list_queues(site: SiteText) -> None:
     """List the queues that can be bound: deployed ones, and those whose names match federation.queue_names."""
     opened = open_site(site)
     view = opened.client.ask(ListQueues())
-    queues = _queues(opened, view)
+    queues = _connect_queues(opened, view)
     prefixes = {_WILDCARDS.split(pattern)[0] for pattern in view.patterns}
     named = {name for prefix in prefixes for name in queues.names(prefix)}
     others = {name for name in named if any(fnmatchcase(name, pattern) for pattern in view.patterns)}
@@ -204,7 +204,7 @@ def list_queues(site: SiteText) -> None:
     print_result(rows, lambda: show_table(columns, cells))
 
 
-def _queues(site: OpenSite, view: QueuesView) -> SplitQueues:
+def _connect_queues(site: OpenSite, view: QueuesView) -> SplitQueues:
     """Return a client that finds the site's queues by name."""
     return SplitQueues(site.name.connect().client("sqs"), view.address.ingress_url)
 
@@ -252,7 +252,7 @@ def move(
         return Move(
             source=ConsumedQueue(here.client("sqs"), source, MOVE_WAIT_S, HIDDEN_S),
             send=QueuesByUrl(dest_site.client("sqs")).send_batch,
-            goes=lambda message: copy_to(target, message),
+            choose_copy=lambda message: copy_to(target, message),
             fifo=target.endswith(FIFO_SUFFIX),
             most=count,
             until_ms=until_ms,

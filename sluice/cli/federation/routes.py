@@ -8,7 +8,7 @@ from msgspec import UNSET
 from msgspec.structs import asdict, replace
 
 from sluice.cli.completion import complete_exchanges, complete_routes, complete_sites
-from sluice.cli.federation.dynamic_routes import WAY_COLUMNS, way_row
+from sluice.cli.federation.dynamic_routes import PATH_COLUMNS, path_row
 from sluice.cli.federation.links import add_control_commands
 from sluice.cli.federation.route_options import (
     DelEmptyLink,
@@ -170,7 +170,7 @@ def list_routes(site: SiteText) -> None:
         rows.append((*cells, format_time(shown.last_forward_ms), shown.error))
     show_table(("route", "kind", "from", "to", "key", "state", "last forward", "error"), rows)
     if any(shown.dynamic and shown.src_is_local for shown in view.bridges):
-        show_table(WAY_COLUMNS, [way_row(way) for way in opened.client.ask(operations.ListPaths()).ways])
+        show_table(PATH_COLUMNS, [path_row(path) for path in opened.client.ask(operations.ListPaths()).paths])
 
 
 def find_route_ends(view: operations.SiteView, shown: operations.BridgeView) -> tuple[str, str]:
@@ -201,9 +201,9 @@ def map_routes(
         show_json(map_document(walked))
         return
     typer.echo(as_text(walked.topology), nl=False)
-    rows = [(tag, *way_row(way)) for tag, ways in sorted(walked.ways.items()) for way in ways]
+    rows = [(tag, *path_row(path)) for tag, paths in sorted(walked.paths.items()) for path in paths]
     if rows:
-        show_table(("at", *WAY_COLUMNS), rows)
+        show_table(("at", *PATH_COLUMNS), rows)
     for tag, reason in sorted(walked.not_reached.items()):
         print_note(f"{tag} was not reached: {reason}")
 
@@ -237,7 +237,7 @@ def map_document(walked: DiscoveredSites) -> dict[str, Any]:
             for finding in list_findings(topology)
         ],
         "not_reached": dict(walked.not_reached),
-        "ways": [{"at": tag, **asdict(way)} for tag, ways in sorted(walked.ways.items()) for way in ways],
+        "paths": [{"at": tag, **asdict(path)} for tag, paths in sorted(walked.paths.items()) for path in paths],
     }
 
 
@@ -264,7 +264,7 @@ def status(site: SiteText, name: Name) -> None:
         ("link's last error", None if link is None else link.status.last_error),
         ("reads", shown.reads),
         ("last forward", format_time(shown.last_forward_ms)),
-        ("repaired", describe_repairs(shown.mends)),
+        ("repaired", describe_repairs(shown.repairs)),
         ("tag", shown.tag or f"{source}, the source's"),
         ("excludes", ", ".join(sorted(shown.excludes))),
         ("acknowledges", f"in batches of {shown.sync}"),
@@ -276,18 +276,18 @@ def status(site: SiteText, name: Name) -> None:
     print_result(shown, lambda: show_pairs(pairs))
 
 
-def describe_repairs(mends: Repairs) -> str | None:
+def describe_repairs(repairs: Repairs) -> str | None:
     """Describe how often a route was repaired, the last repair, and lost messages; None without a repair."""
-    if not mends.number:
+    if not repairs.number:
         return None
-    often = "once:" if mends.number == 1 else f"{mends.number} times, the last time"
-    lost = f"; about {mends.lost} messages were lost with its queue" if mends.lost else ""
-    return f"{often} its {mends.last}, {format_time(mends.last_ms)}{lost}"
+    often = "once:" if repairs.number == 1 else f"{repairs.number} times, the last time"
+    lost = f"; about {repairs.lost_messages} messages were lost with its queue" if repairs.lost_messages else ""
+    return f"{often} its {repairs.last}, {format_time(repairs.last_ms)}{lost}"
 
 
 add_control_commands(
     app,
-    lambda name, what: operations.CommandBridge(name=name, what=what),
+    lambda name, what: operations.CommandBridge(name=name, command=what),
     thing="route",
     argument=Name,
     helps=(

@@ -98,7 +98,7 @@ def apply(
     if made.is_destructive and not yes:
         typer.confirm("Delete or recreate the entries that the plan names?", abort=True, err=True)
     for step in TopologyApplier(sites=read.sites, plan=read.plan, timeout_s=timeout).steps(made):
-        said = f"done: {step.site}: {step.act} {step.what} {step.name}"
+        said = f"done: {step.site}: {step.act} {step.kind} {step.name}"
         print_result(_step_document(step), said)
 
 
@@ -159,7 +159,7 @@ def fetch_state(site: OpenSite) -> SiteState:
 def show_plan(plan: TopologyPlan, read: TopologyFile) -> None:
     """Show a plan's steps and leftovers as tables, and its conflicts with their lines."""
     rows = [
-        (step.act, step.site, step.what, step.name, "; ".join(filter(None, (step.change, step.costs))))
+        (step.act, step.site, step.kind, step.name, "; ".join(filter(None, (step.change, step.message_effect))))
         for step in plan.steps
     ]
     if rows:
@@ -168,7 +168,7 @@ def show_plan(plan: TopologyPlan, read: TopologyFile) -> None:
         print_note("not in the file:")
         show_table(
             ("site", "what", "name", ""),
-            [(leftover.site, leftover.what, leftover.name, leftover.reason) for leftover in plan.leftovers],
+            [(leftover.site, leftover.kind, leftover.name, leftover.reason) for leftover in plan.leftovers],
         )
     for conflict in plan.conflicts:
         show_error(f"{read.file}: line {read.line_of(conflict.place)}: {conflict}")
@@ -180,10 +180,10 @@ def _step_document(step: PlannedStep) -> dict[str, Any]:
     return {
         "site": step.site,
         "act": step.act,
-        "what": step.what,
+        "what": step.kind,
         "name": step.name,
         "change": step.change,
-        "costs": step.costs,
+        "costs": step.message_effect,
         "asks": to_document(step.operation),
     }
 
@@ -251,20 +251,20 @@ class TopologyApplier:
                     return  # The step is obsolete or its entry is gone: a link can close with its last route.
                 yield step
 
-    def wait(self, what: str, left: Callable[[], list[str]]) -> None:
+    def wait(self, kind: str, left: Callable[[], list[str]]) -> None:
         """Wait until `left` returns an empty list. Raises `TopologyIncomplete` with the last list at the deadline."""
         deadline_s = self.now_s() + self.timeout_s
         while rest := left():
             if self.now_s() >= deadline_s:
                 raise TopologyIncomplete(
-                    f"after {self.timeout_s:g} s still {what}: {'; '.join(rest)}: apply the file again"
+                    f"after {self.timeout_s:g} s still {kind}: {'; '.join(rest)}: apply the file again"
                 )
             self.sleep(POLL_S)
 
     def closing(self) -> list[str]:
         """Return the closing links and routes of all sites."""
         return [
-            f"{what} {name} at {tag}" for tag, site in self.sites.items() for what, name in closing_entries(site.view())
+            f"{kind} {name} at {tag}" for tag, site in self.sites.items() for kind, name in closing_entries(site.view())
         ]
 
     def idle(self, plan: TopologyPlan) -> list[str]:

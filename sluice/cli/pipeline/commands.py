@@ -80,7 +80,7 @@ def start(
     options = {"day": day, "days": days, "exchange": exchange, "since": since, "until": until, "staged": staged or None}
     fields = {name: value for name, value in options.items() if value is not None}
     operation = parse_start_operation(job, fields)
-    outcome = pipelines.start_job(_pipeline(site, spark_python), operation, sleep=time.sleep, tell=print_note)
+    outcome = pipelines.start_job(_connect_pipeline(site, spark_python), operation, sleep=time.sleep, tell=print_note)
     _print_outcome(outcome)
     if job != LAND and outcome.step == WAIT:
         raise typer.Exit(1)
@@ -90,19 +90,19 @@ def start(
 def stop(job: JobName = LAND, *, site: SiteOptions) -> None:
     """Stop a job's runs after their current batches. land stays stopped, even over deployments, until you start it."""
     operation: StopJob = parse_request({"op": "stop", "job": job}, StopJob)
-    _print_outcome(_pipeline(site).ask(operation))
+    _print_outcome(_connect_pipeline(site).ask(operation))
 
 
 @app.command()
 def drain(*, spark_python: SparkPython = None, site: SiteOptions) -> None:
     """Land the messages that the queue holds, then stop."""
-    _print_outcome(_pipeline(site, spark_python).ask(DrainQueue()))
+    _print_outcome(_connect_pipeline(site, spark_python).ask(DrainQueue()))
 
 
 @app.command()
 def status(*, site: SiteOptions) -> None:
     """Show the desired state, the active runs and how the latest runs ended."""
-    pipeline = _pipeline(site).ask(ShowPipeline())
+    pipeline = _connect_pipeline(site).ask(ShowPipeline())
     if is_json():
         show_json(to_document(pipeline))
         return
@@ -131,7 +131,7 @@ def logs(
     site: SiteOptions,
 ) -> None:
     """Show the end of the driver log of a run."""
-    pipeline = _pipeline(site)
+    pipeline = _connect_pipeline(site)
     runs = [run] if run else [recent.run for recent in pipeline.ask(ShowPipeline()).runs if recent.job == job]
     if not runs:
         raise BadConfiguration(f"{job} has no recent run: `sluice pipeline status` lists all runs")
@@ -162,22 +162,22 @@ def run_local(
     python = find_python(spark_python)
     connection = site.connect()
     place = (folder or pipelines.RUN_LOCAL_FOLDER).resolve()
-    reach = pipelines.aws_endpoint(connection)
+    sqs_endpoint = pipelines.aws_endpoint(connection)
     if job == LAND:
         url = pipelines.queue_url(queue_url, connection, local=site.is_local)
-        arguments = local_landing(place, queue_url=url, reach=reach).arguments()
+        arguments = local_landing(place, queue_url=url, sqs_endpoint=sqs_endpoint).arguments()
     else:
         if job not in JOBS:
             raise BadConfiguration(f"there is no job {job}: name one of {', '.join(JOBS)}")
-        places = local_landing(place, queue_url="", reach=reach).places
+        places = local_landing(place, queue_url="", sqs_endpoint=sqs_endpoint).places
         output = ("--output", places.folder("statistics")) if job == STATISTICS else ()
         # The user's arguments follow and override these.
-        arguments = [job, *places.tables, *output, *(reach.arguments if job == "replay" else ())]
+        arguments = [job, *places.tables, *output, *(sqs_endpoint.arguments if job == "replay" else ())]
     job_command = build_command(python, [*arguments, *context.args])
     raise typer.Exit(run_in_foreground(job_command, job_environment(python, program_variables(connection))))
 
 
-def _pipeline(site: SiteOptions, python: str | None = None) -> PipelineClient:
+def _connect_pipeline(site: SiteOptions, python: str | None = None) -> PipelineClient:
     connection = site.connect()
     return connect_pipeline(connection, folder=local_jobs_folder(connection) if site.is_local else None, python=python)
 

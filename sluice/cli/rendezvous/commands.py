@@ -10,7 +10,7 @@ import typer
 from sluice.aws.deployment import Deployment, read_deployment
 from sluice.aws.rendezvous import clients
 from sluice.aws.rendezvous.clients import Rotation, sqscreds
-from sluice.building.project import need
+from sluice.building.project import require_modules
 from sluice.cli.output import format_time, print_result, show_pairs, show_table
 from sluice.cli.sites import SiteTyper
 from sluice.cli.terminal import print_note
@@ -84,7 +84,7 @@ def creds(
     if rotate:
         rotation = clients.rotate(user, keep_previous=keep_previous)
     else:
-        rotation = Rotation(credentials=clients.first_key(user))
+        rotation = Rotation(credentials=clients.create_first_key(user))
     document = {
         "user": user.name,
         "access_key_id": rotation.credentials.access_key_id,
@@ -119,11 +119,13 @@ def offer(
 
     Exit code 0 if every client got all its bytes back, otherwise 1.
     """
-    need("webrtc", "aiortc", "aiohttp")
+    require_modules("webrtc", "aiortc", "aiohttp")
     from sluice.cli.rendezvous import webrtc  # noqa: PLC0415 - aiortc is an extra
     from sluice.peers.client import AttemptPlan  # noqa: PLC0415 - see above
 
-    plan = AttemptPlan(network=_network(loopback=loopback, site=site, stun=stun), nat=nat, payload_bytes=payload_bytes)
+    plan = AttemptPlan(
+        network=_choose_network(loopback=loopback, site=site, stun=stun), nat=nat, payload_bytes=payload_bytes
+    )
     connection = site.connect()
     attempts = asyncio.run(
         webrtc.offer_all(connection, plan, http=http, sqscreds=sqscreds or None, count=count, concurrency=concurrency)
@@ -160,11 +162,11 @@ def proxy(
 
     Prints each event as it happens, with --json one JSON document per line, and a summary at the end.
     """
-    need("webrtc", "aiortc", "aiohttp")
+    require_modules("webrtc", "aiortc", "aiohttp")
     from sluice.cli.rendezvous import webrtc  # noqa: PLC0415 - aiortc is an extra
     from sluice.peers.volunteer import VolunteerLimits  # noqa: PLC0415 - see above
 
-    network = _network(loopback=loopback, site=site, stun=stun)
+    network = _choose_network(loopback=loopback, site=site, stun=stun)
     limits = VolunteerLimits(capacity=min(capacity, offers or capacity))
     url = broker_url or read_deployment(site.connect()).broker_url
     serving = webrtc.serve(
@@ -179,7 +181,7 @@ def proxy(
     asyncio.run(serving)
 
 
-def _network(*, loopback: bool | None, site: SiteOptions, stun: list[str] | None) -> "Network":
+def _choose_network(*, loopback: bool | None, site: SiteOptions, stun: list[str] | None) -> "Network":
     from sluice.peers.channels import Network  # noqa: PLC0415 - aiortc is an extra
 
     is_loopback = site.is_local if loopback is None else loopback
@@ -225,5 +227,5 @@ def _show_credentials(deployment: Deployment, user: str, rotation: Rotation) -> 
             print_note(said)
 
 
-def _describe_keys(what: str, key_ids: Sequence[str]) -> str:
-    return f"{what} {', '.join(key_ids)}" if key_ids else ""
+def _describe_keys(label: str, key_ids: Sequence[str]) -> str:
+    return f"{label} {', '.join(key_ids)}" if key_ids else ""

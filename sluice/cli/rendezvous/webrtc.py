@@ -49,14 +49,14 @@ def document(attempts: Sequence[Attempt]) -> dict[str, Any]:
     return {
         "offers": len(attempts),
         "outcomes": {outcome.value: outcomes[outcome] for outcome in AttemptOutcome},
-        **_times(attempts, "answered_ms"),
-        **_times(attempts, "opened_ms"),
+        **_summarize_times(attempts, "answered_ms"),
+        **_summarize_times(attempts, "opened_ms"),
         "bytes_back": sum(attempt.bytes_back for attempt in attempts),
         "attempts": [asdict(attempt) for attempt in attempts],
     }
 
 
-def _times(attempts: Sequence[Attempt], name: str) -> dict[str, float | None]:
+def _summarize_times(attempts: Sequence[Attempt], name: str) -> dict[str, float | None]:
     times = [time_ms for attempt in attempts if (time_ms := getattr(attempt, name)) is not None]
     return {f"{name}_p50": quantile(times, 0.5), f"{name}_p99": quantile(times, 0.99)}
 
@@ -123,11 +123,11 @@ class ProxyRunReport:
     def note(self, event: VolunteerEvent) -> None:
         """Print the event and count served clients."""
         if is_json():
-            show_json({"at_ms": now_ms(), "event": event.what, "sid": event.sid, "detail": event.detail})
+            show_json({"at_ms": now_ms(), "event": event.step, "sid": event.sid, "detail": event.detail})
         else:
             at = datetime.fromtimestamp(now_ms() / 1000, UTC)
-            typer.echo(f"{at:%H:%M:%S}Z  {event.sid[:SID_SHOWN]}  {event.what:14}  {event.detail}".rstrip())
-        if self._left is not None and event.what in SERVED:
+            typer.echo(f"{at:%H:%M:%S}Z  {event.sid[:SID_SHOWN]}  {event.step:14}  {event.detail}".rstrip())
+        if self._left is not None and event.step in SERVED:
             self._left -= 1
             if self._left <= 0:
                 self._done.set()
@@ -150,5 +150,5 @@ class ProxyRunReport:
         if is_json():
             show_json({"at_ms": now_ms(), "event": "summary", "counts": dict(counts)})
         else:
-            said = ", ".join(f"{counts[what]} {what}" for what in VolunteerStep if counts[what])
+            said = ", ".join(f"{counts[step]} {step}" for step in VolunteerStep if counts[step])
             typer.echo(f"stopped: {said or 'nothing happened'}")

@@ -19,7 +19,7 @@ from sluice.operator.functions import ControlClient
 from sluice.operator.queues import queue_arn
 from sluice.splitting.consumers.targets import describe_target
 from sluice.splitting.operations import (
-    MAX_REPORTED,
+    MAX_REPORT_CHARACTERS,
     ConsumerStep,
     ListQueues,
     Outcome,
@@ -84,7 +84,7 @@ class Agent:
             taken = self.ask(TakeSteps(agent=self.name, clusters=self.clusters))
             if not taken.steps:
                 return IDLE_INTERVAL_S
-            until_s = asked_s + taken.held_s - MAX_STEP_S  # A step must end before this agent's lease does.
+            until_s = asked_s + taken.lease_s - MAX_STEP_S  # A step must end before this agent's lease does.
             reports = tuple(self._report(step) for step in taken.steps if self.now_s() < until_s)
             if reports:
                 self.ask(ReportSteps(agent=self.name, reports=reports))
@@ -99,11 +99,11 @@ class Agent:
         text = code = ""
         try:
             if step.original is None:
-                outcome, text = "seen", self.consumers.original(step.target, queue=step.queue)
-                if len(text) > MAX_REPORTED:
+                outcome, text = "seen", self.consumers.read_original(step.target, queue=step.queue)
+                if len(text) > MAX_REPORT_CHARACTERS:
                     outcome, text = (
                         "refused",
-                        f"{describe_target(step.target)}: {len(text)} characters, over {MAX_REPORTED}",
+                        f"{describe_target(step.target)}: {len(text)} characters, over {MAX_REPORT_CHARACTERS}",
                     )
             elif self.consumers.point(step.target, step.original, queue=step.queue, instead_of=step.instead_of):
                 outcome = "moved"
@@ -122,6 +122,6 @@ class Agent:
             place=step.place,
             queue=step.queue,
             outcome=outcome,
-            text=text[:MAX_REPORTED],  # An API's error text may have any length.
-            code=code[:MAX_REPORTED],
+            text=text[:MAX_REPORT_CHARACTERS],  # An API's error text may have any length.
+            code=code[:MAX_REPORT_CHARACTERS],
         )

@@ -13,8 +13,8 @@ from typing import Annotated
 import typer
 
 from sluice.aws.connections import Connection, fetch_user_id, program_variables, remove_aws_variables
-from sluice.aws.deployment import stack_output
-from sluice.building.project import need
+from sluice.aws.deployment import read_stack_output
+from sluice.building.project import require_modules
 from sluice.cli.completion import complete_sessions, complete_split_queues
 from sluice.cli.output import is_json, print_result, show_json, show_table
 from sluice.cli.sites import PlainCommand, SiteTyper
@@ -41,7 +41,7 @@ from sluice.operator.messages import read_filter_input
 from sluice.operator.queues import read_adopted_queue
 from sluice.operator.sessions import OpenSession, current_owner, open_session, session_document
 from sluice.operator.site_names import SiteOptions
-from sluice.splitting.adoption import plan_adoption, remarks
+from sluice.splitting.adoption import find_remarks, plan_adoption
 from sluice.splitting.filters.texts import Envelope
 from sluice.splitting.jq_runner import JqRunner
 from sluice.splitting.operations import FindSession, ListQueues, ListSessions, StopSession
@@ -91,7 +91,7 @@ TimeLimit = Annotated[int | None, typer.Option("--time-limit", min=1, help="Seco
 @app.command("list")
 def list_queues(*, site: SiteOptions) -> None:
     """List the queues that can be split: the source that producers send to, the main queue that the consumer reads."""
-    queues = _client(site).ask(ListQueues())
+    queues = _connect_control(site).ask(ListQueues())
     rows = [(queue.queue_id, queue.source, queue.main, "; ".join(queue.rules)) for queue in queues]
     columns = ("queue", "source", "main", "policies")
     print_result([session_document(queue) for queue in queues], lambda: show_table(columns, rows))
@@ -164,7 +164,7 @@ def _check_adopted(connection: Connection, adopted: Mapping[str, str], registrat
     """Note the problems of adopting the queues. Raises `BadRegistration` if that would fail or lose messages."""
     queues = [read_adopted_queue(connection, role, arn) for role, arn in adopted.items()]
     problems = list(
-        remarks(
+        find_remarks(
             queues,
             region=connection.region,
             window_s=registration.window_s,
@@ -274,7 +274,7 @@ def status(
     site: SiteOptions,
 ) -> None:
     """List the sessions with owner, start time, status and message counts, or show the queues of one."""
-    client = _client(site)
+    client = _connect_control(site)
     if session_id is None:
         view = client.ask(ListSessions())
         print_result(sessions_document(view), lambda: show_sessions(view.sessions))
@@ -304,7 +304,7 @@ def tail(
     """
     since_ms = int((time.time() - parse_period(since)) * 1_000)
     connection = site.connect()
-    group = stack_output(connection, "SluiceSplitting", "SplitterLogGroupName")
+    group = read_stack_output(connection, "SluiceSplitting", "SplitterLogGroupName")
     logs = FunctionLogs(connection.client("logs"), group, since_ms)
     while True:
         for message in new_messages(logs, session=session, queue_id=queue):
@@ -329,7 +329,7 @@ def stop(
     site: SiteOptions,
 ) -> None:
     """Stop sessions, even of other users. Messages that they haven't read return to the deployed consumer."""
-    client = _client(site)
+    client = _connect_control(site)
     ended = [client.ask(StopSession(session_id=session_id)) for session_id in session_ids]
     said = "\n".join(f"{ended_session.session_id}: {ended_session.status}" for ended_session in ended)
     print_result([session_document(session) for session in ended], said)
@@ -434,11 +434,11 @@ def agent(
 
     The agent serves consumers with `agent: true` in the clusters of --cluster. With --json each step is a line.
     """
-    need("kubernetes", "kubernetes")
+    require_modules("kubernetes", "kubernetes")
     from sluice.cli.splitting.agents import Agent, parse_clusters  # noqa: PLC0415 - kubernetes is an extra
 
     contexts = parse_clusters(clusters)
-    running = Agent.create(_client(site), contexts, kubeconfig=kubeconfig)
+    running = Agent.create(_connect_control(site), contexts, kubeconfig=kubeconfig)
     if not once:
         print_note(f"re-pointing consumers in {', '.join(contexts)} until ctrl-C")
     while True:
@@ -465,5 +465,5 @@ def _load_handler(
     return serving
 
 
-def _client(site: SiteOptions) -> ControlClient:
+def _connect_control(site: SiteOptions) -> ControlClient:
     return ControlClient.connect(site.connect())

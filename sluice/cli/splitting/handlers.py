@@ -200,7 +200,7 @@ def build_record(received: Mapping[str, Any], *, arn: str, region: str) -> Recor
         "body": received["Body"],
         "attributes": dict(received.get("Attributes") or {}),
         "messageAttributes": {
-            name: _attribute(value) for name, value in (received.get("MessageAttributes") or {}).items()
+            name: _attribute_document(value) for name, value in (received.get("MessageAttributes") or {}).items()
         },
         "md5OfBody": received["MD5OfBody"],
         **{name: value for name, value in hashes.items() if value is not None},
@@ -210,7 +210,7 @@ def build_record(received: Mapping[str, Any], *, arn: str, region: str) -> Recor
     }
 
 
-def _attribute(value: Mapping[str, Any]) -> dict[str, Any]:
+def _attribute_document(value: Mapping[str, Any]) -> dict[str, Any]:
     common: dict[str, Any] = {"stringListValues": [], "binaryListValues": [], "dataType": value["DataType"]}
     if "BinaryValue" in value:
         return {"binaryValue": base64.b64encode(value["BinaryValue"]).decode(), **common}

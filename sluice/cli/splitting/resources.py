@@ -170,7 +170,7 @@ def import_queues(documents: Iterable[object], *, cluster: str | None = None, by
                 result.notes.append(f"{resource.title}: skipped, as it contains no SQS queues")
             continue
         for queue in queues:
-            consumers = [] if cluster is None else list(_consumers(queue, cluster, by_agent=by_agent))
+            consumers = [] if cluster is None else list(_list_consumers(queue, cluster, by_agent=by_agent))
             _add(result, queue, consumers, at=resource.title)
     if not result.queues:
         raise BadResource(f"the files contain no SQS queue of a {REGISTRY} or a {SPLIT_CONFIG}")
@@ -250,7 +250,7 @@ def _read_properties(resource: _Resource, notes: list[str]) -> Mapping[str, Any]
     return options
 
 
-def _consumers(queue: _Queue, cluster: str, *, by_agent: bool) -> Iterator[dict[str, Any]]:
+def _list_consumers(queue: _Queue, cluster: str, *, by_agent: bool) -> Iterator[dict[str, Any]]:
     """Yield a consumer to re-point for each source of the queue's name. Raises `BadResource` if that is impossible."""
     for source in queue.sources:
         if source.pod_file is not None:

@@ -11,7 +11,7 @@ from sluice.errors import BadConfiguration
 from sluice.operator.logs import FunctionLogs
 from sluice.operator.sessions import session_document
 from sluice.splitting.operations import AnySession, SessionsView, SessionView
-from sluice.splitting.routing.routed import EVENT, RoutedMessage, read
+from sluice.splitting.routing.routed import EVENT, RoutedMessage, parse_routed
 from sluice.splitting.routing.trials import Trial
 
 
@@ -76,7 +76,7 @@ def parse_period(period: str) -> int:
 def new_messages(logs: FunctionLogs, *, session: str | None, queue_id: str | None) -> Iterator[RoutedMessage]:
     """Yield the messages routed since the last call, to a session by its id or key, and of a queue; None means any."""
     for line in logs.new_lines(EVENT, now_ms=int(time.time() * 1_000)):
-        for message in read(line.text, at_ms=line.at_ms):
+        for message in parse_routed(line.text, at_ms=line.at_ms):
             if session in {None, message.session, message.key} and queue_id in {None, message.queue}:
                 yield message
 

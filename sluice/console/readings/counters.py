@@ -77,7 +77,7 @@ def build_counters(status: Document, offers: Mapping[str, int] | None, series: M
     at_ms = now_ms()
     counters: dict[str, Any] = {}
     if status["rendezvous"]:
-        counters["rendezvous"] = _offers(status, offers) | _minutes_document(
+        counters["rendezvous"] = _count_offers(status, offers) | _minutes_document(
             series, ("rendezvous Offers",), ("rendezvous AnswersDelivered",), at_ms
         )
     for part, goes_in, goes_out in (
@@ -100,7 +100,7 @@ def build_counters(status: Document, offers: Mapping[str, int] | None, series: M
 def sum_depths(status: Document) -> Mapping[str, Mapping[str, int | None]]:
     """Sum each part's waiting, in-flight and dead messages; null if one of its queues has not been read yet."""
     depths: dict[str, Mapping[str, int | None]] = {}
-    for part, queues in _queues(status):
+    for part, queues in _iter_queues(status):
         dead_letter_depths = [
             depth for description, depth in (status["dead_letters"] or {}).items() if part in description
         ]
@@ -115,7 +115,7 @@ def sum_depths(status: Document) -> Mapping[str, Mapping[str, int | None]]:
     return depths
 
 
-def _queues(status: Document) -> Iterator[tuple[str, Sequence[Mapping[str, Any]]]]:
+def _iter_queues(status: Document) -> Iterator[tuple[str, Sequence[Mapping[str, Any]]]]:
     """Yield each deployed part with the queues that its functions, or its job, read."""
     if part := status["rendezvous"]:
         yield "rendezvous", [part["offers_queue"]]
@@ -132,7 +132,7 @@ def _sum(queues: Sequence[Mapping[str, Any]], name: str) -> int | None:
     return None if None in values else sum(values)
 
 
-def _offers(status: Document, offers: Mapping[str, int] | None) -> dict[str, Any]:
+def _count_offers(status: Document, offers: Mapping[str, int] | None) -> dict[str, Any]:
     """Count received and answered offers. Open offers are added, because the statistics contain only ended ones."""
     if offers is None:
         return {"in": None, "out": None, "denied": None, "timed_out": None, "open": None}

@@ -29,7 +29,7 @@ from sluice.operator.dead_letters import (
 )
 from sluice.rendezvous.protocol.addresses import has_description
 
-MAX_LOOKED_AT = 10_000
+MAX_READ_LETTERS = 10_000
 MAX_LISTED = 1_000
 MAX_CHARACTERS = 500  # characters of a body, and of an attribute, in a list
 
@@ -38,7 +38,7 @@ def read(site: BudgetedSite, _: Query) -> Document:
     """Read the queues' depths, and the progress of moves out of them. Raises `NotUsable`, `CallFailed`."""
     urls = queue_urls(site)
     queues = [{"queue": name, **held} for name, held in zip(urls, site.read_depths(urls.values()), strict=True)]
-    return {"queues": queues, "moves": _moves(site).documents()}
+    return {"queues": queues, "moves": _get_moves(site).documents()}
 
 
 def queue_urls(site: BudgetedSite) -> Mapping[str, str]:
@@ -50,7 +50,7 @@ def list_letters(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
     """Summarize a queue's letters by reason, and list the selected ones with shortened bodies and attributes."""
     url = find_queue_url(queue_urls(site), text_field(fields, "queue"))
     selection = parse_selection(fields)
-    most = number_field(fields, "looked_at", least=1, most=MAX_LOOKED_AT, default=DEFAULT_LOOKED_AT)
+    most = number_field(fields, "looked_at", least=1, most=MAX_READ_LETTERS, default=DEFAULT_LOOKED_AT)
     summary, letters = DeadLetterSummary(), list[Document]()
     for letter in peek_letters(site.connection.client("sqs"), url, most=most):
         summary.add_letter(letter)
@@ -63,7 +63,7 @@ def show_letter(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
     """Return a complete letter, with addresses masked. Raises `BadRequest` if it isn't found any more."""
     url = find_queue_url(queue_urls(site), text_field(fields, "queue"))
     selection = DeadLetterSelection(ids=frozenset({text_field(fields, "id")}))
-    most = number_field(fields, "looked_at", least=1, most=MAX_LOOKED_AT, default=DEFAULT_LOOKED_AT)
+    most = number_field(fields, "looked_at", least=1, most=MAX_READ_LETTERS, default=DEFAULT_LOOKED_AT)
     letters = filter(selection.includes, peek_letters(site.connection.client("sqs"), url, most=most))
     for letter in letters:
         return dead_letter_document(letter)
@@ -96,7 +96,7 @@ def redrive(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
     """Start redriving letters to their source queues in the background; `read` returns the progress."""
     queue, url, selection = _parse_target(site, fields)
     sqs = site.connection.client("sqs")
-    return _moves(site).begin(
+    return _get_moves(site).begin(
         queue, "redrive", lambda may_go_on: prepare_redrive(sqs, url, selection, may_go_on=may_go_on)
     )
 
@@ -107,7 +107,7 @@ def purge(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
     if text_field(fields, "typed") != queue:
         raise BadRequest(f"deleted letters can't be restored: type {queue} to continue")
     sqs, until_ms = site.connection.client("sqs"), now_ms()
-    return _moves(site).begin(
+    return _get_moves(site).begin(
         queue, "purge", lambda may_go_on: prepare_purge(sqs, url, selection, until_ms=until_ms, may_go_on=may_go_on)
     )
 
@@ -118,13 +118,13 @@ def _parse_target(site: BudgetedSite, fields: Mapping[str, Any]) -> tuple[str, s
     return queue, find_queue_url(queue_urls(site), queue), parse_selection(fields)
 
 
-def _moves(site: BudgetedSite) -> Moves:
+def _get_moves(site: BudgetedSite) -> Moves:
     return site.memory.of("moves", Moves)
 
 
 def stop_move(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
     """Stop the move out of a queue after its current batch. Raises `NoSuchQueue` if no move is running."""
     queue = text_field(fields, "queue")
-    if not _moves(site).stop(queue):
+    if not _get_moves(site).stop(queue):
         raise NoSuchQueue(f"no letters of {queue} are being moved")
     return {"queue": queue}

@@ -74,7 +74,7 @@ def read_rates(site: BudgetedSite, _: Query) -> Document:
     """Read a site's forwarded messages by route, for another site's map. Raises `NotUsable`, `CallFailed`."""
     view = read_site_view(site)
     series = _read_forwarded(site, view) or {}
-    return {"tag": view.tag, "routes": {name: _minutes(counted) for name, counted in series.items()}}
+    return {"tag": view.tag, "routes": {name: _sum_minutes(counted) for name, counted in series.items()}}
 
 
 def _route(site: BudgetedSite, view: SiteView, route: BridgeView, series: Mapping[str, Series]) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def _route(site: BudgetedSite, view: SiteView, route: BridgeView, series: Mappin
         "link": route.link,
         "last_forward_ms": route.last_forward_ms,
         "queue": site.read_route_queue(route, ingress_url=view.address.ingress_url),
-        "minutes": None if forwarded is None else _minutes(forwarded),
+        "minutes": None if forwarded is None else _sum_minutes(forwarded),
     }
 
 
@@ -109,7 +109,7 @@ def _read_forwarded(site: BudgetedSite, view: SiteView) -> Mapping[str, Series] 
     return read_cached_series(site, "routes", metrics, minutes=MINUTES) if metrics else {}
 
 
-def _minutes(series: Series) -> list[int]:
+def _sum_minutes(series: Series) -> list[int]:
     """Sum a series for each of the last `MINUTES` minutes, the newest last."""
     now = now_ms() // MINUTE_MS
     counts = dict.fromkeys(range(now - MINUTES + 1, now + 1), 0)
@@ -129,7 +129,7 @@ def send_command(
     name, command = text_field(fields, "name"), text_field(fields, "what")
     if command not in set(Command):
         raise BadRequest(f"what: {command[:80]!r} is not one of {', '.join(Command)}")
-    site.client(FEDERATION).ask(operation(name=name, what=Command(command)))
+    site.client(FEDERATION).ask(operation(name=name, command=Command(command)))
     return {"name": name, "done": command}
 
 

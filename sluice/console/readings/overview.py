@@ -67,9 +67,9 @@ def _recent_changes(
     changes = [{**asdict(event), "part": "deployment"} for event in deployed]
     changes += [{**asdict(event), "part": "alarm"} for event in alarm_changes or ()]
     for session in (status["splitting"] or {}).get("sessions", ()):
-        what = f"session {session['key']} of {session['owner']} began"
-        changes.append({"at_ms": session["started_at_ms"], "part": "splitting", "what": what})
+        text = f"session {session['key']} of {session['owner']} began"
+        changes.append({"at_ms": session["started_at_ms"], "part": "splitting", "text": text})
     for run in (status["pipeline"] or {}).get("runs", ()):
-        changes.append({"at_ms": run["started_at_ms"], "part": "pipeline", "what": f"run of job {run['job']} began"})
+        changes.append({"at_ms": run["started_at_ms"], "part": "pipeline", "text": f"run of job {run['job']} began"})
     recent = sorted((change for change in changes if change["at_ms"] >= since_ms), key=lambda change: -change["at_ms"])
     return recent[:MAX_SHOWN]

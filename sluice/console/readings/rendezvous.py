@@ -50,8 +50,8 @@ def read(site: BudgetedSite, _: Query) -> Document:
     latest = try_reading(troubles, "the last offers", lambda: _read_latest_offers(site, deployment))
     return {
         "status": status,
-        "today": _today(counts),
-        "pools": _pools(status["waiting_proxies"], pace),
+        "today": _count_today(counts),
+        "pools": _describe_pools(status["waiting_proxies"], pace),
         "polls": None if polls is None else {name: sum_today(polls, (name,), now_ms()) for name in POLL_METRICS},
         "latest": None if latest is None else [asdict(offer) for offer in latest[:MAX_SHOWN]],
         "latency": None if latest is None else answer_latency(latest),
@@ -59,7 +59,7 @@ def read(site: BudgetedSite, _: Query) -> Document:
     }
 
 
-def _today(counts: Counts | None) -> Document | None:
+def _count_today(counts: Counts | None) -> Document | None:
     """Count today's offers and polls by label: each offer counts once by country, by NAT and by method."""
     if counts is None:
         return None
@@ -83,7 +83,7 @@ def _today(counts: Counts | None) -> Document | None:
     }
 
 
-def _pools(waiting: Mapping[str, int], pace: Pace | None) -> Sequence[Document]:
+def _describe_pools(waiting: Mapping[str, int], pace: Pace | None) -> Sequence[Document]:
     """Return each pool's held polls, and its number of proxies as estimated from the last minutes' polls."""
     pools = []
     for pool in Pool:

@@ -21,20 +21,20 @@ Counts = Mapping[tuple[str, str], int]  # by queue id, and a key of `QUEUE_METRI
 def read(site: BudgetedSite, _: Query) -> Document:
     """Read queues, sessions and counts. Unknown counts are null, with the reason in `uncounted`."""
     view = read_splitting(site)
-    held = {
+    depths = {
         depth["url"]: depth
         for depth in site.read_depths(url for queue in view.queues for url in (queue.source, queue.main))
     }
     try:
-        counts, uncounted = _counts(site, view), None
+        counts, uncounted = _count_messages(site, view), None
     except CallFailed as error:  # reading metrics needs a separate permission
         counts, uncounted = None, str(error)
     return {
         "queues": [
             {
                 **session_document(queue),
-                "source": held[queue.source],
-                "main": held[queue.main],
+                "source": depths[queue.source],
+                "main": depths[queue.main],
                 "counted": {
                     name: None if counts is None else counts.get((queue.queue_id, name), 0) for name in QUEUE_METRICS
                 },
@@ -68,7 +68,7 @@ def read_splitting(site: BudgetedSite) -> SplittingView:
     return view
 
 
-def _counts(site: BudgetedSite, view: SplittingView) -> Counts | None:
+def _count_messages(site: BudgetedSite, view: SplittingView) -> Counts | None:
     """Count the messages of the last minutes; None if they haven't been read yet. Raises `CallFailed`."""
     metrics: dict[str, Metric] = {}
     for queue in view.queues[:MAX_COUNTED]:

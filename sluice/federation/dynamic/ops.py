@@ -75,7 +75,7 @@ NO_ADVERTISEMENTS: BindingAdvertisements = frozenset()
 
 
 def bindings_for(
-    wants: Iterable[BindingAdvertisement], *, exchange: str, type_: ExchangeType, queue: str
+    advertisements: Iterable[BindingAdvertisement], *, exchange: str, type_: ExchangeType, queue: str
 ) -> tuple[Binding, ...]:
     """Return a bridge queue's bindings for the advertised ones, ordered by key, with unique ids.
 
@@ -83,19 +83,26 @@ def bindings_for(
     Otherwise the arguments are left out.
     """
     if type_.index_class.follows_arguments:
-        hashes = {want: hashlib.sha256(encode(want)).hexdigest()[:HASH_CHARACTERS] for want in sorted(wants)}
+        hashes = {
+            advertisement: hashlib.sha256(encode(advertisement)).hexdigest()[:HASH_CHARACTERS]
+            for advertisement in sorted(advertisements)
+        }
         return tuple(
-            Binding(exchange=exchange, queue=queue, key=key, arguments=want.headers) for want, key in hashes.items()
+            Binding(exchange=exchange, queue=queue, key=key, arguments=advertisement.headers)
+            for advertisement, key in hashes.items()
         )
-    return tuple(Binding(exchange=exchange, queue=queue, key=key) for key in sorted({want.key for want in wants}))
+    return tuple(
+        Binding(exchange=exchange, queue=queue, key=key)
+        for key in sorted({advertisement.key for advertisement in advertisements})
+    )
 
 
-def is_bindable(want: BindingAdvertisement, type_: ExchangeType) -> bool:
+def is_bindable(advertisement: BindingAdvertisement, type_: ExchangeType) -> bool:
     """Whether the advertised binding is valid for an exchange of this type."""
     if not type_.index_class.follows_arguments:
         return True  # this type of exchange ignores arguments
     try:
-        Binding(exchange="", queue="", key=want.key, arguments=want.headers).check(type_)
+        Binding(exchange="", queue="", key=advertisement.key, arguments=advertisement.headers).check(type_)
     except BadBinding:
         return False
     return True
@@ -111,7 +118,7 @@ class AdvertisedRoute(Struct, frozen=True, kw_only=True, array_like=True):
     path: Path
     hops_left: Hops
     outages: Number = 0
-    wants: BindingAdvertisements = NO_ADVERTISEMENTS
+    bindings: BindingAdvertisements = NO_ADVERTISEMENTS
 
     def __post_init__(self) -> None:
         if len(set(self.path)) != len(self.path):
@@ -137,33 +144,33 @@ class RouteHello(_Op, frozen=True, kw_only=True, tag="wanted"):
     digest: Name
 
 
-class Bind(_Op, frozen=True, kw_only=True, tag="bind"):
-    """Advertises a path to the origin and, unless `want` is None, one binding of the origin."""
+class Bind(_Op, frozen=True, kw_only=True, tag="bind", rename={"binding": "want"}):
+    """Advertises a path to the origin and, unless it is None, one binding of the origin."""
 
     sequence: Number
     origin: Tag
     path: Path
     hops_left: Hops
     outages: Number
-    want: BindingAdvertisement | None
+    binding: BindingAdvertisement | None
 
     def __post_init__(self) -> None:
         if self.path[0] != self.origin or len(set(self.path)) != len(self.path):
             raise ValueError("a path begins at its origin, and has no site twice")
-        if self.want is not None:
-            self.want.check()
+        if self.binding is not None:
+            self.binding.check()
 
 
-class Unbind(_Op, frozen=True, kw_only=True, tag="unbind"):
-    """Withdraws the binding `want` of an origin or, if `want` is None, the origin itself."""
+class Unbind(_Op, frozen=True, kw_only=True, tag="unbind", rename={"binding": "want"}):
+    """Withdraws a binding of an origin or, if `binding` is None, the origin itself."""
 
     sequence: Number
     origin: Tag
-    want: BindingAdvertisement | None
+    binding: BindingAdvertisement | None
 
     def __post_init__(self) -> None:
-        if self.want is not None:
-            self.want.check()
+        if self.binding is not None:
+            self.binding.check()
 
 
 class SnapshotPart(_Op, frozen=True, kw_only=True, tag="snapshot"):
@@ -199,14 +206,14 @@ def decode_op(text: str | bytes) -> DynamicOp:
 _SNAPSHOT = Format(kind="wants", version=1, type=AdvertisedRoutes, max_bytes=MAX_SNAPSHOT_BYTES)
 
 
-def compute_digest(reaches: Mapping[str, AdvertisedRoute]) -> str:
+def compute_digest(advertised_routes: Mapping[str, AdvertisedRoute]) -> str:
     """Hash advertised routes, independently of their order."""
-    return hashlib.sha256(encode(reaches)).hexdigest()[:HASH_CHARACTERS]
+    return hashlib.sha256(encode(advertised_routes)).hexdigest()[:HASH_CHARACTERS]
 
 
-def snapshot_parts(reaches: dict[str, AdvertisedRoute]) -> list[str]:
+def snapshot_parts(advertised_routes: dict[str, AdvertisedRoute]) -> list[str]:
     """Encode routes as compressed base64, in at most ten parts unless such a part exceeds an SQS message."""
-    text = base64.b64encode(_SNAPSHOT.pack(reaches)).decode()
+    text = base64.b64encode(_SNAPSHOT.pack(advertised_routes)).decode()
     size = min(max(PART_BYTES, -(-len(text) // FEW_PARTS)), FULL_PART_BYTES)
     return [text[start : start + size] for start in range(0, len(text), size)]
 
@@ -214,12 +221,12 @@ def snapshot_parts(reaches: dict[str, AdvertisedRoute]) -> list[str]:
 def read_snapshot(parts: Iterable[str]) -> dict[str, AdvertisedRoute]:
     """Decode the parts of a snapshot that `snapshot_parts` encoded. Raises `Malformed`."""
     try:
-        reaches = _SNAPSHOT.unpack(base64.b64decode("".join(parts), validate=True))
-        for origin, reach in reaches.items():
-            if reach.path[0] != origin:
+        advertised_routes = _SNAPSHOT.unpack(base64.b64decode("".join(parts), validate=True))
+        for origin, advertised_route in advertised_routes.items():
+            if advertised_route.path[0] != origin:
                 raise Malformed(f"a path to {origin} begins at its origin")
-            for want in reach.wants:
-                want.check()
+            for advertisement in advertised_route.bindings:
+                advertisement.check()
     except (BadSnapshot, binascii.Error, ValueError) as error:
         raise Malformed(f"a snapshot that can't be read: {error}") from None
-    return reaches
+    return advertised_routes

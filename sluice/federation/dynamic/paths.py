@@ -34,26 +34,26 @@ def choose_active_bridges(routes: DynamicRoutes) -> BridgeByOrigin:
     """Return the name of the active bridge to each known origin."""
     ranks: dict[str, _Rank] = {}
     for name, served in routes.served.items():
-        for origin, reach in served.reaches.items():
-            rank = _rank(name, served, reach)
+        for origin, advertised_route in served.advertised_routes.items():
+            rank = _rank(name, served, advertised_route)
             known = ranks.get(origin)
             if known is None or rank < known:
                 ranks[origin] = rank
     return {origin: rank[-1] for origin, rank in ranks.items()}
 
 
-def _rank(name: str, served: ServedRoute, reach: AdvertisedRoute) -> _Rank:
+def _rank(name: str, served: ServedRoute, advertised_route: AdvertisedRoute) -> _Rank:
     """Return a path's rank; the lowest is best. Ranks add up, so every part of a best path is a best path."""
-    return reach.outages + (not served.up), len(reach.path), served.peer, -served.max_hops, name
+    return advertised_route.outages + (not served.up), len(advertised_route.path), served.peer, -served.max_hops, name
 
 
 def retain_former_routes(before: DynamicRoutes, after: DynamicRoutes) -> dict[str, FormerRoute]:
     """Return the last known paths to remote sites that are no longer advertised."""
     known = dict(before.former)
     for origin, name in choose_active_bridges(before).items():
-        reach = before.served[name].reaches[origin]
-        if len(reach.path) > 1:
-            known[origin] = FormerRoute(bridge=name, wants=reach.wants)
+        advertised_route = before.served[name].advertised_routes[origin]
+        if len(advertised_route.path) > 1:
+            known[origin] = FormerRoute(bridge=name, bindings=advertised_route.bindings)
     active = choose_active_bridges(after)
     return {
         origin: former for origin, former in known.items() if origin not in active and former.bridge in after.served
@@ -65,36 +65,40 @@ def choose_bridges_in_use(routes: DynamicRoutes) -> BridgeByOrigin:
     return {origin: former.bridge for origin, former in routes.former.items()} | dict(choose_active_bridges(routes))
 
 
-def build_advertisement(routes: DynamicRoutes, pull: PulledRoute, ways: BridgeByOrigin) -> dict[str, AdvertisedRoute]:
+def build_advertisement(
+    routes: DynamicRoutes, pull: PulledRoute, bridges: BridgeByOrigin
+) -> dict[str, AdvertisedRoute]:
     """Return the routes that this site advertises to the site at a bridge's source."""
     advertised = {
-        routes.here: AdvertisedRoute(path=(routes.here,), hops_left=pull.max_hops, outages=0, wants=routes.local)
+        routes.here: AdvertisedRoute(path=(routes.here,), hops_left=pull.max_hops, outages=0, bindings=routes.local)
     }
-    for origin, name in ways.items():
+    for origin, name in bridges.items():
         served = routes.served[name]
-        reach = served.reaches[origin]
-        hops_left = min(reach.hops_left - 1, pull.max_hops)
-        if pull.peer in reach.path or hops_left < 1 or len(reach.path) >= MAX_TRACE_TAGS:
+        advertised_route = served.advertised_routes[origin]
+        hops_left = min(advertised_route.hops_left - 1, pull.max_hops)
+        if pull.peer in advertised_route.path or hops_left < 1 or len(advertised_route.path) >= MAX_TRACE_TAGS:
             continue
-        outages = reach.outages + (not served.up)
-        path = (*reach.path, routes.here)
-        advertised[origin] = AdvertisedRoute(path=path, hops_left=hops_left, outages=outages, wants=reach.wants)
+        outages = advertised_route.outages + (not served.up)
+        path = (*advertised_route.path, routes.here)
+        advertised[origin] = AdvertisedRoute(
+            path=path, hops_left=hops_left, outages=outages, bindings=advertised_route.bindings
+        )
     return advertised
 
 
 # Queries about paths
 
 
-def find_origins(ways: BridgeByOrigin, name: str) -> Sites:
+def find_origins(bridges: BridgeByOrigin, name: str) -> Sites:
     """Return the sites that messages reach over the served bridge `name`."""
-    return frozenset(origin for origin, way in ways.items() if way == name)
+    return frozenset(origin for origin, bridge in bridges.items() if bridge == name)
 
 
-def collect_advertised_bindings(routes: DynamicRoutes, name: str, ways: BridgeByOrigin) -> BindingAdvertisements:
+def collect_advertised_bindings(routes: DynamicRoutes, name: str, bridges: BridgeByOrigin) -> BindingAdvertisements:
     """Return the advertised bindings of all sites that messages reach over a served bridge."""
-    reaches = routes.served[name].reaches
+    advertised_routes = routes.served[name].advertised_routes
     return NO_ADVERTISEMENTS.union(
-        *((reaches.get(origin) or routes.former[origin]).wants for origin in find_origins(ways, name))
+        *((advertised_routes.get(origin) or routes.former[origin]).bindings for origin in find_origins(bridges, name))
     )
 
 
@@ -102,20 +106,20 @@ def list_paths(routes: DynamicRoutes) -> list[PathView]:
     """Return all paths in order of origins, with each origin's best path first."""
     best = choose_active_bridges(routes)
     candidates = [
-        (origin, _rank(name, served, reach), reach)
+        (origin, _rank(name, served, advertised_route), advertised_route)
         for name, served in routes.served.items()
-        for origin, reach in served.reaches.items()
+        for origin, advertised_route in served.advertised_routes.items()
     ]
     return [
         PathView(
             exchange=routes.exchange,
             origin=origin,
             route=rank[-1],
-            path=reach.path[::-1],
+            path=advertised_route.path[::-1],
             outages=rank[0],
-            wants=len(reach.wants),
-            keys=tuple(sorted(want.key for want in reach.wants)[:MAX_KEYS]),
+            bindings=len(advertised_route.bindings),
+            keys=tuple(sorted(advertisement.key for advertisement in advertised_route.bindings)[:MAX_KEYS]),
             active=best[origin] == rank[-1],
         )
-        for origin, rank, reach in sorted(candidates, key=lambda path: path[:2])
+        for origin, rank, advertised_route in sorted(candidates, key=lambda path: path[:2])
     ]

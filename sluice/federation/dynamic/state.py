@@ -12,7 +12,7 @@ from sluice.federation.links.registry import format_served_name
 from sluice.federation.matching.metadata import DEFAULT_MAX_HOPS
 
 
-class Ignored(StrEnum):
+class IgnoredReason(StrEnum):
     """A reason to ignore an op."""
 
     UNKNOWN_BRIDGE = "unknown_bridge"
@@ -24,11 +24,11 @@ class Ignored(StrEnum):
     MALFORMED = "malformed"
 
 
-class PulledRoute(Struct, frozen=True, kw_only=True):
+class PulledRoute(Struct, frozen=True, kw_only=True, rename={"last_request": "heard"}):
     """A bridge that pulls from `peer` over `link`; this site is its destination and advertises its bindings.
 
     `epoch` grows each time that the bridge is created. `sequence` counts the ops that were sent, and `number` the
-    hellos. `heard` is the version of the peer's last request for a snapshot.
+    hellos. `last_request` is the version of the peer's last request for a snapshot.
     """
 
     bridge: str
@@ -39,7 +39,7 @@ class PulledRoute(Struct, frozen=True, kw_only=True):
     up: bool = True
     sequence: int = 1
     number: int = 0
-    heard: Version = (0, 0)
+    last_request: Version = (0, 0)
 
 
 class PartialSnapshot(Struct, frozen=True, kw_only=True):
@@ -49,11 +49,11 @@ class PartialSnapshot(Struct, frozen=True, kw_only=True):
     parts: tuple[str | None, ...]
 
 
-class ServedRoute(Struct, frozen=True, kw_only=True):
+class ServedRoute(Struct, frozen=True, kw_only=True, rename={"advertised_routes": "reaches", "is_requested": "asked"}):
     """A bridge that `peer` pulls over `link`; this site is its source. `tag` is added to messages' traces.
 
     `version` is the epoch and sequence of the last applied op, `hello` the epoch and number of the last hello. `number`
-    counts requests for snapshots. The advertised routes `reaches` expire once the link has been down for `expires_ms`.
+    counts requests for snapshots. `advertised_routes` expire once the link has been down for `expires_ms`.
     """
 
     bridge: str
@@ -66,10 +66,10 @@ class ServedRoute(Struct, frozen=True, kw_only=True):
     down_since_ms: int | None = None
     expires_ms: int | None = None
     number: int = 0
-    reaches: Mapping[str, AdvertisedRoute] = {}
+    advertised_routes: Mapping[str, AdvertisedRoute] = {}
     version: Version = (0, 0)
     hello: Version = (0, 0)
-    asked: bool = False  # naming: a stored field
+    is_requested: bool = False
     partial: PartialSnapshot | None = None
 
     @property
@@ -78,12 +78,12 @@ class ServedRoute(Struct, frozen=True, kw_only=True):
         return format_served_name(self.bridge, self.peer)
 
 
-class FormerRoute(Struct, frozen=True, kw_only=True):
+class FormerRoute(Struct, frozen=True, kw_only=True, rename={"bindings": "wants", "heartbeats": "beats"}):
     """The last path to an origin that is no longer advertised, kept for some heartbeats."""
 
     bridge: str
-    wants: BindingAdvertisements
-    beats: int = 0
+    bindings: BindingAdvertisements
+    heartbeats: int = 0
 
 
 class DynamicRoutes(Struct, frozen=True, kw_only=True):
@@ -125,17 +125,17 @@ class OutgoingOp(msgspec.Struct, frozen=True):
 class DynamicStep(msgspec.Struct, frozen=True):
     """The state after an event, the ops to send, and the reason if the event was ignored.
 
-    If `greets`, hellos are sent after all other ops.
+    If `sends_hello`, hellos are sent after all other ops.
     """
 
     routes: DynamicRoutes
-    sendings: tuple[OutgoingOp, ...] = ()
-    ignored: Ignored | None = None
-    greets: bool = False
+    outgoing_ops: tuple[OutgoingOp, ...] = ()
+    ignored: IgnoredReason | None = None
+    sends_hello: bool = False
 
     def then(self, after: "DynamicStep") -> "DynamicStep":
         """Return the combination of this step and the next one."""
-        return DynamicStep(after.routes, (*self.sendings, *after.sendings), self.ignored or after.ignored)
+        return DynamicStep(after.routes, (*self.outgoing_ops, *after.outgoing_ops), self.ignored or after.ignored)
 
 
 DynamicEvent = Callable[[DynamicRoutes], DynamicStep]

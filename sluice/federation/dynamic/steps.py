@@ -24,7 +24,7 @@ MAX_CHANGES = 200  # changes that are sent one by one; more are sent as a snapsh
 def step(routes: state.DynamicRoutes, event: state.DynamicEvent) -> state.DynamicStep:
     """Return the state after an event, with the ops to send. Repeated events have no effect."""
     taken = event(routes)
-    greets = taken.greets
+    greets = taken.sends_hello
     if not _are_advertisements_same(routes, taken.routes):
         after = replace(taken.routes, former=retain_former_routes(routes, taken.routes))
         taken = taken.then(_advertise_changes(routes, after))
@@ -37,18 +37,20 @@ def step(routes: state.DynamicRoutes, event: state.DynamicEvent) -> state.Dynami
 P = ParamSpec("P")
 
 
-def _event(make: Callable[Concatenate[state.DynamicRoutes, P], state.DynamicStep]) -> Callable[P, state.DynamicEvent]:
+def _define_event(
+    make: Callable[Concatenate[state.DynamicRoutes, P], state.DynamicStep],
+) -> Callable[P, state.DynamicEvent]:
     """Decorate a function of routes and arguments. A call with the arguments returns an event."""
     return lambda *args, **options: lambda routes: make(routes, *args, **options)
 
 
-@_event
-def set_local_bindings(routes: state.DynamicRoutes, wants: ops.BindingAdvertisements) -> state.DynamicStep:
+@_define_event
+def set_local_bindings(routes: state.DynamicRoutes, advertisements: ops.BindingAdvertisements) -> state.DynamicStep:
     """Set the bindings of the site's own queues, excluding queues of dynamic bridges."""
-    return state.DynamicStep(routes if wants == routes.local else replace(routes, local=wants))
+    return state.DynamicStep(routes if advertisements == routes.local else replace(routes, local=advertisements))
 
 
-@_event
+@_define_event
 def add_pull(routes: state.DynamicRoutes, pull: state.PulledRoute) -> state.DynamicStep:
     """Add a bridge that pulls, unless the bridge is known with this or a later epoch."""
     known = routes.pulls.get(pull.bridge)
@@ -57,7 +59,7 @@ def add_pull(routes: state.DynamicRoutes, pull: state.PulledRoute) -> state.Dyna
     return _send_hello(routes.with_pull(pull), pull)
 
 
-@_event
+@_define_event
 def remove_pull(routes: state.DynamicRoutes, bridge: str) -> state.DynamicStep:
     """Remove a bridge that pulls."""
     return state.DynamicStep(
@@ -65,18 +67,18 @@ def remove_pull(routes: state.DynamicRoutes, bridge: str) -> state.DynamicStep:
     )
 
 
-@_event
+@_define_event
 def add_served(routes: state.DynamicRoutes, served: state.ServedRoute) -> state.DynamicStep:
     """Add a bridge that a peer pulls, unless the bridge is known with this or a later epoch."""
     known = routes.served.get(served.name)
     if known is not None and known.epoch >= served.epoch:
         return state.DynamicStep(routes)
     if known is not None:  # the last advertisements hold until the peer changes them
-        served = replace(served, reaches=known.reaches, version=known.version, hello=known.hello)
+        served = replace(served, advertised_routes=known.advertised_routes, version=known.version, hello=known.hello)
     return _request_snapshot(routes.with_served(served), served)
 
 
-@_event
+@_define_event
 def remove_served(routes: state.DynamicRoutes, name: str) -> state.DynamicStep:
     """Remove a served bridge, by its local name."""
     return state.DynamicStep(
@@ -84,7 +86,7 @@ def remove_served(routes: state.DynamicRoutes, name: str) -> state.DynamicStep:
     )
 
 
-@_event
+@_define_event
 def set_link_up(routes: state.DynamicRoutes, link: str, *, up: bool, now_ms: int) -> state.DynamicStep:
     """Record that a link went up or down."""
     for pull in routes.pulls.values():
@@ -97,26 +99,26 @@ def set_link_up(routes: state.DynamicRoutes, link: str, *, up: bool, now_ms: int
     return state.DynamicStep(routes)
 
 
-@_event
+@_define_event
 def handle_heartbeat(routes: state.DynamicRoutes, now_ms: int) -> state.DynamicStep:
     """Remove expired routes, and have hellos sent to the peers."""
-    aged = {origin: replace(former, beats=former.beats + 1) for origin, former in routes.former.items()}
+    aged = {origin: replace(former, heartbeats=former.heartbeats + 1) for origin, former in routes.former.items()}
     routes = replace(
-        routes, former={origin: former for origin, former in aged.items() if former.beats <= MAX_HEARTBEATS}
+        routes, former={origin: former for origin, former in aged.items() if former.heartbeats <= MAX_HEARTBEATS}
     )
     for served in routes.served.values():
-        if served.down_since_ms is None or served.expires_ms is None or not served.reaches:
+        if served.down_since_ms is None or served.expires_ms is None or not served.advertised_routes:
             continue
         if now_ms - served.down_since_ms >= served.expires_ms:
             # Because of the reset version, the peer's next hello causes a request for a snapshot.
-            routes = routes.with_served(replace(served, reaches={}, version=(0, 0), partial=None))
-    return state.DynamicStep(routes, greets=True)
+            routes = routes.with_served(replace(served, advertised_routes={}, version=(0, 0), partial=None))
+    return state.DynamicStep(routes, sends_hello=True)
 
 
 # Control messages from peers
 
 
-@_event
+@_define_event
 def receive_op(
     routes: state.DynamicRoutes, peer: str, op: ops.DynamicOp, type_: ExchangeType = ExchangeType.TOPIC
 ) -> state.DynamicStep:
@@ -127,11 +129,14 @@ def receive_op(
             pass
         case ops.RequestSnapshot() if pull is not None and pull.peer == peer:
             version = (op.epoch, op.number)
-            if version <= pull.heard:
+            if version <= pull.last_request:
                 return state.DynamicStep(
-                    routes, ignored=state.Ignored.EPOCH if op.epoch < pull.heard[0] else state.Ignored.REPLAYED
+                    routes,
+                    ignored=state.IgnoredReason.EPOCH
+                    if op.epoch < pull.last_request[0]
+                    else state.IgnoredReason.REPLAYED,
                 )
-            pull = replace(pull, heard=version)
+            pull = replace(pull, last_request=version)
             return state.DynamicStep(routes.with_pull(pull), _build_snapshot_ops(routes, pull))
         case ops.RouteHello() if served is not None:
             return _receive_hello(routes, served, op)
@@ -139,20 +144,20 @@ def receive_op(
             return _receive_part(routes, served, op, type_)
         case ops.Bind() | ops.Unbind() if served is not None:
             return _receive_change(routes, served, op, type_)
-    return state.DynamicStep(routes, ignored=state.Ignored.UNKNOWN_BRIDGE)
+    return state.DynamicStep(routes, ignored=state.IgnoredReason.UNKNOWN_BRIDGE)
 
 
 def _receive_hello(routes: state.DynamicRoutes, served: state.ServedRoute, op: ops.RouteHello) -> state.DynamicStep:
     if (op.epoch, op.number) <= served.hello:
         return state.DynamicStep(
-            routes, ignored=state.Ignored.EPOCH if op.epoch < served.hello[0] else state.Ignored.REPLAYED
+            routes, ignored=state.IgnoredReason.EPOCH if op.epoch < served.hello[0] else state.IgnoredReason.REPLAYED
         )
     served = replace(served, hello=(op.epoch, op.number))
     version = (op.epoch, op.sequence)
     if version < served.version:  # later ops have overtaken this hello
         return state.DynamicStep(routes.with_served(served))
-    if version == served.version and op.digest == ops.compute_digest(served.reaches):
-        return state.DynamicStep(routes.with_served(replace(served, asked=False)))
+    if version == served.version and op.digest == ops.compute_digest(served.advertised_routes):
+        return state.DynamicStep(routes.with_served(replace(served, is_requested=False)))
     return _request_snapshot(routes, served)
 
 
@@ -161,52 +166,69 @@ def _receive_change(
 ) -> state.DynamicStep:
     epoch, sequence = served.version
     if op.epoch < epoch:
-        return state.DynamicStep(routes, ignored=state.Ignored.EPOCH)
+        return state.DynamicStep(routes, ignored=state.IgnoredReason.EPOCH)
     if op.epoch > epoch or op.sequence > sequence + 1:
         # Later ops are ignored until the snapshot arrives, so one request is enough; the next hello repeats it.
-        requested = state.DynamicStep(routes) if served.asked else _request_snapshot(routes, served)
+        requested = state.DynamicStep(routes) if served.is_requested else _request_snapshot(routes, served)
         return state.DynamicStep(
-            requested.routes, requested.sendings, state.Ignored.EPOCH if op.epoch > epoch else state.Ignored.GAP
+            requested.routes,
+            requested.outgoing_ops,
+            state.IgnoredReason.EPOCH if op.epoch > epoch else state.IgnoredReason.GAP,
         )
     if op.sequence <= sequence:
-        return state.DynamicStep(routes, ignored=state.Ignored.REPLAYED)
-    known = served.reaches.get(op.origin)
-    reaches, refused = dict(served.reaches), None
+        return state.DynamicStep(routes, ignored=state.IgnoredReason.REPLAYED)
+    known = served.advertised_routes.get(op.origin)
+    advertised_routes, refused = dict(served.advertised_routes), None
     if isinstance(op, ops.Bind):
-        wants = ops.NO_ADVERTISEMENTS if known is None else known.wants
-        if op.want is not None and op.want not in wants:
-            wants |= {op.want}
-        reaches[op.origin] = ops.AdvertisedRoute(path=op.path, hops_left=op.hops_left, outages=op.outages, wants=wants)
-        refused = _find_refusal(routes, served, reaches, type_)
-    elif op.want is None:
-        reaches.pop(op.origin, None)
+        advertisements = ops.NO_ADVERTISEMENTS if known is None else known.bindings
+        if op.binding is not None and op.binding not in advertisements:
+            advertisements |= {op.binding}
+        advertised_routes[op.origin] = ops.AdvertisedRoute(
+            path=op.path, hops_left=op.hops_left, outages=op.outages, bindings=advertisements
+        )
+        refused = _find_refusal(routes, served, advertised_routes, type_)
+    elif op.binding is None:
+        advertised_routes.pop(op.origin, None)
     elif known is not None:
-        reaches[op.origin] = replace(known, wants=known.wants - {op.want})
+        advertised_routes[op.origin] = replace(known, bindings=known.bindings - {op.binding})
     # A refused op still advances the version; the digests reveal the difference.
-    taken = replace(served, reaches=served.reaches if refused else reaches, version=(epoch, op.sequence))
+    taken = replace(
+        served,
+        advertised_routes=served.advertised_routes if refused else advertised_routes,
+        version=(epoch, op.sequence),
+    )
     return state.DynamicStep(routes.with_served(taken), ignored=refused)
 
 
 def _find_refusal(
     routes: state.DynamicRoutes,
     served: state.ServedRoute,
-    reaches: Mapping[str, ops.AdvertisedRoute],
+    advertised_routes: Mapping[str, ops.AdvertisedRoute],
     type_: ExchangeType,
-) -> state.Ignored | None:
+) -> state.IgnoredReason | None:
     """Return why a peer's routes are refused; None if they are valid."""
-    if any(routes.here in reach.path for reach in reaches.values()):
-        return state.Ignored.LOOP
-    if any(reach.path[-1] != served.peer or reach.path[0] != origin for origin, reach in reaches.items()):
-        return state.Ignored.MALFORMED
-    if len(reaches) > MAX_ORIGINS or any(len(reach.wants) > MAX_ADVERTISEMENTS for reach in reaches.values()):
-        return state.Ignored.LIMIT
-    for origin, reach in reaches.items():
-        known = served.reaches.get(origin)
+    if any(routes.here in advertised_route.path for advertised_route in advertised_routes.values()):
+        return state.IgnoredReason.LOOP
+    if any(
+        advertised_route.path[-1] != served.peer or advertised_route.path[0] != origin
+        for origin, advertised_route in advertised_routes.items()
+    ):
+        return state.IgnoredReason.MALFORMED
+    if len(advertised_routes) > MAX_ORIGINS or any(
+        len(advertised_route.bindings) > MAX_ADVERTISEMENTS for advertised_route in advertised_routes.values()
+    ):
+        return state.IgnoredReason.LIMIT
+    for origin, advertised_route in advertised_routes.items():
+        known = served.advertised_routes.get(origin)
         new = (
-            reach.wants if known is None else reach.wants - known.wants if reach is not known else ops.NO_ADVERTISEMENTS
+            advertised_route.bindings
+            if known is None
+            else advertised_route.bindings - known.bindings
+            if advertised_route is not known
+            else ops.NO_ADVERTISEMENTS
         )
-        if not all(ops.is_bindable(want, type_) for want in new):
-            return state.Ignored.MALFORMED
+        if not all(ops.is_bindable(advertisement, type_) for advertisement in new):
+            return state.IgnoredReason.MALFORMED
     return None
 
 
@@ -214,34 +236,36 @@ def _receive_part(
     routes: state.DynamicRoutes, served: state.ServedRoute, op: ops.SnapshotPart, type_: ExchangeType
 ) -> state.DynamicStep:
     version = (op.epoch, op.sequence)
-    if version < served.version or (version == served.version and not served.asked):
+    if version < served.version or (version == served.version and not served.is_requested):
         return state.DynamicStep(
-            routes, ignored=state.Ignored.EPOCH if op.epoch < served.version[0] else state.Ignored.REPLAYED
+            routes, ignored=state.IgnoredReason.EPOCH if op.epoch < served.version[0] else state.IgnoredReason.REPLAYED
         )
     partial = served.partial
     if partial is None or version > partial.version or len(partial.parts) != op.parts:
         partial = state.PartialSnapshot(version=version, parts=(None,) * op.parts)
     if version < partial.version or partial.parts[op.part] is not None:
-        return state.DynamicStep(routes, ignored=state.Ignored.REPLAYED)
+        return state.DynamicStep(routes, ignored=state.IgnoredReason.REPLAYED)
     parts = (*partial.parts[: op.part], op.data, *partial.parts[op.part + 1 :])
     if None in parts:
         partial = replace(partial, parts=parts)
         return state.DynamicStep(routes.with_served(replace(served, partial=partial)))
-    served = replace(served, partial=None, asked=False)
+    served = replace(served, partial=None, is_requested=False)
     try:
-        reaches = ops.read_snapshot(part for part in parts if part is not None)
+        advertised_routes = ops.read_snapshot(part for part in parts if part is not None)
     except Malformed:
-        return state.DynamicStep(routes.with_served(served), ignored=state.Ignored.MALFORMED)
-    refused = _find_refusal(routes, served, reaches, type_)
+        return state.DynamicStep(routes.with_served(served), ignored=state.IgnoredReason.MALFORMED)
+    refused = _find_refusal(routes, served, advertised_routes, type_)
     if refused:
         return state.DynamicStep(routes.with_served(served), ignored=refused)
     # Unchanged routes keep their objects, because comparing identical objects costs nothing.
-    for origin, known in served.reaches.items():
-        reach = reaches.get(origin)
-        if reach is not None and reach.wants == known.wants:
-            reach = replace(reach, wants=known.wants)
-            reaches[origin] = known if known == reach else reach
-    return state.DynamicStep(routes.with_served(replace(served, reaches=reaches, version=partial.version)))
+    for origin, known in served.advertised_routes.items():
+        advertised_route = advertised_routes.get(origin)
+        if advertised_route is not None and advertised_route.bindings == known.bindings:
+            advertised_route = replace(advertised_route, bindings=known.bindings)
+            advertised_routes[origin] = known if known == advertised_route else advertised_route
+    return state.DynamicStep(
+        routes.with_served(replace(served, advertised_routes=advertised_routes, version=partial.version))
+    )
 
 
 # Control messages to peers
@@ -263,7 +287,7 @@ def _send_hello(routes: state.DynamicRoutes, pull: state.PulledRoute) -> state.D
 
 def _request_snapshot(routes: state.DynamicRoutes, served: state.ServedRoute) -> state.DynamicStep:
     """Return a step that requests a snapshot from the destination."""
-    served = replace(served, asked=True, number=served.number + 1)
+    served = replace(served, is_requested=True, number=served.number + 1)
     op = ops.RequestSnapshot(exchange=routes.exchange, bridge=served.bridge, epoch=served.epoch, number=served.number)
     return state.DynamicStep(routes.with_served(served), (state.OutgoingOp(served.link, op),) if served.up else ())
 
@@ -312,7 +336,7 @@ def _are_advertisements_same(before: state.DynamicRoutes, after: state.DynamicRo
         return False
     pulls = ({name: (pull.up, pull.epoch) for name, pull in routes.pulls.items()} for routes in (before, after))
     return next(pulls) == next(pulls) and all(
-        (was := before.served[name]).reaches is served.reaches
+        (was := before.served[name]).advertised_routes is served.advertised_routes
         and (was.up, was.tag, was.max_hops) == (served.up, served.tag, served.max_hops)
         for name, served in after.served.items()
     )
@@ -327,17 +351,27 @@ def _diff_routes(
 ) -> Iterator[_AdvertisementChange]:
     for origin in sorted(before.keys() - after.keys()):
         yield origin, None, None
-    for origin, reach in sorted(after.items()):
+    for origin, advertised_route in sorted(after.items()):
         known = before.get(origin)
-        known_bindings = ops.NO_ADVERTISEMENTS if known is None else known.wants
-        removed = ops.NO_ADVERTISEMENTS if known_bindings is reach.wants else known_bindings - reach.wants
-        added = ops.NO_ADVERTISEMENTS if known_bindings is reach.wants else reach.wants - known_bindings
-        yield from ((origin, None, want) for want in sorted(removed))
+        known_bindings = ops.NO_ADVERTISEMENTS if known is None else known.bindings
+        removed = (
+            ops.NO_ADVERTISEMENTS
+            if known_bindings is advertised_route.bindings
+            else known_bindings - advertised_route.bindings
+        )
+        added = (
+            ops.NO_ADVERTISEMENTS
+            if known_bindings is advertised_route.bindings
+            else advertised_route.bindings - known_bindings
+        )
+        yield from ((origin, None, advertisement) for advertisement in sorted(removed))
         if not added and (
-            known is None or replace(known, wants=ops.NO_ADVERTISEMENTS) != replace(reach, wants=ops.NO_ADVERTISEMENTS)
+            known is None
+            or replace(known, bindings=ops.NO_ADVERTISEMENTS)
+            != replace(advertised_route, bindings=ops.NO_ADVERTISEMENTS)
         ):
-            yield origin, reach, None
-        yield from ((origin, reach, want) for want in sorted(added))
+            yield origin, advertised_route, None
+        yield from ((origin, advertised_route, advertisement) for advertisement in sorted(added))
 
 
 def _advertise(routes: state.DynamicRoutes, name: str, changes: Sequence[_AdvertisementChange]) -> state.DynamicStep:
@@ -348,13 +382,16 @@ def _advertise(routes: state.DynamicRoutes, name: str, changes: Sequence[_Advert
     if not pull.up or len(changes) > MAX_CHANGES:
         pull = replace(pull, sequence=pull.sequence + 1)  # the peer notices the gap at the next hello
         return state.DynamicStep(routes.with_pull(pull), _build_snapshot_ops(routes, pull) if pull.up else ())
-    sendings = []
-    for sequence, (origin, reach, want) in enumerate(changes, pull.sequence + 1):
+    outgoing_ops = []
+    for sequence, (origin, advertised_route, advertisement) in enumerate(changes, pull.sequence + 1):
         common: dict[str, Any] = {"exchange": routes.exchange, "bridge": pull.bridge, "epoch": pull.epoch}
-        common |= {"sequence": sequence, "origin": origin, "want": want}
-        if reach is None:
-            sendings.append(state.OutgoingOp(pull.link, ops.Unbind(**common)))
+        common |= {"sequence": sequence, "origin": origin, "binding": advertisement}
+        if advertised_route is None:
+            outgoing_ops.append(state.OutgoingOp(pull.link, ops.Unbind(**common)))
         else:
-            way: dict[str, Any] = {"path": reach.path, "hops_left": reach.hops_left, "outages": reach.outages}
-            sendings.append(state.OutgoingOp(pull.link, ops.Bind(**common, **way)))
-    return state.DynamicStep(routes.with_pull(replace(pull, sequence=pull.sequence + len(changes))), tuple(sendings))
+            path, hops_left, outages = advertised_route.path, advertised_route.hops_left, advertised_route.outages
+            bind = ops.Bind(**common, path=path, hops_left=hops_left, outages=outages)
+            outgoing_ops.append(state.OutgoingOp(pull.link, bind))
+    return state.DynamicStep(
+        routes.with_pull(replace(pull, sequence=pull.sequence + len(changes))), tuple(outgoing_ops)
+    )

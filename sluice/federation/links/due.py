@@ -21,22 +21,22 @@ class Action(StrEnum):
     """An action for a link or a bridge. Each comment names the change that records the action's result."""
 
     SEND_HELLO = "send hello"  # recorded by `record_hello_sent` and, after an error, by `update_link`
-    SEND_PARTING = "send parting"  # recorded by `remove_link`, unless the peer is unreachable
+    SEND_LINK_CLOSED = "send parting"  # recorded by `remove_link`, unless the peer is unreachable
     MAKE_QUEUE = "make queue"  # also checks an existing queue; recorded by `record_resources`
     BIND = "bind"  # recorded by `record_resources`
     UNBIND = "unbind"  # recorded by `record_resources`
     MAKE_MAPPING = "make mapping"  # the trigger of the bridge function; recorded by `record_resources`
     SWITCH_MAPPING = "switch mapping"  # recorded by `record_resources`
-    REFIT = "refit"  # applies options to queue, binding and mapping; recorded by `record_refit`
+    RECONFIGURE = "refit"  # applies options to queue, binding and mapping; recorded by `record_reconfigured`
     COUNT_QUEUE = "count queue"  # recorded by `record_count`
-    BURY_LEFTOVERS = "bury leftovers"  # deletes the mapping and buries messages; recorded by `record_count`
+    DEAD_LETTER_LEFTOVERS = "bury leftovers"  # deletes the mapping and buries messages; recorded by `record_count`
     TEAR_DOWN = "tear down"  # also deletes the queue if this site created it; recorded by `remove_bridge`
 
 
 class DueAction(msgspec.Struct, frozen=True):
     """An action for the link or bridge `name`. `on` is the desired state of the bridge's event source mapping."""
 
-    act: Action
+    action: Action
     name: str
     on: bool = False
 
@@ -46,7 +46,7 @@ def find_due_actions(registry: Registry, *, now_ms: int, empty_for_ms: int = EMP
     for name, record in registry.links.items():
         if record.status.state is LinkState.CLOSING:
             if not registry.list_bridges(name):
-                yield DueAction(Action.SEND_PARTING, name)
+                yield DueAction(Action.SEND_LINK_CLOSED, name)
         elif record.hello_due and record.status.state in _HEARING:
             yield DueAction(Action.SEND_HELLO, name)
     for name, bridge in registry.bridges.items():
@@ -70,18 +70,18 @@ def is_unfinished(registry: Registry, name: str) -> bool:
 
 def _find_due_of_open_bridge(registry: Registry, record: BridgeRecord) -> Iterator[DueAction]:
     name, link = record.bridge.name, registry.links[record.bridge.link]
-    takes_in = record.wanted is not Intent.DRAINING and not link.status.draining
+    takes_in = record.intent is not Intent.DRAINING and not link.status.draining
     # The bindings of a dynamic route's queue follow from the peer's advertisements.
     if record.bridge.kind is RouteKind.STATIC and record.bound != takes_in:
         yield DueAction(Action.BIND if takes_in else Action.UNBIND, name)
-    on = any(registry.may_flow(reader) for reader in registry.bridges_reading(record.queue or ""))
+    on = any(registry.may_forward(reader) for reader in registry.bridges_reading(record.queue or ""))
     if record.mapping is None:
         yield DueAction(Action.MAKE_MAPPING, name, on)
     elif record.on != on:
         yield DueAction(Action.SWITCH_MAPPING, name, on)
     if record.changed:
-        yield DueAction(Action.REFIT, name)
-    if record.wanted is Intent.DRAINING:
+        yield DueAction(Action.RECONFIGURE, name)
+    if record.intent is Intent.DRAINING:
         yield DueAction(Action.COUNT_QUEUE, name)
 
 
@@ -97,4 +97,4 @@ def _find_due_of_closing_bridge(registry: Registry, record: BridgeRecord, *, is_
     waits = record.bridge.src_is_local and (record.makes_queue or record.mapping is None)
     if is_empty or not waits:
         return DueAction(Action.TEAR_DOWN, name)
-    return DueAction(Action.COUNT_QUEUE if record.on and record.makes_queue else Action.BURY_LEFTOVERS, name)
+    return DueAction(Action.COUNT_QUEUE if record.on and record.makes_queue else Action.DEAD_LETTER_LEFTOVERS, name)

@@ -144,7 +144,7 @@ class Bridge(BridgeDeclaration, frozen=True, kw_only=True):
     link: str
 
     @property
-    def way(self) -> tuple[str, bool, bool, bool, str, str, str]:
+    def identity(self) -> tuple[str, bool, bool, bool, str, str, str]:
         """Values that no two bridges may share, because they would forward every message twice."""
         return self.link, self.src_is_local, self.src_is_queue, self.dynamic, self.src, self.dest, self.key
 
@@ -158,7 +158,11 @@ class Bridge(BridgeDeclaration, frozen=True, kw_only=True):
             other.max_hops,
             other.expires_s,
         )
-        return (self.name, self.way, self.fifo) == (other.name, other.way, other.fifo) and not changes_advertisement
+        return (self.name, self.identity, self.fifo) == (
+            other.name,
+            other.identity,
+            other.fifo,
+        ) and not changes_advertisement
 
 
 class MappingScaling(msgspec.Struct, frozen=True, kw_only=True):
@@ -245,7 +249,7 @@ def check_bridge(bridge: Bridge, *, links: Iterable[Link], existing: Iterable[Br
         if is_so:
             raise BadRoute(f"{bridge.name}: {reason}")
     for other in existing:
-        if bridge.way == other.way:
+        if bridge.identity == other.identity:
             raise BadRoute(f"{bridge.name}: duplicate route: it is {other.name}'s")
         if bridge.name == other.name:
             raise BadRoute(f"{bridge.name}: there is a bridge of this name")

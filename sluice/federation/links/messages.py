@@ -48,17 +48,17 @@ class HelloRefusal(_ControlMessage, frozen=True, kw_only=True, tag="refused"):
     reason: str
 
 
-class Parting(_ControlMessage, frozen=True, kw_only=True, tag="parting"):
+class LinkClosed(_ControlMessage, frozen=True, kw_only=True, tag="parting"):
     """Reports that the sender closed its link."""
 
 
-class DynamicMessage(_ControlMessage, frozen=True, kw_only=True, tag="dynamic"):
-    """Carries an encoded op of `dynamic.ops` in `said`. An op that can't be decoded doesn't end the link."""
+class DynamicMessage(_ControlMessage, frozen=True, kw_only=True, tag="dynamic", rename={"op": "said"}):
+    """Carries an encoded op of `dynamic.ops`. An op that can't be decoded doesn't end the link."""
 
-    said: Raw
+    op: Raw
 
 
-LinkMessage = Hello | HelloAnswer | HelloRefusal | Parting
+LinkMessage = Hello | HelloAnswer | HelloRefusal | LinkClosed
 ControlMessage = LinkMessage | DynamicMessage
 
 # Type checkers accept no union as a type argument.
@@ -73,7 +73,7 @@ def encode_control(message: ControlMessage) -> str:
 def decode_control(body: str) -> ControlMessage:
     """Decode a control message. Raises `Malformed`, which names the invalid place.
 
-    `DynamicMessage.said` stays encoded, so the nesting depth is checked first.
+    `DynamicMessage.op` stays encoded, so the nesting depth is checked first.
     """
     try:
         check_depth(body)

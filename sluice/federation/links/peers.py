@@ -94,8 +94,8 @@ class Peer(Struct, frozen=True, kw_only=True):
         """Return why the peer may not publish to an exchange; None if it may."""
         return None if _matches_any(self.pushes, exchange) else self._describe_refusal("push to", exchange, self.pushes)
 
-    def _describe_refusal(self, what: str, name: str, rules: Iterable[str]) -> str:
-        return f"{self.tag} may not {what} {name}: its peer rule here says {', '.join(rules) or 'nothing'}"
+    def _describe_refusal(self, action: str, name: str, rules: Iterable[str]) -> str:
+        return f"{self.tag} may not {action} {name}: its peer rule here says {', '.join(rules) or 'nothing'}"
 
 
 KNOWN_PEERS = Format(kind="peers", version=1, type=dict[str, Peer])  # peers by tag
@@ -180,10 +180,10 @@ class KnownPeers:
         return peer
 
 
-def verify_address(claimed: Address, peer: Peer, *, url_of: Callable[[Peer, str], str]) -> Address:
+def verify_address(claimed: Address, peer: Peer, *, peer_queue_url: Callable[[Peer, str], str]) -> Address:
     """Return a claimed address after checking that it is in the peer's account, region and stage.
 
-    `url_of` builds a peer's queue URL from the queue's name. Raises `BadRoute`.
+    `peer_queue_url` builds a peer's queue URL from the queue's name. Raises `BadRoute`.
     """
     if (claimed.account, claimed.region) != (peer.account, peer.region):
         raise BadRoute(
@@ -200,7 +200,7 @@ def verify_address(claimed: Address, peer: Peer, *, url_of: Callable[[Peer, str]
             raise BadRoute(f"{peer.tag}: {said[:200]!r} is no queue's URL")
         if parse_stage(name) != stage:
             raise BadRoute(f"{peer.tag}: {said[:200]!r} is no queue of {stage or 'a site without a stage'}")
-        return url_of(peer, name)
+        return peer_queue_url(peer, name)
 
     return replace(
         claimed,

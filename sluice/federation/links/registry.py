@@ -52,7 +52,7 @@ class LinkRecord(Struct, frozen=True, kw_only=True):
         return self.link.endpoints[self.status.endpoint % len(self.link.endpoints)]
 
 
-class BridgeRecord(Struct, frozen=True, kw_only=True):
+class BridgeRecord(Struct, frozen=True, kw_only=True, rename={"intent": "wanted"}):
     """A bridge with its progress. A bridge that pulls has no resources here.
 
     `queue` is the name of the bridge's queue, and `mapping` is the event source mapping's id. `on` and `bound` are the
@@ -66,7 +66,7 @@ class BridgeRecord(Struct, frozen=True, kw_only=True):
     mapping: str | None = None
     on: bool = False
     bound: bool = False
-    wanted: Intent = Intent.OPEN  # naming: a stored field
+    intent: Intent = Intent.OPEN
     empty_since_ms: int | None = None
     error: str | None = None
     changed: bool | UnsetType = UNSET
@@ -79,7 +79,7 @@ class BridgeRecord(Struct, frozen=True, kw_only=True):
     @property
     def closing(self) -> bool:
         """Whether the bridge is closing."""
-        return self.wanted is Intent.CLOSED
+        return self.intent is Intent.CLOSED
 
     @property
     def makes_queue(self) -> bool:
@@ -104,10 +104,10 @@ class Registry(Struct, frozen=True, kw_only=True):
             record for _, record in sorted(self.bridges.items()) if record.queue == queue and record.bridge.src_is_local
         ]
 
-    def may_flow(self, record: BridgeRecord) -> bool:
+    def may_forward(self, record: BridgeRecord) -> bool:
         """Whether the bridge may forward messages now."""
         link = self.links[record.bridge.link]
-        return link.carries and link.address is not None and record.wanted in {Intent.OPEN, Intent.DRAINING}
+        return link.carries and link.address is not None and record.intent in {Intent.OPEN, Intent.DRAINING}
 
     def with_link(self, record: LinkRecord) -> "Registry":
         """Return a registry with this link added or replaced."""
@@ -133,7 +133,7 @@ def describe_state(record: BridgeRecord, link: LinkRecord) -> str:
         return f"{state}: {record.error}"
     if record.closing:
         return LinkState.CLOSING.value
-    if record.wanted is Intent.PAUSED:
+    if record.intent is Intent.PAUSED:
         return LinkState.PAUSED.value
     if not record.bridge.src_is_local:
         return link.remote.get(record.bridge.name, LinkState.WAITING.value)
@@ -165,7 +165,7 @@ def find_forwards(registry: Registry, queue: str) -> list[Forward]:
     """Return the bridges that can forward the queue's messages now; none if no peer is connected."""
     reading = registry.bridges_reading(queue)
     # A closing bridge forwards its remaining messages if no other bridge forwards the queue.
-    sending = [record for record in reading if registry.may_flow(record)] or [
+    sending = [record for record in reading if registry.may_forward(record)] or [
         record for record in reading if record.closing
     ]
     links = [registry.links[record.bridge.link] for record in sending]
@@ -202,7 +202,7 @@ def collect_pulls(registry: Registry, link: str) -> tuple[tuple[Bridge, ...], fr
         for record in registry.list_bridges(link)
         if not record.bridge.src_is_local and not record.closing and not (record.bridge.dynamic and record.error)
     ]
-    paused = frozenset(record.bridge.name for record in pulls if is_paused or record.wanted is Intent.PAUSED)
+    paused = frozenset(record.bridge.name for record in pulls if is_paused or record.intent is Intent.PAUSED)
     return tuple(record.bridge for record in pulls), paused
 
 

@@ -121,20 +121,20 @@ def back_off_ms(failures: int, *, jitter: float) -> int:
 
 
 def step(  # noqa: C901, PLR0911, PLR0912 - one case a kind of news
-    status: LinkStatus, news: LinkUpdate, *, endpoints: int, now_ms: int, jitter: float
+    status: LinkStatus, update: LinkUpdate, *, endpoints: int, now_ms: int, jitter: float
 ) -> LinkStatus:
     """Return the link's status after an update. `endpoints` is their number; `jitter` is random, from 0 to 1."""
     state = status.state
     connecting = replace(status, state=LinkState.CONNECTING, due_at_ms=now_ms + ANSWER_TIMEOUT_MS)
     failing = replace(status, endpoint=(status.endpoint + 1) % endpoints, failures=status.failures + 1)
     waiting = replace(failing, state=LinkState.WAITING, due_at_ms=now_ms + back_off_ms(failing.failures, jitter=jitter))
-    match news:
+    match update:
         case Unreachable(at_ms=int(at_ms)) | AccessRefused(at_ms=int(at_ms)) if at_ms < max(
             status.carrying_since_ms, status.last_answer_ms or 0
         ):
             return status  # an outdated report: the link has worked since then
         case TimePassed() if state in CARRYING or state is LinkState.PAUSED:
-            return _check_heartbeat(status, news, now_ms)
+            return _check_heartbeat(status, update, now_ms)
         case TimePassed() if state is LinkState.CONNECTING and now_ms >= status.due_at_ms:
             return replace(waiting, last_error="no answer")
         case TimePassed() if state in _IDLE and now_ms >= status.due_at_ms:
@@ -164,7 +164,7 @@ def step(  # noqa: C901, PLR0911, PLR0912 - one case a kind of news
         case Command.RETRY if state in _IDLE:
             return connecting
         case Command.DRAIN | Command.RESUME if state is not LinkState.CLOSING:
-            return replace(connecting if state is LinkState.PAUSED else status, draining=news is Command.DRAIN)
+            return replace(connecting if state is LinkState.PAUSED else status, draining=update is Command.DRAIN)
         case _:
             return status
 

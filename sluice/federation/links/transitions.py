@@ -48,7 +48,7 @@ def apply(registry: Registry, change: Change, *, now_ms: int, jitter: float) -> 
         if not record.is_ending:
             continue
         for bridge_record in registry.list_bridges(name):  # a closing link closes its bridges
-            registry = _update_bridge(registry, bridge_record.bridge.name, wanted=Intent.CLOSED)
+            registry = _update_bridge(registry, bridge_record.bridge.name, intent=Intent.CLOSED)
     return registry
 
 
@@ -57,7 +57,7 @@ def _change_at(make: Callable[Concatenate[Registry, Now, P], Registry]) -> Calla
     return lambda *args, **options: lambda registry, now: make(registry, now, *args, **options)
 
 
-def _change(make: Callable[Concatenate[Registry, P], Registry]) -> Callable[P, Change]:
+def _define_change(make: Callable[Concatenate[Registry, P], Registry]) -> Callable[P, Change]:
     """Decorate a function of registry and arguments. A call with the arguments returns a change."""
     return lambda *args, **options: lambda registry, _: make(registry, *args, **options)
 
@@ -65,7 +65,7 @@ def _change(make: Callable[Concatenate[Registry, P], Registry]) -> Callable[P, C
 # Changes of bridges' resources
 
 
-@_change
+@_define_change
 def record_resources(
     registry: Registry,
     /,
@@ -73,14 +73,14 @@ def record_resources(
     *,
     error: str | None = None,
     made_for: Bridge | None = None,
-    **things: str | bool,
+    **resources: str | bool,
 ) -> Registry:
     """Record a bridge's `queue`, `mapping`, `on` and `bound`. Fields that aren't passed keep their values.
 
     An empty queue or mapping means that the resource is missing. A resource was created for the options of `made_for`.
     """
     registry = _update_bridge(
-        registry, bridge, **{name: None if value == "" else value for name, value in things.items()}
+        registry, bridge, **{name: None if value == "" else value for name, value in resources.items()}
     )
     # Another invocation may have created the resource that this one failed to create.
     registry = _update_bridge(registry, bridge, error=error if is_unfinished(registry, bridge) else None)
@@ -89,8 +89,8 @@ def record_resources(
     return registry
 
 
-@_change
-def record_refit(registry: Registry, bridge: Bridge) -> Registry:
+@_define_change
+def record_reconfigured(registry: Registry, bridge: Bridge) -> Registry:
     """Record that a bridge's resources match the options of `bridge`."""
     if _has_other_options(registry, bridge):
         return _update_bridge(registry, bridge.name, changed=True)
@@ -131,7 +131,7 @@ def _request_hello(registry: Registry, bridge: Bridge) -> Registry:
 # Changes that operators request
 
 
-@_change
+@_define_change
 def add_link(registry: Registry, link: Link, *, declared: bool = False) -> Registry:
     """Add a link of an operator or of the deployed configuration."""
     existing = registry.links.get(link.name)
@@ -144,7 +144,7 @@ def add_link(registry: Registry, link: Link, *, declared: bool = False) -> Regis
     return registry.with_link(LinkRecord(link=link, declared=declared))
 
 
-@_change
+@_define_change
 def add_bridge(registry: Registry, bridge: Bridge, *, declared: bool = False) -> Registry:
     """Add a bridge of an operator or of the deployed configuration."""
     existing = registry.bridges.get(bridge.name)
@@ -161,7 +161,7 @@ def add_bridge(registry: Registry, bridge: Bridge, *, declared: bool = False) ->
     return _request_hello(registry.with_bridge(BridgeRecord(bridge=bridge, declared=declared)), bridge)
 
 
-@_change
+@_define_change
 def change_bridge(registry: Registry, bridge: Bridge) -> Registry:
     """Change a bridge's options in place. A paused bridge stays paused."""
     record = registry.bridges.get(bridge.name)
@@ -181,43 +181,43 @@ def change_bridge(registry: Registry, bridge: Bridge) -> Registry:
     return _request_hello(registry.with_bridge(record.with_options(bridge)), bridge)
 
 
-@_change
+@_define_change
 def command_bridge(registry: Registry, name: str, command: Command) -> Registry:
     """Pause, drain or resume a bridge."""
     record = registry.bridges.get(name)
     if record is None or record.closing:
         return registry
     intent = {Command.PAUSE: Intent.PAUSED, Command.DRAIN: Intent.DRAINING}.get(command, Intent.OPEN)
-    return _request_hello(_update_bridge(registry, name, wanted=intent, empty_since_ms=None), record.bridge)
+    return _request_hello(_update_bridge(registry, name, intent=intent, empty_since_ms=None), record.bridge)
 
 
-@_change
+@_define_change
 def close_bridge(registry: Registry, name: str) -> Registry:
     """Close a bridge; its messages are forwarded first if the link is up."""
-    return _update_bridge(registry, name, wanted=Intent.CLOSED)
+    return _update_bridge(registry, name, intent=Intent.CLOSED)
 
 
 # Changes of links
 
 
 @_change_at
-def update_link(registry: Registry, now: Now, name: str, news: LinkUpdate) -> Registry:
+def update_link(registry: Registry, now: Now, name: str, update: LinkUpdate) -> Registry:
     """Apply an update to a link, and record whether a hello is due."""
     record = registry.links.get(name)
     if record is None:
         return registry
     before, endpoints = record.status, len(record.link.endpoints)
-    after = step(before, news, endpoints=endpoints, now_ms=now.ms, jitter=now.jitter)
+    after = step(before, update, endpoints=endpoints, now_ms=now.ms, jitter=now.jitter)
     hello_due = record.hello_due or should_notify_peer(before, after, served=record.served)
     registry = registry.with_link(replace(record, status=after, hello_due=hello_due))
-    if record.is_ending and isinstance(news, Unreachable | AccessRefused):
+    if record.is_ending and isinstance(update, Unreachable | AccessRefused):
         # The peer can't be reached, so the messages of its closing bridges become dead letters.
         for bridge_record in registry.list_bridges(name):
-            registry = _update_bridge(registry, bridge_record.bridge.name, on=False, error=news.error)
+            registry = _update_bridge(registry, bridge_record.bridge.name, on=False, error=update.error)
     return registry
 
 
-@_change
+@_define_change
 def remove_link(registry: Registry, name: str) -> Registry:
     """Remove a closing link that has no bridges left."""
     record = registry.links.get(name)
@@ -241,7 +241,7 @@ def remove_bridge(registry: Registry, now: Now, name: str) -> Registry:
     return registry
 
 
-@_change
+@_define_change
 def record_hello_sent(registry: Registry, link: str) -> Registry:
     """Record that a link's hello was sent."""
     record = registry.links.get(link)
@@ -257,11 +257,11 @@ def accept_answer(
     peer: Address,
     exchanges: Mapping[str, str],
     bridges: Mapping[str, str],
-    ours: Mapping[str, str],
+    own_exchanges: Mapping[str, str],
 ) -> Registry:
     """Process a peer's answer to a hello: its address, exchanges, and the states of pulled bridges.
 
-    `exchanges` and `ours` map names of exchanges to types.
+    `exchanges` and `own_exchanges` map names of exchanges to types.
     """
     record = registry.links.get(link)
     if record is None:
@@ -277,7 +277,7 @@ def accept_answer(
             continue
         # If the exchanges' types differ, the route fails, because bindings mean something else at the other site.
         # The peer gets a new hello, because failed routes aren't pulled.
-        remote_type, here, error = exchanges.get(bridge.src), ours.get(bridge.dest), None
+        remote_type, here, error = exchanges.get(bridge.src), own_exchanges.get(bridge.dest), None
         if remote_type is not None and here is not None and remote_type != here:
             ends = f"{bridge.src} is {remote_type} at {peer.tag}, {here} at {registry.here}"
             error = f"{ends}: a dynamic route needs one type"
@@ -320,7 +320,7 @@ def accept_hello(
     }
     for bridge_record in registry.list_bridges(name):
         if bridge_record.bridge.name not in served_bridges:
-            registry = _update_bridge(registry, bridge_record.bridge.name, wanted=Intent.CLOSED)
+            registry = _update_bridge(registry, bridge_record.bridge.name, intent=Intent.CLOSED)
     for pull, bridge in zip(pulls, served_bridges.values(), strict=True):
         registry = _serve_pull(registry, bridge, Intent.PAUSED if pull.name in paused else Intent.OPEN)
     if registry.links[name].status.draining != draining:
@@ -344,7 +344,7 @@ def _check_greeting(registry: Registry, link: str, peer: Address, asked: Sequenc
         if pull.src_is_local:
             raise BadRoute(f"{pull.name}: the route isn't pulled, but a hello lists it")
         check_bridge(pull, links=[over], existing=())
-    if len({pull.name for pull in pulls}) < len(pulls) or len({pull.way for pull in pulls}) < len(pulls):
+    if len({pull.name for pull in pulls}) < len(pulls) or len({pull.identity for pull in pulls}) < len(pulls):
         raise BadRoute("a duplicate route is asked for")
 
 
@@ -352,16 +352,16 @@ def _serve_pull(registry: Registry, bridge: Bridge, wanted: Intent) -> Registry:
     """Add or update the bridge that serves a pull of the peer."""
     known = registry.bridges.get(bridge.name)
     if known is None:
-        return registry.with_bridge(BridgeRecord(bridge=bridge, served=True, wanted=wanted))
+        return registry.with_bridge(BridgeRecord(bridge=bridge, served=True, intent=wanted))
     if known.closing:
         return registry  # a hello after its removal creates the bridge again
     if not known.bridge.can_become(bridge):
-        return _update_bridge(registry, bridge.name, wanted=Intent.CLOSED)
+        return _update_bridge(registry, bridge.name, intent=Intent.CLOSED)
     becoming = known if known.bridge == bridge else known.with_options(bridge)
-    return registry.with_bridge(replace(becoming, wanted=wanted))
+    return registry.with_bridge(replace(becoming, intent=wanted))
 
 
 @_change_at
-def accept_parting(registry: Registry, now: Now, link: str, peer: str) -> Registry:
+def accept_link_closed(registry: Registry, now: Now, link: str, peer: str) -> Registry:
     """Close the served link that the peer has closed."""
     return update_link(format_served_name(link, peer), LinkEvent.CLOSE)(registry, now)

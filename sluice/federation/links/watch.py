@@ -34,25 +34,25 @@ class QueueWatch(Struct, frozen=True, kw_only=True):
     unbound: bool = False
 
 
-class Repairs(Struct, frozen=True, kw_only=True):
+class Repairs(Struct, frozen=True, kw_only=True, rename={"lost_messages": "lost"}):
     """A route's repairs: their number, and the last one's kind and time.
 
-    `lost` messages were lost with the route's queues, by the last count; SQS's counts lag by a minute.
+    `lost_messages` were lost with the route's queues, by the last count; SQS's counts lag by a minute.
     """
 
     number: int = 0
     last: str = ""
     last_ms: int = 0
-    lost: int = 0
+    lost_messages: int = 0
 
 
-class SiteWatch(Struct, frozen=True, kw_only=True):
+class SiteWatch(Struct, frozen=True, kw_only=True, rename={"repairs": "mends"}):
     """Check results of queues by name, and repairs of routes."""
 
     queues: Mapping[str, QueueWatch] = {}
-    mends: Mapping[str, Repairs] = {}
+    repairs: Mapping[str, Repairs] = {}
 
-    def of(self, queue: str) -> QueueWatch:
+    def find_queue(self, queue: str) -> QueueWatch:
         """Return a queue's check results, which are empty for an unknown queue."""
         return self.queues.get(queue, QueueWatch())
 
@@ -65,7 +65,7 @@ class SiteWatch(Struct, frozen=True, kw_only=True):
         """Record the numbers of messages in checked queues; None means that a queue is missing."""
         watch = self
         for name, messages in counts.items():
-            known = self.of(name)
+            known = self.find_queue(name)
             if messages is not None:
                 since_ms = (known.waiting_since_ms or now_ms) if messages else None
                 known = replace(
@@ -78,12 +78,12 @@ class SiteWatch(Struct, frozen=True, kw_only=True):
 
     def record_undelivered(self, name: str, copies: int) -> "SiteWatch":
         """Record copies that became dead letters because the queue is missing."""
-        known = self.of(name)
+        known = self.find_queue(name)
         return self.with_queue(name, replace(known, undelivered=known.undelivered + copies, none_found_since_ms=None))
 
     def record_redriven(self, name: str, number: int, *, now_ms: int) -> "SiteWatch":
         """Record a redrive; once none has found dead letters for a minute, nothing is left to redrive."""
-        known = self.of(name)
+        known = self.find_queue(name)
         if number:
             return self.with_queue(name, replace(known, none_found_since_ms=None))
         since_ms = now_ms if known.none_found_since_ms is None else known.none_found_since_ms
@@ -100,18 +100,23 @@ class SiteWatch(Struct, frozen=True, kw_only=True):
 
     def is_gone(self, name: str, *, after_ms: int, now_ms: int) -> bool:
         """Whether a queue has been missing for at least `after_ms` milliseconds."""
-        since_ms = self.of(name).missing_since_ms
+        since_ms = self.find_queue(name).missing_since_ms
         return since_ms is not None and now_ms - since_ms >= after_ms
 
-    def record_repair(self, routes: Iterable[str], what: str, *, lost: int = 0, now_ms: int) -> "SiteWatch":
-        """Record a repair of these routes. The `lost` messages are counted for the first route only."""
-        mends = dict(self.mends)
+    def record_repair(
+        self, routes: Iterable[str], resource: str, *, lost_messages: int = 0, now_ms: int
+    ) -> "SiteWatch":
+        """Record a repair of these routes. `lost_messages` are counted for the first route only."""
+        repairs = dict(self.repairs)
         for place, name in enumerate(routes):
-            before = mends.get(name, Repairs())
-            mends[name] = Repairs(
-                number=before.number + 1, last=what, last_ms=now_ms, lost=before.lost + (0 if place else lost)
+            before = repairs.get(name, Repairs())
+            repairs[name] = Repairs(
+                number=before.number + 1,
+                last=resource,
+                last_ms=now_ms,
+                lost_messages=before.lost_messages + (0 if place else lost_messages),
             )
-        return replace(self, mends=mends)
+        return replace(self, repairs=repairs)
 
 
 WATCH = Format(kind="watch", version=1, type=SiteWatch)

@@ -30,7 +30,7 @@ class SiteExchanges:
 
     exchanges: Mapping[str, Exchange]
     bindings: Sequence[Binding] = ()
-    ways: Sequence[PathView] = ()
+    paths: Sequence[PathView] = ()
 
 
 class Arrival(NamedTuple):
@@ -43,20 +43,20 @@ class Arrival(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteOutcome:
-    """A message at a route. `held` is the reason why it isn't forwarded, or empty. `waits` means that it is queued.
+    """A message at a route. `drop_reason` is empty if it is forwarded, or `is_queued` until the route runs.
 
     `is_sure` is false if the outcome depends on the bindings of a site that wasn't queried, or on the route's filter.
     """
 
     route: Route
-    held: str = ""
-    waits: bool = False
+    drop_reason: str = ""
+    is_queued: bool = False
     is_sure: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """A message at one exchange, with the queues and routes that it reaches. `over` has the routes that led there.
+    """A message at one exchange, with the queues and routes that it reaches. `routes` are those that led there.
 
     `exchange` is the exchange that matched the message: the one it arrived at, or an alternate.
     """
@@ -64,8 +64,8 @@ class Stage:
     at: Arrival
     exchange: str
     queues: Sequence[str]
-    passages: Sequence[RouteOutcome]
-    over: Sequence[Route] = ()
+    outcomes: Sequence[RouteOutcome]
+    routes: Sequence[Route] = ()
 
 
 def find_destinations(
@@ -73,20 +73,20 @@ def find_destinations(
 ) -> Sequence[Stage]:
     """Follow a message from the exchange that it is published to. Returns its stages, the nearest first."""
     follower = _Follower(topology=topology, reports=reports, headers=headers)
-    over: dict[Arrival, tuple[Route, ...]] = {start: ()}
+    routes: dict[Arrival, tuple[Route, ...]] = {start: ()}
     traces: dict[Arrival, Trace] = {start: ()}
     to_visit, stages = deque([start]), list[Stage]()
     while to_visit and len(stages) < MAX_STAGES:
         at = to_visit.popleft()
-        stage = follower.stage(at, traces[at], over[at])
+        stage = follower.follow(at, traces[at], routes[at])
         stages.append(stage)
-        for passage in stage.passages:
-            bridge = passage.route.bridge
+        for outcome in stage.outcomes:
+            bridge = outcome.route.bridge
             key = at.key if bridge.dest_key is UNSET else bridge.dest_key
-            after = Arrival(passage.route.dest, bridge.dest, key)
-            if not passage.held and after not in over:
-                over[after] = (*over[at], passage.route)
-                traces[after] = append_tag(traces[at], passage.route.crossing)
+            after = Arrival(outcome.route.dest, bridge.dest, key)
+            if not outcome.drop_reason and after not in routes:
+                routes[after] = (*routes[at], outcome.route)
+                traces[after] = append_tag(traces[at], outcome.route.crossing)
                 to_visit.append(after)
     return stages
 
@@ -99,7 +99,7 @@ class _Follower:
     reports: Mapping[str, SiteExchanges]
     headers: Headers
 
-    def stage(self, at: Arrival, trace: Trace, over: Sequence[Route]) -> Stage:
+    def follow(self, at: Arrival, trace: Trace, routes: Sequence[Route]) -> Stage:
         """Find the first exchange that has a queue or route for the message, of this exchange and its alternates."""
         site = self.reports.get(at.site)
         is_known = site is not None and at.exchange in site.exchanges
@@ -107,10 +107,10 @@ class _Follower:
             list_alternates(at.exchange, site.exchanges) if site is not None and is_known else (at.exchange,)
         ):
             queues = [] if site is None else self._matching_queues(site, exchange, at.key)
-            passages = list(self._try_routes(at._replace(exchange=exchange), queues, trace))
-            if queues or passages:
-                return Stage(at=at, exchange=exchange, queues=queues, passages=passages, over=over)
-        return Stage(at=at, exchange=at.exchange, queues=(), passages=(), over=over)
+            outcomes = list(self._try_routes(at._replace(exchange=exchange), queues, trace))
+            if queues or outcomes:
+                return Stage(at=at, exchange=exchange, queues=queues, outcomes=outcomes, routes=routes)
+        return Stage(at=at, exchange=at.exchange, queues=(), outcomes=(), routes=routes)
 
     def _matching_queues(self, site: SiteExchanges, exchange: str, key: str) -> Sequence[str]:
         type_ = site.exchanges[exchange].type if exchange in site.exchanges else None
@@ -126,8 +126,8 @@ class _Follower:
             reason = find_drop_reason(trace, route.crossing)
             yield RouteOutcome(
                 route=route,
-                held=reason.value if reason else "",
-                waits=route.state not in CARRYING,
+                drop_reason=reason.value if reason else "",
+                is_queued=route.state not in CARRYING,
                 is_sure=is_taken is True and route.bridge.filter is UNSET,
             )
 
@@ -149,7 +149,7 @@ class _Follower:
         # The source calls the bridge by the second name.
         names = {route.bridge.name, format_served_name(route.bridge.name, route.dest)}
         answer: bool | None = False
-        for path in self.reports[at.site].ways if at.site in self.reports else ():
+        for path in self.reports[at.site].paths if at.site in self.reports else ():
             if path.route not in names or path.exchange != at.exchange or not path.active:
                 continue
             origin = self.reports.get(path.origin)

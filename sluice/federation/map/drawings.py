@@ -83,9 +83,9 @@ def as_svg(topology: Topology) -> str:
     """
     edges = tuple(edge for edge, _ in route_edges(topology.routes))
     if len(edges) > MAX_LABELLED:
-        edges = tuple(replace(edge, says=()) for edge in edges)
+        edges = tuple(replace(edge, lines=()) for edge in edges)
     graph = draw_graph({tag: site_node(topology, tag) for tag in topology.tags}, edges)
-    legend, legend_width = _legend(topology.routes, top=graph.size.height + _MARGIN)
+    legend, legend_width = _draw_legend(topology.routes, top=graph.size.height + _MARGIN)
     cells = max(_WARNING_CELLS, int((graph.size.width - 2 * _MARGIN) / CELL_WIDTH))
     warnings = [
         line for finding in list_findings(topology) for line in wrap(f"⚠ {finding}", cells, subsequent_indent="  ")
@@ -106,7 +106,7 @@ def site_node(topology: Topology, tag: str) -> Node:
     site = topology.sites.get(tag)
     beside = "not reached" if site is None else site.region
     says = shorten(tag, MAX_CELLS), *([beside] if beside not in {"", tag} else [])
-    return Node(says=says, title=tag, dashed=site is None)
+    return Node(lines=says, title=tag, dashed=site is None)
 
 
 def route_edges(routes: Sequence[Route]) -> Iterator[tuple[Edge, Sequence[Route]]]:
@@ -129,7 +129,7 @@ def route_edges(routes: Sequence[Route]) -> Iterator[tuple[Edge, Sequence[Route]
         edge = Edge(
             source=source,
             dest=dest,
-            says=(*labels[key][:MAX_LABELS], *([f"and {more} more"] if more > 0 else [])),
+            lines=(*labels[key][:MAX_LABELS], *([f"and {more} more"] if more > 0 else [])),
             title="\n".join(map(route_title, drawn_routes)),
             colour=colour,
             width=_WIDTHS[kind],
@@ -153,7 +153,7 @@ def label_route(route: Route) -> str:
     return label if state == LinkState.OPERATIONAL else f"{label} ({state.lower()})"
 
 
-def _legend(routes: Sequence[Route], *, top: float) -> tuple[list[str], float]:
+def _draw_legend(routes: Sequence[Route], *, top: float) -> tuple[list[str], float]:
     """Return a row of samples of all kinds and states of routes that the drawing has, and the row's width."""
     kinds, colours = {route.bridge.kind for route in routes}, set(map(state_colour, routes))
     samples = [

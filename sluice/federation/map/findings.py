@@ -105,10 +105,10 @@ def _find_message_problems(topology: Topology) -> Iterator[tuple[object, Finding
             yield from _message_findings(follow_message(graph, start), start)
 
 
-def _message_findings(followed: MessageOutcome, start: Stop) -> Iterator[tuple[object, Finding]]:
+def _message_findings(outcome: MessageOutcome, start: Stop) -> Iterator[tuple[object, Finding]]:
     """Yield the findings about one message, each with its subject for removing duplicates."""
     # Each message of a queue takes only one of the queue's routes, so no two paths begin at a queue.
-    for meeting in [] if start.is_queue else followed.duplicates:
+    for meeting in [] if start.is_queue else outcome.duplicates:
         if all(edge.is_dynamic for edge in (*meeting.first, *meeting.second)):
             continue
         if not meeting.first:
@@ -117,40 +117,40 @@ def _message_findings(followed: MessageOutcome, start: Stop) -> Iterator[tuple[o
         elif meeting.first[0] is not meeting.second[0] and start.site != meeting.first[-1].dest.site:
             ends = meeting.first[0].source.site, meeting.first[-1].dest.site
             yield ends, _duplicate_finding(meeting, ends)
-    for held in followed.held:
-        last = held.way[-1]
+    for blocked in outcome.blocked:
+        last = blocked.path[-1]
         if last.source.is_queue:
             # A message that a queue route drops, because it came through exchanges, becomes a dead letter.
-            concern = Concern.HOPS if held.reason is DropReason.HOPS else Concern.CYCLE
+            concern = Concern.HOPS if blocked.reason is DropReason.HOPS else Concern.CYCLE
             queue = f"the queue {last.source.name} at {last.source.site}"
-            text = f"{_ARROW.join(path_sites(held.way))}: messages on this path become dead letters at {queue}"
-            finding = Finding(concern, path_sites(held.way), text, Effect.LOST, path_routes(held.way))
-            yield (held.reason, last), finding
-        elif held.reason is DropReason.HOPS:
-            routes, sites = path_routes(held.way), path_sites(held.way)
+            text = f"{_ARROW.join(path_sites(blocked.path))}: messages on this path become dead letters at {queue}"
+            finding = Finding(concern, path_sites(blocked.path), text, Effect.LOST, path_routes(blocked.path))
+            yield (blocked.reason, last), finding
+        elif blocked.reason is DropReason.HOPS:
+            routes, sites = path_routes(blocked.path), path_sites(blocked.path)
             most = routes[-1].bridge.max_hops
             text = f"{_ARROW.join(sites)}: {routes[-1].name} forwards no message that has crossed {most} routes"
-            yield (held.reason, last), Finding(Concern.HOPS, sites, text, Effect.LOST, routes)
+            yield (blocked.reason, last), Finding(Concern.HOPS, sites, text, Effect.LOST, routes)
 
 
-def _duplicate_finding(meeting: DuplicateArrival, sites: tuple[str, str]) -> Finding:
-    ways = meeting.first, meeting.second
+def _duplicate_finding(duplicate: DuplicateArrival, sites: tuple[str, str]) -> Finding:
+    paths = duplicate.first, duplicate.second
     # The text names the sites of the paths, and their routes if both paths have the same sites.
-    by_site = [_ARROW.join(path_sites(way)) for way in ways]
-    by_route = [", ".join(route.name for route in path_routes(way)) for way in ways]
+    by_site = [_ARROW.join(path_sites(path)) for path in paths]
+    by_route = [", ".join(route.name for route in path_routes(path)) for path in paths]
     named = f"{by_site[0]} by {' and by '.join(by_route)}" if by_site[0] == by_site[1] else " and ".join(by_site)
-    how = DUPLICATED_AFTER_WINDOW if all(way[-1].is_deduplicated for way in ways) else ALWAYS_DUPLICATED
-    routes = (*path_routes(meeting.first), *path_routes(meeting.second))
+    how = DUPLICATED_AFTER_WINDOW if all(path[-1].is_deduplicated for path in paths) else ALWAYS_DUPLICATED
+    routes = (*path_routes(duplicate.first), *path_routes(duplicate.second))
     return Finding(Concern.MULTI_PATH, sites, f"{named}: {how}", Effect.DOUBLED, routes)
 
 
-def _cycle_finding(way: Path) -> Finding:
+def _cycle_finding(path: Path) -> Finding:
     """Return the finding for a cycle that no trace stops, as its routes have their own tags; lowest site first."""
-    around = path_sites(way)[:-1]
+    around = path_sites(path)[:-1]
     first = around.index(min(around))
     around = around[first:] + around[:first]
     text = f"{_ARROW.join((*around, around[0]))}: what is published comes back, as routes' tags aren't their sites'"
-    return Finding(Concern.CYCLE, around, text, Effect.DOUBLED, path_routes(way))
+    return Finding(Concern.CYCLE, around, text, Effect.DOUBLED, path_routes(path))
 
 
 # Problems of single routes
@@ -159,10 +159,10 @@ def _cycle_finding(way: Path) -> Finding:
 def _find_route_problems(topology: Topology, route: Route) -> Iterator[tuple[Concern, str]]:
     """Yield what is wrong with a route itself. A failed link is reported once for all of its routes."""
     bridge, types = route.bridge, list[ExchangeType | None]()
-    for tag, exchange, way in ((route.source, bridge.src, "from"), (route.dest, bridge.dest, "to")):
-        is_queue = bridge.src_is_queue and way == "from"
+    for tag, exchange, direction in ((route.source, bridge.src, "from"), (route.dest, bridge.dest, "to")):
+        is_queue = bridge.src_is_queue and direction == "from"
         if not is_queue and tag in topology.sites and exchange not in topology.sites[tag].exchanges:
-            yield Concern.NO_EXCHANGE, f"{tag} has no exchange {exchange}, which {route.name} goes {way}"
+            yield Concern.NO_EXCHANGE, f"{tag} has no exchange {exchange}, which {route.name} goes {direction}"
         types.append(topology.exchange_type(tag, exchange))
     source, dest = types
     # A direct exchange compares whole keys, so the route gets no messages that match the pattern.

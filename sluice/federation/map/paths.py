@@ -85,16 +85,16 @@ class DuplicateArrival:
 class BlockedPath:
     """A path whose last edge is a route that the message isn't put on, with the reason."""
 
-    way: Path
+    path: Path
     reason: DropReason
 
 
 @dataclass(slots=True)
 class MessageOutcome:
-    """The outcome of one message. `held` excludes exchanges that another path reached."""
+    """The outcome of one message. `blocked` excludes exchanges that another path reached."""
 
     duplicates: list[DuplicateArrival] = field(default_factory=list)
-    held: list[BlockedPath] = field(default_factory=list)
+    blocked: list[BlockedPath] = field(default_factory=list)
 
 
 Graph = Mapping[Stop, Sequence[Edge]]
@@ -132,37 +132,39 @@ def _edge_for_key(edge: Edge, key: str | None) -> Edge:
 def follow_message(graph: Graph, start: Stop) -> MessageOutcome:
     """Follow a message from `start`: an exchange that it is published to, or a queue that it is sent to."""
     outcome = MessageOutcome()
-    ways: dict[Stop, Path] = {start: ()}
+    paths: dict[Stop, Path] = {start: ()}
     traces: dict[Stop, Trace] = {start: ()}
     to_visit = deque([start])
-    held: list[BlockedPath] = []
+    blocked_paths: list[BlockedPath] = []
     while to_visit:
         here = to_visit.popleft()
         for edge in graph.get(here, ()):
-            way, trace = (*ways[here], edge), traces[here]
+            path, trace = (*paths[here], edge), traces[here]
             reason = None if edge.crossing is None else find_drop_reason(trace, edge.crossing)
             if reason is not None:
-                held.append(BlockedPath(way=way, reason=reason))
-            elif edge.dest in ways:
-                outcome.duplicates.append(DuplicateArrival(first=ways[edge.dest], second=way))
+                blocked_paths.append(BlockedPath(path=path, reason=reason))
+            elif edge.dest in paths:
+                outcome.duplicates.append(DuplicateArrival(first=paths[edge.dest], second=path))
             else:
-                ways[edge.dest] = way
+                paths[edge.dest] = path
                 traces[edge.dest] = trace if edge.crossing is None else append_tag(trace, edge.crossing)
                 to_visit.append(edge.dest)
     # An exchange that another path reached misses nothing. A message that a queue route drops becomes a dead letter.
-    outcome.held = [blocked for blocked in held if blocked.way[-1].source.is_queue or blocked.way[-1].dest not in ways]
+    outcome.blocked = [
+        blocked for blocked in blocked_paths if blocked.path[-1].source.is_queue or blocked.path[-1].dest not in paths
+    ]
     return outcome
 
 
-def path_sites(way: Path) -> tuple[str, ...]:
+def path_sites(path: Path) -> tuple[str, ...]:
     """List the sites that a path leaves, and the site where it ends."""
-    left = tuple(edge.source.site for edge in way if edge.source.site != edge.dest.site)
-    return (*left, way[-1].dest.site)
+    left = tuple(edge.source.site for edge in path if edge.source.site != edge.dest.site)
+    return (*left, path[-1].dest.site)
 
 
-def path_routes(way: Path) -> tuple[Route, ...]:
+def path_routes(path: Path) -> tuple[Route, ...]:
     """List the routes of a path."""
-    return tuple(edge.route for edge in way if edge.route is not None)
+    return tuple(edge.route for edge in path if edge.route is not None)
 
 
 def _list_edges(topology: Topology) -> Iterator[Edge]:

@@ -86,7 +86,7 @@ class Topology:
                 state = own if stays or link in _OWN_STATE else link.value
                 if source != dest:  # sites can't be linked to themselves, so the report is wrong
                     routes.append(Route(source=source, dest=dest, bridge=bridge, state=state))
-        routes.sort(key=lambda route: (route.source, route.dest, route.bridge.way, route.bridge.name))
+        routes.sort(key=lambda route: (route.source, route.dest, route.bridge.identity, route.bridge.name))
         return cls(sites=by_tag, routes=tuple(routes))
 
     @property

@@ -299,12 +299,12 @@ class BindingsReplica:
 class RoutingTable(BindingsReplica):
     """A replica that finds the queues for one site's messages."""
 
-    __slots__ = ("_indexes", "_ways")
+    __slots__ = ("_indexes", "_indexes_by_exchange")
 
     def __init__(self, bindings: Bindings) -> None:
         """Compile all bindings. Raises `BadBinding` if a binding refers to a missing exchange or queue."""
         self._indexes: dict[str, BindingIndex] = {}
-        self._ways: dict[str, tuple[BindingIndex, ...]] = {}
+        self._indexes_by_exchange: dict[str, tuple[BindingIndex, ...]] = {}
         super().__init__(bindings)
 
     def route(self, publication: Publication) -> tuple[Destination, ...]:
@@ -313,7 +313,7 @@ class RoutingTable(BindingsReplica):
         Returns none if neither the exchange nor its alternates match. A bridge's `crossing` is checked later: a message
         that it drops counts as routed and doesn't go to an alternate. Raises `UnknownExchange`.
         """
-        indexes = self._ways.get(publication.exchange)
+        indexes = self._indexes_by_exchange.get(publication.exchange)
         if indexes is None:
             raise UnknownExchange(publication.exchange)
         for index in indexes:
@@ -330,8 +330,10 @@ class RoutingTable(BindingsReplica):
         for name in change.gone_exchanges:
             self._indexes.pop(name, None)
         if change.exchanges or change.gone_exchanges:
-            ways = {name: list_alternates(name, self._exchanges) for name in self._exchanges}
-            self._ways = {name: tuple(self._indexes[stop] for stop in stops) for name, stops in ways.items()}
+            alternates = {name: list_alternates(name, self._exchanges) for name in self._exchanges}
+            self._indexes_by_exchange = {
+                name: tuple(self._indexes[stop] for stop in stops) for name, stops in alternates.items()
+            }
 
     def _bind(self, exchange: Exchange, queue: str, keys: BoundKeys) -> None:
         self._indexes[exchange.name].add(queue, keys)
@@ -427,14 +429,14 @@ class SiteBindings(BindingsReplica):
             yield self.snapshot()
             return
         yield Bindings(version=self.version, exchanges=self.exchanges)
-        for queues in _batches(self._queues.values()):
+        for queues in _split_into_batches(self._queues.values()):
             yield Bindings(version=self.version, exchanges=(), queues=queues)
         entries = (
             (exchange, queue, key, arguments)
             for exchange, queue, keys in iter_bound_queues(self._bound)
             for key, arguments in keys.items()
         )
-        for batch in _batches(entries):
+        for batch in _split_into_batches(entries):
             bound: dict[str, dict[str, dict[str, Arguments]]] = {}
             for exchange, queue, key, arguments in batch:
                 bound.setdefault(exchange, {}).setdefault(queue, {})[key] = arguments
@@ -472,7 +474,7 @@ class SiteBindings(BindingsReplica):
                 del self._bound[exchange.name]
 
 
-def _batches(all_: Iterable[T]) -> Iterator[tuple[T, ...]]:
+def _split_into_batches(all_: Iterable[T]) -> Iterator[tuple[T, ...]]:
     left = iter(all_)
     while batch := tuple(islice(left, MAX_PAGE)):
         yield batch

@@ -98,14 +98,14 @@ class HeadersIndex(BindingIndex):
     def add(self, member: str, keys: BoundKeys) -> None:
         """Add bindings of a queue, by their conditions. Raises `BadBinding`."""
         for arguments in keys.values():
-            for table, values in self._tables(Conditions.from_arguments(from_stored(arguments))):
+            for table, values in self._iter_tables(Conditions.from_arguments(from_stored(arguments))):
                 add_to_table(table, values, member)
 
     def remove(self, member: str, keys: BoundKeys) -> None:
         """Remove bindings of a queue. Raises `KeyError` if a binding is missing."""
         for arguments in keys.values():
             conditions = Conditions.from_arguments(from_stored(arguments))
-            for table, values in self._tables(conditions):
+            for table, values in self._iter_tables(conditions):
                 remove_from_table(table, values, member)
             shape = _shape(conditions)
             if shape in self._places and not self._table(shape):
@@ -115,7 +115,7 @@ class HeadersIndex(BindingIndex):
                     del self._shapes[place]
                 self._crowds -= Counter((*shape[0], *shape[1]))
 
-    def _tables(self, conditions: Conditions) -> Iterator[tuple[dict[Any, Members], Any]]:
+    def _iter_tables(self, conditions: Conditions) -> Iterator[tuple[dict[Any, Members], Any]]:
         """Yield the tables that store a binding, each with the binding's key in the table."""
         if conditions.match is Match.ANY:
             for name, value in conditions.equal.items():

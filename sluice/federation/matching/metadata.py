@@ -187,20 +187,20 @@ class Drop(msgspec.Struct, frozen=True, kw_only=True):
     queue: str | None = None
 
 
-def complete_metadata(believed: Metadata, attributes: Attributes, receipt: ReceivedMessage) -> tuple[Metadata, str]:
+def complete_metadata(trusted: Metadata, attributes: Attributes, receipt: ReceivedMessage) -> tuple[Metadata, str]:
     """Return metadata without missing fields, and the message's id. Metadata from an exchange is complete already."""
-    if believed.message_id is not None and None not in {believed.key, believed.published_at_ms, believed.stamped_at_ms}:
-        return believed, believed.message_id
-    message_id = believed.message_id or f"{receipt.site}.{receipt.ulid}"
+    if trusted.message_id is not None and None not in {trusted.key, trusted.published_at_ms, trusted.stamped_at_ms}:
+        return trusted, trusted.message_id
+    message_id = trusted.message_id or f"{receipt.site}.{receipt.ulid}"
     sent_at_ms = receipt.message.sent_at_ms
     first_seen_ms = receipt.now_ms if sent_at_ms is None else sent_at_ms
-    published_at_ms = first_seen_ms if believed.published_at_ms is None else believed.published_at_ms
+    published_at_ms = first_seen_ms if trusted.published_at_ms is None else trusted.published_at_ms
     complete = replace(
-        believed,
-        key=attribute_text(attributes, KEY_ATTRIBUTE) if believed.key is None else believed.key,
+        trusted,
+        key=attribute_text(attributes, KEY_ATTRIBUTE) if trusted.key is None else trusted.key,
         message_id=message_id,
         published_at_ms=published_at_ms,
-        stamped_at_ms=published_at_ms if believed.stamped_at_ms is None else believed.stamped_at_ms,
+        stamped_at_ms=published_at_ms if trusted.stamped_at_ms is None else trusted.stamped_at_ms,
     )
     return complete, message_id
 
@@ -242,9 +242,9 @@ def deduplication_id(metadata: Metadata) -> str:
 
 
 @lru_cache  # few values: each route has one destination
-def hash_destination(said: str) -> str:
+def hash_destination(text: str) -> str:
     """Hash a copy's destination."""
-    return hashlib.sha256(said.encode()).hexdigest()[:HASH_CHARACTERS]
+    return hashlib.sha256(text.encode()).hexdigest()[:HASH_CHARACTERS]
 
 
 def seal_attributes(body: str, attributes: Attributes, metadata: Metadata) -> Attributes:

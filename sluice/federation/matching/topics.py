@@ -25,7 +25,7 @@ ANY = "#"
 MAX_KEPT_TOKENS = 4_096  # distinct tokens that an index stores only once
 
 
-def _tokens(pattern: str) -> list[str]:
+def _tokenize(pattern: str) -> list[str]:
     """Split a pattern into tokens. In a row of wildcards `*` comes first, so equivalent patterns have equal tokens."""
     tokens = pattern.split(SEPARATOR)
     if ANY not in tokens:
@@ -39,10 +39,10 @@ def _tokens(pattern: str) -> list[str]:
 
 def covers(pattern: str, other: str) -> bool:
     """Whether every key that matches the pattern `other` also matches `pattern`."""
-    tokens = _tokens(pattern)
+    tokens = _tokenize(pattern)
     # `reached` has the possible positions in `pattern` after the tokens of `other` so far.
     reached = skip_any(tokens, {0})
-    for token in _tokens(other):
+    for token in _tokenize(other):
         reached = advance_places(tokens, reached, token)
     return len(tokens) in reached
 
@@ -144,7 +144,7 @@ class TopicIndex(BindingIndex):
         """Add a queue's patterns."""
         for pattern in keys:
             node = self._root
-            for token in _tokens(pattern):
+            for token in _tokenize(pattern):
                 node = node.child(token) or node.add_child(self._intern(token))
             node.members = add_member(node.members, member)
 
@@ -152,7 +152,7 @@ class TopicIndex(BindingIndex):
         """Remove a queue's patterns. Raises `KeyError` if a pattern is missing."""
         for pattern in keys:
             node, way = self._root, list[tuple[_Node, str]]()
-            for token in _tokens(pattern):
+            for token in _tokenize(pattern):
                 after = node.child(token)
                 if after is None:
                     raise KeyError(pattern)

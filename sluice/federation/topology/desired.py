@@ -51,8 +51,8 @@ class DesiredPeer(Struct, frozen=True, kw_only=True):
     def from_peer(cls, peer: Peer, *, address: Introduction | None) -> "DesiredPeer":
         """Return the file's entry for the peer; `address` is its address, if known."""
         said = cls(**pick_shared_fields(peer, cls))
-        is_there = address is not None and said.peer(address) == replace(peer, tags=(), declared=False)
-        return said if is_there else replace(said, place=PeerPlace(**pick_shared_fields(peer, PeerPlace)))
+        is_place_known = address is not None and said.peer(address) == replace(peer, tags=(), declared=False)
+        return said if is_place_known else replace(said, place=PeerPlace(**pick_shared_fields(peer, PeerPlace)))
 
     def peer(self, address: Introduction | None) -> Peer:
         """Return the peer, at its `place`, or else at `address`. Raises `Malformed` if both are missing."""

@@ -71,21 +71,21 @@ class Stage(IntEnum):
 class PlannedStep:
     """One operation at a site.
 
-    `costs` describes what happens to messages during the step, if they aren't forwarded as usual.
+    `message_effect` describes what happens to messages during the step, if they aren't forwarded as usual.
     """
 
     site: str
     act: Act
-    what: str
+    kind: str
     name: str
     change: str = ""
-    costs: str = ""
+    message_effect: str = ""
     operation: Operation[Any]
 
     @property
     def entry(self) -> tuple[str, str, str]:
         """The site, the kind and the name of the entry."""
-        return self.site, self.what, self.name
+        return self.site, self.kind, self.name
 
     @property
     def is_destructive(self) -> bool:
@@ -106,7 +106,7 @@ class Leftover:
     """An entry that a site has and the file lacks, and why it stays."""
 
     site: str
-    what: str
+    kind: str
     name: str
     reason: str
 
@@ -159,7 +159,7 @@ def plan_topology(desired: DesiredTopology, states: Mapping[str, SiteState], *, 
         leftovers=tuple(leftover for site in sites.values() for leftover in site.leftovers()),
         conflicts=tuple(conflict for site in sites.values() for conflict in site.conflicts),
         routes={
-            tag: tuple(name for what, name in sorted(site.desired) if what == ROUTE) for tag, site in sites.items()
+            tag: tuple(name for kind, name in sorted(site.desired) if kind == ROUTE) for tag, site in sites.items()
         },
     )
 
@@ -314,7 +314,7 @@ class _Comparison:
         check_bridge(route, links=links, existing=others)
         stays = [entry for key, entry in self.resulting.items() if key not in self.desired]
         for other in stays:
-            if isinstance(other, Bridge) and other.way == route.way:
+            if isinstance(other, Bridge) and other.identity == route.identity:
                 raise BadRoute(f"{route.name}: it goes the way of {other.name}, which the file hasn't")
         [peer] = [link.peer for link in links if link.name == route.link]
         peer_site = sites.get(peer)
@@ -342,31 +342,33 @@ class _Comparison:
             is_declared = key in self.state.declared
             if is_declared or not self.prune:
                 reason = "the deployment declares it" if is_declared else "--prune takes it away"
-                yield Leftover(site=self.tag, what=key[0], name=key[1], reason=reason)
+                yield Leftover(site=self.tag, kind=key[0], name=key[1], reason=reason)
 
     def schedule_steps(self) -> Iterator[ScheduledStep]:
         """Yield the steps at this site, each with its stage and its order."""
         if self.conflicts:
             return
-        going = set(closing_entries(self.state.view))
+        closing = set(closing_entries(self.state.view))
         late_links = {
             entry.name
             for key, entry in self.desired.items()
-            if isinstance(entry, Link) and (key in going or differ(self.actual.get(key, entry), entry))
+            if isinstance(entry, Link) and (key in closing or differ(self.actual.get(key, entry), entry))
         }
-        gone = [entry for key, entry in self.state.persistent_entries.items() if key not in self.resulting]
-        ways = {entry.way for entry in self.desired.values() if isinstance(entry, Bridge)}
-        for entry in gone:
-            makes_way = isinstance(entry, Bridge) and entry.way in ways
-            if makes_way or (isinstance(entry, Bridge) and entry.link in late_links):
-                yield self.schedule_removal(entry, Stage.CLEAR, Act.REMAKE if makes_way else Act.REMOVE)
+        removed = [entry for key, entry in self.state.persistent_entries.items() if key not in self.resulting]
+        desired_identities = {entry.identity for entry in self.desired.values() if isinstance(entry, Bridge)}
+        for entry in removed:
+            is_replaced = isinstance(entry, Bridge) and entry.identity in desired_identities
+            if is_replaced or (isinstance(entry, Bridge) and entry.link in late_links):
+                yield self.schedule_removal(entry, Stage.CLEAR, Act.REMAKE if is_replaced else Act.REMOVE)
             else:
                 stage = Stage.CLOSE if isinstance(entry, Link | Bridge) else Stage.REMOVE
                 yield self.schedule_removal(entry, stage, Act.REMOVE)
-        going_ways = {route.way for route in self.state.view.bridges if route.state == LinkState.CLOSING}
-        taken = going_ways | {entry.way for entry in gone if isinstance(entry, Bridge)}
+        closing_identities = {route.identity for route in self.state.view.bridges if route.state == LinkState.CLOSING}
+        taken = closing_identities | {entry.identity for entry in removed if isinstance(entry, Bridge)}
         for key, entry in self.desired.items():
-            waits = key in going or (isinstance(entry, Bridge) and (entry.way in taken or entry.link in late_links))
+            waits = key in closing or (
+                isinstance(entry, Bridge) and (entry.identity in taken or entry.link in late_links)
+            )
             yield from self.entry_steps(entry, waits=waits, late_links=late_links)
 
     def entry_steps(self, entry: Entry, *, waits: bool, late_links: set[str]) -> Iterator[ScheduledStep]:
@@ -396,30 +398,32 @@ class _Comparison:
     def schedule_creation(self, entry: Entry, stage: Stage, *, was: Entry | None = None) -> ScheduledStep:
         """Schedule the creation of an entry, or its change from `was`."""
         act, change = (Act.ADD, describe_entry(entry)) if was is None else (Act.CHANGE, describe_changes(was, entry))
-        what, name = entry_key(entry)
+        kind, name = entry_key(entry)
         step = PlannedStep(
-            site=self.tag, act=act, what=what, name=name, change=change, operation=creation_operation(entry, was)
+            site=self.tag, act=act, kind=kind, name=name, change=change, operation=creation_operation(entry, was)
         )
-        rank = (REMOVAL_ORDER if stage is Stage.CLOSE else CREATION_ORDER).index(what)
+        rank = (REMOVAL_ORDER if stage is Stage.CLOSE else CREATION_ORDER).index(kind)
         return stage, (rank, self.place(entry), self.tag, name), step
 
     def schedule_removal(self, entry: Entry, stage: Stage, act: Act) -> ScheduledStep:
         """Schedule the removal of an entry."""
-        desired, (what, name) = self.desired.get(entry_key(entry)), entry_key(entry)
-        costs = ""
+        desired, (kind, name) = self.desired.get(entry_key(entry)), entry_key(entry)
+        message_effect = ""
         if act is Act.REMAKE:
             waits = isinstance(entry, Bridge) and entry.src_is_queue
-            costs = "what comes meanwhile waits in its queue" if waits else "what is published meanwhile isn't sent"
+            message_effect = (
+                "what comes meanwhile waits in its queue" if waits else "what is published meanwhile isn't sent"
+            )
         step = PlannedStep(
             site=self.tag,
             act=act,
-            what=what,
+            kind=kind,
             name=name,
             change=describe_entry(entry) if desired is None else describe_changes(entry, desired),
-            costs=costs,
+            message_effect=message_effect,
             operation=deletion_operation(entry),
         )
-        return stage, (REMOVAL_ORDER.index(what), -self.place(entry), self.tag, name), step
+        return stage, (REMOVAL_ORDER.index(kind), -self.place(entry), self.tag, name), step
 
     def place(self, entry: Entry) -> int:
         """Return the position of an exchange in the order of alternates; other kinds of entries have no order."""

@@ -54,7 +54,7 @@ def change_access_slowly(behaviours: Behaviours) -> Callable[[str], bool]:
 
     def make_role_slowly(parameters: Any) -> Any:
         response = make_role(parameters)
-        until["role", _account(), iam._p(parameters, "RoleName")] = effective_at()  # noqa: SLF001 - see above
+        until["role", _get_account(), iam._p(parameters, "RoleName")] = effective_at()  # noqa: SLF001 - see above
         return response
 
     def authenticate_later(access_key: str, account: str) -> Any:
@@ -65,7 +65,7 @@ def change_access_slowly(behaviours: Behaviours) -> Callable[[str], bool]:
         )
 
     def create_with_role(data: dict[str, Any]) -> Any:
-        if is_new("role", _account(), str(data.get("Role", "")).rsplit("/", 1)[-1]):
+        if is_new("role", _get_account(), str(data.get("Role", "")).rsplit("/", 1)[-1]):
             return functions.error_response_json("InvalidParameterValueException", NO_ROLE, 400)
         return create_function(data)
 
@@ -89,7 +89,7 @@ def change_queue_policies_slowly(behaviours: Behaviours) -> None:
         until, old = before.get(arn, (0.0, ""))
         return old if time.monotonic() < until else policy
 
-    async def dispatch_held(action: str, data: dict[str, Any], queue_url: str) -> Any:
+    async def dispatch_delayed(action: str, data: dict[str, Any], queue_url: str) -> Any:
         held = None
         if action in POLICY_ACTIONS:
             queue = sqs._get_q(data.get("QueueUrl") or queue_url)  # noqa: SLF001 - no public hook
@@ -100,16 +100,17 @@ def change_queue_policies_slowly(behaviours: Behaviours) -> None:
             before[held[0]] = time.monotonic() + behaviours.scale_delay(behaviours.queue_policy_acts_s), held[2]
         return result
 
-    def enforce_held(queue: dict[str, Any], action: str) -> None:
+    def enforce_delayed(queue: dict[str, Any], action: str) -> None:
         attributes = queue["attributes"]
         policy = acting(attributes["QueueArn"], attributes.get("Policy") or "")
         enforce({**queue, "attributes": {**attributes, "Policy": policy}}, action)
 
-    def policy_held(arn: str) -> tuple[str, str] | None:
+    def find_policy(arn: str) -> tuple[str, str] | None:
         policy: tuple[str, str] | None = policy_of(arn)
         return policy and (acting(arn, policy[0]), policy[1])
 
-    sqs._dispatch, sqs._enforce_queue_policy, sqs.queue_policy_for_arn = dispatch_held, enforce_held, policy_held  # noqa: SLF001
+    sqs._dispatch, sqs._enforce_queue_policy = dispatch_delayed, enforce_delayed  # noqa: SLF001
+    sqs.queue_policy_for_arn = find_policy
 
 
 def _delay_policies(parameter: str, gathers: str, delayed: Callable[[], float]) -> Callable[[str], bool]:
@@ -118,29 +119,29 @@ def _delay_policies(parameter: str, gathers: str, delayed: Callable[[], float]) 
     gather = getattr(evaluator, gathers)
     before: dict[tuple[str, str], tuple[float, list[Any]]] = {}
 
-    def gather_held(name: str, account: str) -> list[Any]:
+    def gather_delayed(name: str, account: str) -> list[Any]:
         until, old = before.get((account, name), (0.0, []))
         return old if time.monotonic() < until else gather(name, account)
 
     def delay_change(handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def change(parameters: Any) -> Any:
-            name, account = ministack.services.iam._p(parameters, parameter), _account()  # noqa: SLF001 - see above
-            old = gather_held(name, account)
+            name, account = ministack.services.iam._p(parameters, parameter), _get_account()  # noqa: SLF001 - see above
+            old = gather_delayed(name, account)
             response = handler(parameters)
             before[account, name] = delayed(), old
             return response
 
         return change
 
-    def is_held(name: str) -> bool:
-        until, old = before.get((_account(), name), (0.0, []))
-        return time.monotonic() < until and old != gather(name, _account())
+    def is_delayed(name: str) -> bool:
+        until, old = before.get((_get_account(), name), (0.0, []))
+        return time.monotonic() < until and old != gather(name, _get_account())
 
     handlers |= {action: delay_change(handlers[action]) for action in POLICY_CHANGES[parameter]}
-    setattr(evaluator, gathers, gather_held)
-    return is_held
+    setattr(evaluator, gathers, gather_delayed)
+    return is_delayed
 
 
-def _account() -> str:
+def _get_account() -> str:
     account: str = ministack.core.responses.get_account_id()
     return account

@@ -56,14 +56,17 @@ def limit_concurrency(limit: int) -> None:
     def describe_limit() -> Any:
         status, headers, body = settings()
         document = json.loads(body)
-        left = {"ConcurrentExecutions": limit, "UnreservedConcurrentExecutions": limit - sum(_reserves().values())}
+        left = {
+            "ConcurrentExecutions": limit,
+            "UnreservedConcurrentExecutions": limit - sum(_get_reserved_concurrency().values()),
+        }
         document["AccountLimit"] |= left
         return status, headers, json.dumps(document).encode()
 
     def acquire_within_limit(function: dict[str, Any], config: dict[str, Any]) -> Any:
         """Within the scope of the function's account and region, as ministack calls it."""
         with lock:
-            reserves = _reserves()
+            reserves = _get_reserved_concurrency()
             shared = limit - sum(reserves.values())
             if config["FunctionName"] not in reserves and _count_in_flight(without=reserves) >= shared:
                 return None, "account"
@@ -82,7 +85,7 @@ def _count_in_flight(*, without: Mapping[str, int]) -> int:
 
 
 def _find_refusal(limit: int, name: str | None, reserved: int) -> str | None:
-    others = sum(number for function, number in _reserves().items() if function != name)
+    others = sum(number for function, number in _get_reserved_concurrency().items() if function != name)
     minimum = min(STAYS_UNRESERVED, limit)
     if not reserved or limit - others - reserved >= minimum:
         return None
@@ -92,7 +95,7 @@ def _find_refusal(limit: int, name: str | None, reserved: int) -> str | None:
     )
 
 
-def _reserves() -> Mapping[str, int]:
+def _get_reserved_concurrency() -> Mapping[str, int]:
     """Return what each function of the request's account and region reserves, by its name."""
     known = ministack.services.lambda_svc._functions.items()  # noqa: SLF001 - no public hook
     return {name: int(function["concurrency"]) for name, function in known if function.get("concurrency") is not None}

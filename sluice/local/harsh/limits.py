@@ -158,7 +158,7 @@ def _request_refusals(action: str, data: Mapping[str, Any]) -> Iterable[Refusal]
     if action == "TagQueue":
         yield from _tag_refusals(data.get("Tags") or {})
     if action == "SendMessageBatch":
-        size = sum(map(_size, data.get("Entries") or []))
+        size = sum(map(_message_size, data.get("Entries") or []))
         if size > MESSAGE_BYTES:
             text = f"Batch requests cannot be longer than {MESSAGE_BYTES} bytes. You have sent {size} bytes."
             yield "BatchRequestTooLong", text
@@ -217,11 +217,11 @@ def _message_refusals(data: Mapping[str, Any]) -> Iterable[Refusal]:
             yield "InvalidParameterValue", text
         elif not kind.startswith("Binary") and ministack.services.sqs._INVALID_SQS_CHARS_RE.search(str(value)):  # noqa: SLF001
             yield "InvalidMessageContents", f"Message (user) attribute {name!r} has characters outside the allowed set."
-    if _size(data) > MESSAGE_BYTES:
+    if _message_size(data) > MESSAGE_BYTES:
         yield "InvalidParameterValue", f"Message must be shorter than {MESSAGE_BYTES} bytes."
 
 
-def _size(message: Mapping[str, Any]) -> int:
+def _message_size(message: Mapping[str, Any]) -> int:
     """Count the bytes of the message body, and of each attribute's name, type and value, as SQS does."""
     size = len(str(message.get("MessageBody", "")).encode("utf-8", "surrogatepass"))
     for name, attribute in (message.get("MessageAttributes") or {}).items():

@@ -25,7 +25,7 @@ NOT_ALLOWED = "The provided execution role does not have permissions to call Rec
 
 
 def change_mappings_slowly(
-    behaviours: Behaviours, *, is_there: Callable[[str], bool], is_changing: Callable[[str], bool]
+    behaviours: Behaviours, *, queue_exists: Callable[[str], bool], is_changing: Callable[[str], bool]
 ) -> None:
     """Delay changes of event source mappings, which meanwhile have states such as Creating, Updating or Disabling.
 
@@ -37,8 +37,8 @@ def change_mappings_slowly(
     https://docs.aws.amazon.com/lambda/latest/api/API_DeleteEventSourceMapping.html
 
     Lambda reads the queue of a new mapping. So a mapping is refused if its queue isn't visible yet, or if its
-    function's role has no effect yet; ministack accepts both. `is_there` takes a queue's ARN, `is_changing` a role's
-    name. CloudFormation waits until a change is done, so its changes take effect at once.
+    function's role has no effect yet; ministack accepts both. `queue_exists` takes a queue's ARN, `is_changing` a
+    role's name. CloudFormation waits until a change is done, so its changes take effect at once.
     """
     functions = ministack.services.lambda_svc
     create, update, delete = functions._create_esm, functions._update_esm, functions._delete_esm  # noqa: SLF001 - no public hook
@@ -47,7 +47,7 @@ def change_mappings_slowly(
 
     def create_slowly(data: dict[str, Any]) -> Response:
         changes.finish_due()
-        refusal = _refuse_unreadable(data, is_there=is_there, is_changing=is_changing)
+        refusal = _refuse_unreadable(data, queue_exists=queue_exists, is_changing=is_changing)
         return refusal or changes.begin(create(data), "Creating", acts_on=False)
 
     def update_slowly(mapping_id: str, data: dict[str, Any]) -> Response:
@@ -144,7 +144,7 @@ class _PendingChanges:
 
 
 def _refuse_unreadable(
-    data: dict[str, Any], *, is_there: Callable[[str], bool], is_changing: Callable[[str], bool]
+    data: dict[str, Any], *, queue_exists: Callable[[str], bool], is_changing: Callable[[str], bool]
 ) -> Response | None:
     """Return Lambda's error if it can't read the mapping's queue yet; None otherwise."""
     functions, source = ministack.services.lambda_svc, data.get("EventSourceArn", "")
@@ -152,7 +152,7 @@ def _refuse_unreadable(
     role = str(record.get("config", {}).get("Role", "")).rsplit("/", 1)[-1]
     if ":sqs:" in source and is_changing(role):
         return _refuse("InvalidParameterValueException", NOT_ALLOWED)
-    if ":sqs:" in source and not is_there(source):
+    if ":sqs:" in source and not queue_exists(source):
         return _refuse("InvalidParameterValueException", NO_QUEUE)
     return None
 

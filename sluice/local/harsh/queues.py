@@ -63,14 +63,14 @@ def delay_queues(behaviours: Behaviours, random: Random) -> Callable[[str], bool
             _remember(free_at, queue, now + behaviours.scale_delay(behaviours.queue_name_taken_s))
         return result
 
-    def is_there(arn: str) -> bool:
+    def queue_exists(arn: str) -> bool:
         _, _, _, region, account, name = arn.split(":")
         exists = sqs._queue_by_arn(arn) is not None  # noqa: SLF001 - see above
         return exists and time.monotonic() >= appear_at.get((account, region, name), 0)
 
     sqs._dispatch = dispatch_later  # noqa: SLF001 - see above
     _delay_stacks(behaviours, free_at)
-    return is_there
+    return queue_exists
 
 
 def _delay_stacks(behaviours: Behaviours, free_at: dict[Queue, float]) -> None:

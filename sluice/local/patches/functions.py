@@ -102,11 +102,11 @@ def run_functions_with(python: Path) -> None:
     runtime = ministack.core.lambda_runtime
     detect = runtime._detect_runtime_binary  # noqa: SLF001 - the one place where ministack chooses an interpreter
 
-    def detect_ours(name: str) -> tuple[str, str]:
+    def detect_python(name: str) -> tuple[str, str]:
         binary, worker = detect(name)
         return (str(python), worker) if name.startswith("python") else (binary, worker)
 
-    runtime._detect_runtime_binary = detect_ours  # noqa: SLF001 - see above
+    runtime._detect_runtime_binary = detect_python  # noqa: SLF001 - see above
 
 
 def isolate_environment_failures() -> None:

@@ -137,13 +137,15 @@ def refuse_other_queues() -> None:
     def create_such(data: Request, queue_url: str) -> Any:
         name, attributes = data.get("QueueName", ""), data.get("Attributes") or {}
         if name.endswith(".fifo") != (attributes.get("FifoQueue") == "true"):
-            raise _error("InvalidParameterValue", "Can only include alphanumeric characters, hyphens, or underscores")
+            raise _build_error(
+                "InvalidParameterValue", "Can only include alphanumeric characters, hyphens, or underscores"
+            )
         sqs._validate_numeric_attrs(attributes)  # noqa: SLF001 - see above
         existing = sqs._queues.get(sqs._queue_url(name))  # noqa: SLF001 - see above
         defaults = {**DEFAULTS, **(FIFO_DEFAULTS if name.endswith(".fifo") else {})}
         actual = {**defaults, **existing["attributes"]} if existing else attributes
         if any(actual.get(attribute) != str(value) for attribute, value in attributes.items()):
-            raise _error("QueueNameExists", "A queue already exists with the same name and a different value")
+            raise _build_error("QueueNameExists", "A queue already exists with the same name and a different value")
         return create(data, queue_url)
 
     sqs._HANDLERS["CreateQueue"] = create_such  # noqa: SLF001 - see above
@@ -158,14 +160,14 @@ def refuse_messages() -> None:
     handler, send = sqs._HANDLERS["SendMessage"], sqs._act_send_message  # noqa: SLF001 - no public hook
 
     def send_checked(sending: Handler, data: Request, queue_url: str) -> Any:
-        if not _queue(data, queue_url, "SendMessage")["is_fifo"]:
+        if not _get_queue(data, queue_url, "SendMessage")["is_fifo"]:
             _check_range("DelaySeconds", data, DELAY_S)
             if data.get("MessageDeduplicationId") is not None:
-                raise _error("InvalidParameterValue", f"MessageDeduplicationId: {NOT_FOR_KIND}")
+                raise _build_error("InvalidParameterValue", f"MessageDeduplicationId: {NOT_FOR_KIND}")
         for name in ("MessageGroupId", "MessageDeduplicationId"):
             if data.get(name) is not None and not FIFO_ID.fullmatch(str(data[name])):
                 text = f"{name} can only include alphanumeric and punctuation characters. 1 to 128 in length"
-                raise _error("InvalidParameterValue", text)
+                raise _build_error("InvalidParameterValue", text)
         return sending(data, queue_url)
 
     sqs._HANDLERS["SendMessage"] = partial(send_checked, handler)  # noqa: SLF001 - see above
@@ -181,7 +183,7 @@ def refuse_receives() -> None:
     receive: Handler = sqs._HANDLERS["ReceiveMessage"]  # noqa: SLF001 - no public hook
 
     def receive_checked(data: Request, queue_url: str) -> Any:
-        _queue(data, queue_url, "ReceiveMessage")
+        _get_queue(data, queue_url, "ReceiveMessage")
         _check_range("VisibilityTimeout", data, VISIBILITY_S)
         _check_range("WaitTimeSeconds", data, WAIT_S)
         return receive(data, queue_url)
@@ -219,13 +221,13 @@ def delete_by_handle() -> None:
     delete: Handler = sqs._HANDLERS["DeleteMessage"]  # noqa: SLF001 - no public hook
 
     def delete_known(data: Request, queue_url: str) -> Any:
-        queue = _queue(data, queue_url, "DeleteMessage")
+        queue = _get_queue(data, queue_url, "DeleteMessage")
         message = _find_message(queue, data["ReceiptHandle"])
         if message is None:
             return {}
         is_last = message["receipt_handle"] == data["ReceiptHandle"]
         if queue["is_fifo"] and not (is_last and message["visible_at"] > sqs.time.time()):
-            raise _error("InvalidParameterValue", "Reason: The receipt handle has expired.")
+            raise _build_error("InvalidParameterValue", "Reason: The receipt handle has expired.")
         return delete(data, queue_url) if is_last else {}
 
     handlers = {
@@ -246,16 +248,16 @@ def change_visibility_by_handle() -> None:
     change: Handler = sqs._HANDLERS["ChangeMessageVisibility"]  # noqa: SLF001 - no public hook
 
     def change_known(data: Request, queue_url: str) -> Any:
-        queue = _queue(data, queue_url, "ChangeMessageVisibility")
+        queue = _get_queue(data, queue_url, "ChangeMessageVisibility")
         message = _find_message(queue, data["ReceiptHandle"])
         _check_range("VisibilityTimeout", data, VISIBILITY_S)
         if message is None or message["receipt_handle"] != data["ReceiptHandle"]:
-            raise _error("InvalidParameterValue", NOT_CHANGED)
+            raise _build_error("InvalidParameterValue", NOT_CHANGED)
         if message["visible_at"] <= sqs.time.time():
             return {}
         if sqs.time.time() + int(data.get("VisibilityTimeout", 0)) > message["received_at"] + VISIBILITY_S:
             text = f"Reason: Total VisibilityTimeout for the message is beyond the limit [{VISIBILITY_S} seconds]"
-            raise _error("InvalidParameterValue", text)
+            raise _build_error("InvalidParameterValue", text)
         return change(data, queue_url)
 
     batch = partial(_handle_batch, change_known, "ChangeMessageVisibility")
@@ -273,7 +275,7 @@ def receive_whole_groups() -> None:
     collect = sqs._collect_fifo  # noqa: SLF001 - no public hook
 
     def collect_groups(queue: Queue, most: int, timeout_s: int, now: float) -> list[Message]:
-        received: list[Message] = collect({**queue, "messages": _receivable(queue, now)}, most, timeout_s, now)
+        received: list[Message] = collect({**queue, "messages": _list_receivable(queue, now)}, most, timeout_s, now)
         return received
 
     sqs._collect_fifo = collect_groups  # noqa: SLF001 - see above
@@ -291,7 +293,7 @@ def move_dead_letters_of_free_groups() -> None:
         if not queue["is_fifo"]:
             sweep(queue)
             return
-        free = {id(message) for message in _receivable(queue, sqs.time.time())}
+        free = {id(message) for message in _list_receivable(queue, sqs.time.time())}
         swept = {**queue, "messages": [message for message in queue["messages"] if id(message) in free]}
         sweep(swept)
         moved = free - {id(message) for message in swept["messages"]}
@@ -300,7 +302,7 @@ def move_dead_letters_of_free_groups() -> None:
     sqs._dlq_sweep = sweep_free  # noqa: SLF001 - see above
 
 
-def _receivable(queue: Queue, now: float) -> list[Message]:
+def _list_receivable(queue: Queue, now: float) -> list[Message]:
     """List a FIFO queue's receivable messages, by group: none of a group in flight, none after a delayed message."""
     groups: dict[str, list[Message]] = {}
     for message in queue["messages"]:
@@ -313,7 +315,7 @@ def _receivable(queue: Queue, now: float) -> list[Message]:
     return receivable
 
 
-def _queue(data: Mapping[str, Any], queue_url: str, action: str) -> Queue:
+def _get_queue(data: Mapping[str, Any], queue_url: str, action: str) -> Queue:
     queue: Queue = sqs._get_q(data.get("QueueUrl", queue_url), f"sqs:{action}")  # noqa: SLF001 - no public hook
     return queue
 
@@ -325,7 +327,7 @@ def _find_message(queue: Queue, handle: str) -> Message | None:
     except (binascii.Error, ValueError):
         arn = message_id = ""
     if arn != queue["attributes"]["QueueArn"]:
-        raise _error("ReceiptHandleIsInvalid", "The input receipt handle is invalid.")
+        raise _build_error("ReceiptHandleIsInvalid", "The input receipt handle is invalid.")
     # In harsh mode the queue may have copies with the same id.
     same = [message for message in queue["messages"] if message["id"] == message_id]
     return next((message for message in same if message["receipt_handle"] == handle), same[0] if same else None)
@@ -333,7 +335,7 @@ def _find_message(queue: Queue, handle: str) -> Message | None:
 
 def _handle_batch(do: Handler, action: str, data: Request, queue_url: str) -> dict[str, Any]:
     """Apply an action to each entry of a batch, and report which entries failed."""
-    _queue(data, queue_url, action)
+    _get_queue(data, queue_url, action)
     sqs._validate_batch_entries(data.get("Entries", []), f"{action}BatchRequestEntry")  # noqa: SLF001 - no public hook
     done, failed = [], []
     for entry in data["Entries"]:
@@ -348,9 +350,9 @@ def _handle_batch(do: Handler, action: str, data: Request, queue_url: str) -> di
 def _check_range(name: str, data: Mapping[str, Any], most: int) -> None:
     value = data.get(name)
     if value is not None and not 0 <= int(value) <= most:
-        raise _error("InvalidParameterValue", f"Value {value} for parameter {name} is invalid: 0 to {most}.")
+        raise _build_error("InvalidParameterValue", f"Value {value} for parameter {name} is invalid: 0 to {most}.")
 
 
-def _error(code: str, text: str) -> Exception:
+def _build_error(code: str, text: str) -> Exception:
     error: Exception = sqs._Err(code, text)  # noqa: SLF001 - what its dispatcher answers with
     return error

@@ -38,13 +38,13 @@ NATS = (Nat.RESTRICTED, Nat.UNRESTRICTED, Nat.UNKNOWN)
 
 def daily_log(day: str, counts: Mapping[Count, int]) -> str:
     """Write the log of one UTC day, such as `2026-11-21`; the log names the day's end. Raises `Malformed`."""
-    return "".join(f"{line}\n" for line in _lines(day, counts))
+    return "".join(f"{line}\n" for line in _format_lines(day, counts))
 
 
-def _lines(day: str, counts: Mapping[Count, int]) -> Iterator[str]:
+def _format_lines(day: str, counts: Mapping[Count, int]) -> Iterator[str]:
     yield f"snowflake-stats-end {format_day(day_start_ms(day) + DAY_MS)} 00:00:00 ({DAY_S} s)"
     # Without countries the line ends in a space, as in Snowflake's log.
-    yield f"snowflake-ips {_countries(by_label(counts, ADDRESSES, 'cc'))}"
+    yield f"snowflake-ips {_format_countries(by_label(counts, ADDRESSES, 'cc'))}"
     for type_ in TYPES:
         yield f"snowflake-ips-{type_} {total(counts, ADDRESSES_BY_TYPE, type=type_)}"
     yield f"snowflake-ips-total {total(counts, ADDRESSES)}"
@@ -63,12 +63,12 @@ def _lines(day: str, counts: Mapping[Count, int]) -> Iterator[str]:
     for method in (OfferMethod.HTTP, OfferMethod.AMP_CACHE, OfferMethod.SQS):
         countries = by_label(counts, OFFERS, "cc", rendezvous_method=method)
         yield f"client-{method}-count {round_up(countries.total())}"
-        yield f"client-{method}-ips {_countries(countries, shown=round_up)}"
+        yield f"client-{method}-ips {_format_countries(countries, shown=round_up)}"
     for nat in NATS:
         yield f"snowflake-ips-nat-{nat} {total(counts, ADDRESSES_BY_NAT, nat=nat)}"
 
 
-def _countries(counts: Counter[str], *, shown: Callable[[int], int] = int) -> str:
+def _format_countries(counts: Counter[str], *, shown: Callable[[int], int] = int) -> str:
     """Write `DE=16,??=8`: sorted by the exact counts, highest first, then by name. `shown` may round the counts."""
     in_order = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
     return ",".join(f"{country}={shown(number)}" for country, number in in_order)

@@ -147,8 +147,8 @@ def tally(event: Event) -> Tally | None:
     day, type_, status = format_day(event.at_ms), event.proxy_type or UNKNOWN_TYPE, event.outcome
     if isinstance(event, OfferEvent):
         count = _count(OFFERS, event.nat, status, event.country, event.method)
-        return Tally(day=day, row=_row(RowKind.OFFERS, event.method, event.country), counts=Counter({count: 1}))
-    row = _row(RowKind.PROXIES, type_, event.country)
+        return Tally(day=day, row=_build_row(RowKind.OFFERS, event.method, event.country), counts=Counter({count: 1}))
+    row = _build_row(RowKind.PROXIES, type_, event.country)
     if not isinstance(event, PollEvent):
         return Tally(day=day, row=row, counts=Counter({_count(ANSWERS, type_, status): 1}))
     counted = [_count(WITH_RELAY_URL if event.relay_extension else WITHOUT_RELAY_URL, event.nat, type_)]
@@ -171,7 +171,7 @@ def _count(family: Family, *values: str) -> Count:
     return Count(family.name, tuple(map(_label_value, values)))
 
 
-def _row(kind: RowKind, *values: str) -> Row:
+def _build_row(kind: RowKind, *values: str) -> Row:
     return Row(kind, tuple(map(_label_value, values)))
 
 

@@ -17,14 +17,14 @@ from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, even
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
 from sluice.rendezvous.protocol.ends import OPEN, End
 
-TOLD = "told"  # partition of items with events, of which an environment writes one every few seconds
+EVENTS_PARTITION = "told"  # partition of items with events, of which an environment writes one every few seconds
 OFFERS_PREFIX = "offers#"  # prefix of the partitions with offers
 # The ends whose events are built from the update of the offer, by stored state.
 ENDS: Mapping[str, End] = {end.state: end for end in End if end.state and end.event}
 MAX_BAD = 100_000  # characters of an invalid event that are kept, so that its dead letter fits in a message
 
 FILTERS: Sequence[Mapping[str, Any]] = (
-    {"eventName": ["INSERT"], "dynamodb": {"Keys": {"pk": {"S": [TOLD]}}}},
+    {"eventName": ["INSERT"], "dynamodb": {"Keys": {"pk": {"S": [EVENTS_PARTITION]}}}},
     {
         "eventName": ["MODIFY"],
         "dynamodb": {
@@ -43,9 +43,9 @@ class BadEvent(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
     @classmethod
-    def from_value(cls, told: object, reason: str) -> "BadEvent":
+    def from_value(cls, value: object, reason: str) -> "BadEvent":
         """Write the invalid value as JSON, truncated to the limit."""
-        return cls(body=json.dumps(told)[:MAX_BAD], reason=reason)
+        return cls(body=json.dumps(value)[:MAX_BAD], reason=reason)
 
 
 class StreamRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,12 +64,12 @@ def join_events(bodies: Iterable[str]) -> str:
 def read_record(record: Mapping[str, Any]) -> StreamRecord:
     """Parse a stream record as Lambda delivers it. Other items, and event kinds of newer versions, yield no events."""
     change = record["dynamodb"]
-    partition, image = _text(change["Keys"], "pk"), change.get("NewImage", {})
+    partition, image = _read_text(change["Keys"], "pk"), change.get("NewImage", {})
     events: Sequence[Event] = ()
     bad: Sequence[BadEvent] = ()
-    if partition == TOLD:
-        events, bad = _read_events(_text(image, "events"))
-    elif partition.startswith(OFFERS_PREFIX) and _text(image, "state") in ENDS:
+    if partition == EVENTS_PARTITION:
+        events, bad = _read_events(_read_text(image, "events"))
+    elif partition.startswith(OFFERS_PREFIX) and _read_text(image, "state") in ENDS:
         events, bad = _build_offer_events(image)
     return StreamRecord(sequence_number=change["SequenceNumber"], events=tuple(events), bad=tuple(bad))
 
@@ -97,22 +97,22 @@ def _read_events(text: str) -> tuple[list[Event], list[BadEvent]]:
 
 def _build_offer_events(image: Mapping[str, Any]) -> tuple[list[Event], list[BadEvent]]:
     """Build the events of an offer's end and of its answer. Their ids are derived from the offer."""
-    sent_at, _, client_id = _text(image, "sk").partition("#")
+    sent_at, _, client_id = _read_text(image, "sk").partition("#")
     try:
         sent_at_ms, ended_at_ms = int(sent_at), int(image["ended_at"]["N"])
     except (ValueError, KeyError) as error:
         return [], [BadEvent.from_value(image, f"no offer that ended: {error!r}")]
-    end = ENDS[_text(image, "state")]
-    trace, proxy_type = _text(image, "trace") or None, _text(image, "proxy_type") or None
+    end = ENDS[_read_text(image, "state")]
+    trace, proxy_type = _read_text(image, "trace") or None, _read_text(image, "proxy_type") or None
     offer = OfferEvent(
         id=event_id(OfferEvent.kind, client_id, at_ms=sent_at_ms),
         at_ms=ended_at_ms,
         outcome=end.event,
-        nat=_text(image, "nat") or "unknown",
-        country=_text(image, "country") or UNKNOWN_COUNTRY,
+        nat=_read_text(image, "nat") or "unknown",
+        country=_read_text(image, "country") or UNKNOWN_COUNTRY,
         proxy_type=proxy_type,
         trace=trace,
-        method=_text(image, "method"),
+        method=_read_text(image, "method"),
         waited_ms=ended_at_ms - sent_at_ms,
     )
     if end is not End.OFFER_MATCHED:
@@ -121,14 +121,14 @@ def _build_offer_events(image: Mapping[str, Any]) -> tuple[list[Event], list[Bad
         id=event_id(AnswerEvent.kind, client_id, at_ms=sent_at_ms),
         at_ms=ended_at_ms,
         outcome=End.ANSWER_DELIVERED.event,
-        nat=_text(image, "proxy_nat") or "unknown",
-        country=_text(image, "proxy_country") or UNKNOWN_COUNTRY,
+        nat=_read_text(image, "proxy_nat") or "unknown",
+        country=_read_text(image, "proxy_country") or UNKNOWN_COUNTRY,
         proxy_type=proxy_type,
         trace=trace,
     )
     return [offer, answer], []
 
 
-def _text(image: Mapping[str, Any], name: str) -> str:
+def _read_text(image: Mapping[str, Any], name: str) -> str:
     value: str = image.get(name, {}).get("S", "")
     return value

@@ -14,7 +14,7 @@ from sluice.rendezvous.protocol.ends import OPEN, End
 HOLD_MS = 10_000  # for which a proxy's poll is held open and its entry in the pool is valid
 PATIENCE_MS = 5_000  # a client's timeout, since its offer was sent
 ANSWER_QUEUE_AGE_MS = 120_000  # age at which an answer queue and its offer are deleted
-HEARS_MS = 6_000  # latest arrival of the time-out reply
+REPLY_ARRIVES_BY_MS = 6_000  # latest arrival of the time-out reply
 GUARD_MS = 300  # between the last accepted answer and the time-out reply, so that the answer arrives first
 ANSWERING_MS = 1_000  # time that a proxy needs to answer; an offer with less time left isn't matched
 
@@ -136,7 +136,7 @@ class OpenOffer(msgspec.Struct, frozen=True, kw_only=True):
         return (now_ms - sent_at_ms) / (self.waits_until_ms - sent_at_ms)
 
 
-class LeftOffer(NamedTuple):
+class UntakenOffer(NamedTuple):
     """A waiting offer that no proxy took. `partition` is the store's partition key."""
 
     partition: str
@@ -202,13 +202,13 @@ def is_stale(*, sent_at_ms: int, now_ms: int) -> bool:
 def reply_delay_s(*, sent_at_ms: int, answers_until_ms: int, now_ms: int) -> int:
     """Return the delay of the time-out reply to a client, in whole seconds, as SQS delays messages.
 
-    The reply arrives by `HEARS_MS`, but never before an answer that was accepted in time.
+    The reply arrives by `REPLY_ARRIVES_BY_MS`, but never before an answer that was accepted in time.
     """
-    delay_s = max((sent_at_ms + HEARS_MS - now_ms) // 1000, 0)
+    delay_s = max((sent_at_ms + REPLY_ARRIVES_BY_MS - now_ms) // 1000, 0)
     return delay_s + (now_ms + delay_s * 1000 < answers_until_ms + GUARD_MS)
 
 
 def answers_until(*, sent_at_ms: int, now_ms: int) -> int:
     """Return the deadline for answers to a client whose queue exists now, given that SQS delays by whole seconds."""
-    hears_at_ms = now_ms + max((sent_at_ms + HEARS_MS - now_ms) // 1000, 1) * 1000
+    hears_at_ms = now_ms + max((sent_at_ms + REPLY_ARRIVES_BY_MS - now_ms) // 1000, 1) * 1000
     return min(hears_at_ms - GUARD_MS, sent_at_ms + PATIENCE_MS)

@@ -314,12 +314,12 @@ def read_object(text: str | bytes, fields: Mapping[str, type], *, pointers: Coll
     `text` isn't a JSON object or a field has another type anywhere.
     """
     members = _decode(
-        go_text(text) if isinstance(text, bytes) else text, object_pairs_hook=_Members, parse_int=_integer
+        go_text(text) if isinstance(text, bytes) else text, object_pairs_hook=_Members, parse_int=_parse_integer
     )
     if members is None:
         return {}
     if not isinstance(members, _Members):
-        raise Malformed(f"cannot read a JSON {_kind(members)} as an object")
+        raise Malformed(f"cannot read a JSON {_json_type_name(members)} as an object")
     by_folded = {_fold_case(name): name for name in fields}
     picked: dict[str, Any] = {}
     for key, value in members:
@@ -332,7 +332,7 @@ def read_object(text: str | bytes, fields: Mapping[str, type], *, pointers: Coll
             continue
         # isinstance() would accept a bool for an int.
         if type(value) is not fields[name] or (fields[name] is int and value not in INT64):
-            raise Malformed(f"cannot read a JSON {_kind(value)} into field {name}")
+            raise Malformed(f"cannot read a JSON {_json_type_name(value)} into field {name}")
         picked[name] = _SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value
     return picked
 
@@ -342,7 +342,7 @@ def _fold_case(key: str) -> str:
     return "".join(character if len(character.casefold()) != 1 else character.casefold() for character in key)
 
 
-def _kind(value: Any) -> str:
+def _json_type_name(value: Any) -> str:
     return "object" if isinstance(value, _Members) else _KINDS.get(type(value), "number")
 
 
@@ -351,9 +351,9 @@ def read_map(text: str) -> dict[str, Any]:
 
     `null` is an empty object. Raises `Malformed`, also for a number beyond float64.
     """
-    members = _decode(text, parse_int=_float, parse_float=_float)
+    members = _decode(text, parse_int=_parse_float, parse_float=_parse_float)
     if members is not None and not isinstance(members, dict):
-        raise Malformed(f"cannot read a JSON {_kind(members)} as an object")
+        raise Malformed(f"cannot read a JSON {_json_type_name(members)} as an object")
     return members or {}
 
 
@@ -367,12 +367,12 @@ def _decode(text: str, **hooks: Any) -> Any:
         raise Malformed(str(error)) from None
 
 
-def _integer(digits: str) -> int | float:
+def _parse_integer(digits: str) -> int | float:
     # Python refuses integers of more than 4,300 digits anywhere; Go refuses them only in a field that it reads.
     return int(digits) if len(digits) <= _INT64_CHARACTERS else float(digits)
 
 
-def _float(digits: str) -> float:
+def _parse_float(digits: str) -> float:
     number = float(digits)
     if math.isinf(number):
         raise ValueError(f"cannot read number {digits[:32]} as float64")

@@ -19,9 +19,9 @@ LATELY_MINUTES = 3  # window of recent rates; it includes the current minute
 PROVEN_HOURS = 2  # the same for answers, if offers are too few to tell within minutes
 NEXT_POLL_MS = 20_000  # shortest mean of poll intervals
 NEXT_POLL_MAX_MS = 4 * HOUR_MS  # longest mean
-POLLS_AT_REST = 5.0  # wanted polls per second without demand: an offer then waits 0.2 s
+POLLS_WITHOUT_DEMAND = 5.0  # wanted polls per second without demand: an offer then waits 0.2 s
 POLLS_PER_OFFER = 2.5  # wanted polls per offer, if more than without demand
-NONE_HELD_POLLERS = 160.0  # With more proxies in a pool none of its polls is held: enough arrive.
+MAX_POLLERS_TO_HOLD = 160.0  # With more proxies in a pool none of its polls is held: enough arrive.
 OFFER_ALLOWS_MS = 5_000  # holding time that each offer adds to the daily allowance
 SETTLES_MS = LATELY_MINUTES * MINUTE_MS / 4  # Half the value at which intervals would oscillate, as counts lag behind.
 SPENT_WITHIN_MS = 15 * MINUTE_MS  # time in which the remaining allowance may be spent
@@ -45,7 +45,7 @@ class PoolPace(msgspec.Struct, frozen=True):
     offers_per_s: float = 0.0
 
     @property
-    def away_ms(self) -> float:
+    def interval_ms(self) -> float:
         """Return the recent average poll interval."""
         return 1000 * self.pollers / self.polls_per_s if self.polls_per_s else 0.0
 
@@ -81,22 +81,22 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
         would poll for that long. `draw` is a random number in [0, 1).
         """
         pace = self.of(pool)
-        wanted_polls_per_s = max(POLLS_AT_REST, POLLS_PER_OFFER * pace.offers_per_s)
-        away_ms = max(pace.away_ms, NEXT_POLL_MS)
-        change: float = (pace.polls_per_s / wanted_polls_per_s) ** min(1.0, SETTLES_MS / away_ms)
-        mean_ms = min(max(NEXT_POLL_MS, away_ms * change), NEXT_POLL_MAX_MS)
-        return spread_interval(mean_ms, draw, least_ms=away_ms)
+        wanted_polls_per_s = max(POLLS_WITHOUT_DEMAND, POLLS_PER_OFFER * pace.offers_per_s)
+        interval_ms = max(pace.interval_ms, NEXT_POLL_MS)
+        change: float = (pace.polls_per_s / wanted_polls_per_s) ** min(1.0, SETTLES_MS / interval_ms)
+        mean_ms = min(max(NEXT_POLL_MS, interval_ms * change), NEXT_POLL_MAX_MS)
+        return spread_interval(mean_ms, draw, least_ms=interval_ms)
 
-    def hold_chance(self, pool: Pool, *, at_rest: int, at_most: int) -> float:
-        """Return the fraction of polls to hold: at any time `at_most` polls, and `at_rest` polls on a day's average."""
+    def compute_hold_fraction(self, pool: Pool, *, on_average: int, at_most: int) -> float:
+        """Return the fraction of polls to hold: `at_most` polls at any time, `on_average` polls in a day's average."""
         pollers = self.of(pool).pollers
-        if pollers > NONE_HELD_POLLERS:
+        if pollers > MAX_POLLERS_TO_HOLD:
             return 0.0
-        allowed_ms = at_rest * DAY_MS + self.offers * OFFER_ALLOWS_MS - self.held_ms
+        allowed_ms = on_average * DAY_MS + self.offers * OFFER_ALLOWS_MS - self.held_ms
         allowed = min(max(allowed_ms / SPENT_WITHIN_MS, 0.0), at_most)
         # The number of polls held at a time if every poll were held for ten seconds before its interval.
-        held = sum(pool_pace.pollers for pool_pace in self.pools.values()) * HOLD_MS / (HOLD_MS + NEXT_POLL_MS)
-        return min(allowed / max(held, 1.0), 1.0)
+        held_polls = sum(pool_pace.pollers for pool_pace in self.pools.values()) * HOLD_MS / (HOLD_MS + NEXT_POLL_MS)
+        return min(allowed / max(held_polls, 1.0), 1.0)
 
     @property
     def is_crowd(self) -> bool:
@@ -114,17 +114,17 @@ def spread_interval(mean_ms: float, draw: float, *, least_ms: float = math.inf) 
     return round(mean_ms + max(SPREAD * mean_ms, mean_ms - least_ms) * (2 * draw - 1))
 
 
-def compute_rested(next_ms: int, *, now_ms: int, cooldown_ms: int) -> float:
+def compute_elapsed_fraction(next_ms: int, *, now_ms: int, cooldown_ms: int) -> float:
     """Return the part of a cooldown that is over if it ends at `next_ms`: 0 if all or more of it is left."""
     return min(max(1 - (next_ms - now_ms) / cooldown_ms, 0.0), 1.0)
 
 
-def may_take(rested: float, waited: float) -> bool:
+def may_take(elapsed_fraction: float, waited: float) -> bool:
     """Return whether a poll may take an offer that waited this part of its time: the older, the less rest is needed.
 
-    So offers go to rested addresses first, and to any other address before they time out.
+    So offers go first to addresses whose cooldown is over, and to any other address before they time out.
     """
-    return rested + waited >= 1
+    return elapsed_fraction + waited >= 1
 
 
 class Counts(msgspec.Struct, frozen=True):

@@ -73,11 +73,11 @@ def read_progress(workload: Json) -> Progress:
     available = status.get("availableReplicas", status.get("readyReplicas")) or 0
     if updated < desired or total != updated or available < desired:
         counts = f"{updated} of {desired} pods are new, {available} available, {total} in all"
-        return Progress(waits_for=f"{_phase(status)}{counts}")
+        return Progress(waits_for=f"{_format_phase(status)}{counts}")
     if status.get("updateRevision", "") != status.get("currentRevision", status.get("updateRevision", "")):
         return Progress(waits_for="its last revision's pods")
     if status.get("phase", "Healthy") != "Healthy":
-        return Progress(waits_for=_phase(status).removesuffix(": "))
+        return Progress(waits_for=_format_phase(status).removesuffix(": "))
     return Progress()
 
 
@@ -86,11 +86,11 @@ def _failure_reason(status: Mapping[str, Any]) -> str | None:
         if condition.get("type") == "Progressing" and condition.get("reason") == GAVE_UP:
             return f"{GAVE_UP}: {condition.get('message', '')}"
     if status.get("abort") or status.get("phase") == "Degraded":
-        return _phase(status).removesuffix(": ") or "it was aborted"
+        return _format_phase(status).removesuffix(": ") or "it was aborted"
     return None
 
 
-def _phase(status: Mapping[str, Any]) -> str:
+def _format_phase(status: Mapping[str, Any]) -> str:
     """Write an Argo Rollout's phase and message, which give the reason why it waits."""
     phase, message = status.get("phase"), status.get("message")
     return "".join(f"{text}: " for text in (phase, message) if text)
@@ -122,7 +122,7 @@ def find_trackings(found: Json, *, namespace: str) -> Iterator[Tracking]:
             yield Tracking(namespace=of or namespace, application=name, certain=certain)
 
 
-def heals(application: Json, found: Json) -> bool:
+def reverts_changes(application: Json, found: Json) -> bool:
     """Return whether Argo CD reverts changes of the object, unless it is configured to ignore those of `sluice`.
 
     https://argo-cd.readthedocs.io/en/stable/user-guide/auto_sync/#automatic-self-healing
@@ -152,7 +152,7 @@ def find_kustomization(found: Json) -> str | None:
     return None if settings & OFF else name
 
 
-def scales(scaled: Json, target: KubernetesWorkload) -> bool:
+def is_scaling(scaled: Json, target: KubernetesWorkload) -> bool:
     """Return whether a ScaledObject scales the workload."""
     ref = scaled["spec"].get("scaleTargetRef") or {}
     group = ref.get("apiVersion", "apps/v1").partition("/")[0]
@@ -162,7 +162,7 @@ def scales(scaled: Json, target: KubernetesWorkload) -> bool:
 
 def check_scaled(scaled: Json, target: KubernetesWorkload) -> None:
     """Check that the change of the ScaledObject can be reverted. Raises `BadConsumer`."""
-    for number, metadata in _triggers(scaled):
+    for number, metadata in _list_sqs_triggers(scaled):
         if metadata.get(NAMED) and metadata.get(BY_VARIABLE):
             raise BadConsumer(
                 _trigger_label(scaled, target, number), f"names its queue by both {NAMED} and {BY_VARIABLE}"
@@ -177,7 +177,7 @@ def rewrite_triggers(
     `values` has the current values of the workload's variables that are rewritten, by name.
     """
     changed = deepcopy(scaled)
-    for number, metadata in _triggers(changed):
+    for number, metadata in _list_sqs_triggers(changed):
         variable, named = metadata.get(BY_VARIABLE), metadata.get(NAMED)
         is_temporary = PREFIX in new.rpartition(":")[2]
         if named and variable and PREFIX in named and not is_temporary:
@@ -192,7 +192,7 @@ def rewrite_triggers(
     return changed
 
 
-def _triggers(scaled: Json) -> list[tuple[int, Json]]:
+def _list_sqs_triggers(scaled: Json) -> list[tuple[int, Json]]:
     triggers = scaled["spec"].get("triggers") or []
     return [
         (number, trigger["metadata"])

@@ -21,7 +21,7 @@ CHARACTERS = 20  # hexadecimal digits of a hash, 80 bits
 
 def config_map_name(workload: Json, target: KubernetesWorkload) -> str:
     """Return the name of the ConfigMap in the target's volume. Raises `BadConsumer`, also for other volumes."""
-    volume = _volume(workload, target)
+    volume = _find_volume(workload, target)
     if volume is None:
         raise BadConsumer(describe_target(target), "there is no such volume")
     if "configMap" not in volume:
@@ -87,7 +87,7 @@ def volume_label(target: KubernetesWorkload) -> str:
 def with_config_map(workload: Json, target: KubernetesWorkload, name: str) -> Json:
     """Return the workload with another ConfigMap in the target's volume."""
     changed = deepcopy(workload)
-    volume = _volume(changed, target)
+    volume = _find_volume(changed, target)
     if volume is not None:
         volume["configMap"]["name"] = name
     return changed
@@ -100,7 +100,7 @@ def pod_config_map_name(pod: Json, target: KubernetesWorkload) -> str | None:
     return name
 
 
-def _volume(workload: Json, target: KubernetesWorkload) -> Json | None:
+def _find_volume(workload: Json, target: KubernetesWorkload) -> Json | None:
     volumes = pod_spec(workload).get("volumes") or []
     return next((volume for volume in volumes if volume["name"] == target.volume), None)
 

@@ -38,34 +38,34 @@ def rewrite(text: str, place: Place, *, old: str, new: str, of: str) -> str:
     A text that already names `new` is returned unchanged. Raises `BadConsumer`, whose message begins with `of` and the
     place, if the text names neither, or both, or if the change couldn't be reverted.
     """
-    where = _where(place, of)
-    spans, done = _spans(text, place, old, where), _spans(text, place, new, where)
+    where = _describe_place(place, of)
+    spans, done = _find_spans(text, place, old, where), _find_spans(text, place, new, where)
     if spans and done:
-        raise BadConsumer(where, f"names both {_name(old)} and {_name(new)}")
+        raise BadConsumer(where, f"names both {_queue_name(old)} and {_queue_name(new)}")
     if done:
         return text
     if not spans:
-        raise BadConsumer(where, f"doesn't name {_name(old)}")
-    changed = _substitute(text, spans, _name(new))
-    again = _spans(changed, place, new, where)
-    if _spans(changed, place, old, where) or _substitute(changed, again, _name(old)) != text:
-        raise BadConsumer(where, f"wouldn't be found again once it names {_name(new)}")
+        raise BadConsumer(where, f"doesn't name {_queue_name(old)}")
+    changed = _substitute(text, spans, _queue_name(new))
+    again = _find_spans(changed, place, new, where)
+    if _find_spans(changed, place, old, where) or _substitute(changed, again, _queue_name(old)) != text:
+        raise BadConsumer(where, f"wouldn't be found again once it names {_queue_name(new)}")
     return changed
 
 
 def check_named(text: str, place: Place, *, queue: str, of: str) -> None:
     """Check that the text names the queue, an ARN, at this place. Raises `BadConsumer`."""
-    where = _where(place, of)
-    if not _spans(text, place, queue, where):
-        raise BadConsumer(where, f"doesn't name {_name(queue)}")
+    where = _describe_place(place, of)
+    if not _find_spans(text, place, queue, where):
+        raise BadConsumer(where, f"doesn't name {_queue_name(queue)}")
 
 
-def _where(place: Place, of: str) -> str:
+def _describe_place(place: Place, of: str) -> str:
     path = "".join(f".{step}" for step in place.path)
     return " ".join(part for part in (of, path, place.pattern) if part)
 
 
-def _name(arn: str) -> str:
+def _queue_name(arn: str) -> str:
     return arn.rsplit(":", 1)[-1]
 
 
@@ -75,13 +75,13 @@ def _substitute(text: str, spans: Sequence[tuple[int, int]], name: str) -> str:
     return text
 
 
-def _spans(text: str, place: Place, arn: str, where: str) -> list[tuple[int, int]]:
+def _find_spans(text: str, place: Place, arn: str, where: str) -> list[tuple[int, int]]:
     """Find the positions of the queue's name, as start and end, in order."""
     account, name = arn.split(":")[-2:]
     url = re.compile(rf"https?://[^/?#]+/(?:[^?#]+/)?{account}/{re.escape(name)}")  # any endpoint
     spans = set[tuple[int, int]]()
-    for leaf in _leaves(text, place.path, where):
-        for start, end in _candidates(leaf.value, place.pattern, where):
+    for leaf in _iter_leaves(text, place.path, where):
+        for start, end in _find_candidates(leaf.value, place.pattern, where):
             candidate = leaf.value[start:end]
             if candidate in {name, arn} or url.fullmatch(candidate):
                 span = leaf.starts[end - len(name)], leaf.starts[end]
@@ -91,7 +91,7 @@ def _spans(text: str, place: Place, arn: str, where: str) -> list[tuple[int, int
     return sorted(spans)
 
 
-def _candidates(value: str, pattern: str | None, where: str) -> Iterator[tuple[int, int]]:
+def _find_candidates(value: str, pattern: str | None, where: str) -> Iterator[tuple[int, int]]:
     if pattern is None:
         yield 0, len(value)
         return
@@ -105,7 +105,7 @@ def _candidates(value: str, pattern: str | None, where: str) -> Iterator[tuple[i
             yield match.span(group)
 
 
-def _leaves(text: str, path: Sequence[str], where: str) -> Iterator[_Leaf]:
+def _iter_leaves(text: str, path: Sequence[str], where: str) -> Iterator[_Leaf]:
     if not path:
         yield _Leaf(text, range(len(text) + 1))
         return

@@ -153,7 +153,7 @@ def describe_target(target: Target) -> str:
             of = f"container {target.container} of service {target.cluster}/{target.service}"
             return f"variable {target.variable} of {of}"
         case KubernetesWorkload():
-            return f"{_where(target)} of {target.kind} {target.cluster}/{target.namespace}/{target.name}"
+            return f"{_describe_target(target)} of {target.kind} {target.cluster}/{target.namespace}/{target.name}"
 
 
 def agent_cluster(target: Target) -> str | None:
@@ -161,7 +161,7 @@ def agent_cluster(target: Target) -> str | None:
     return target.cluster if isinstance(target, KubernetesWorkload) and target.agent else None
 
 
-def _where(target: KubernetesWorkload) -> str:
+def _describe_target(target: KubernetesWorkload) -> str:
     if target.volume is not None:
         return f"file {target.file} of volume {target.volume}"
     variables = f"variable {target.env}" if target.env is not None else f"variables like {target.env_like}"

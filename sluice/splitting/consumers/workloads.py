@@ -107,8 +107,8 @@ def find_entries(
                 more = ", but refers to other variables: name one of those" if "$(" in entry.value else ""
                 problems.append(BadConsumer(error.place, error.cause + more))
                 continue
-            is_ours = shared is not None and PREFIX in entry.value
-            entries.append(shared if shared is not None and is_ours else entry)
+            is_temporary_queue = shared is not None and PREFIX in entry.value
+            entries.append(shared if shared is not None and is_temporary_queue else entry)
         if target.containers and len(entries) == before:
             raise problems[-1] if problems else BadConsumer(_variable_label(target, container["name"]), "isn't set")
     if not entries:

@@ -53,7 +53,7 @@ def tokens(pattern: str) -> Iterator[Token]:
     modes = [_Modes()]
     at = 0
     while at < len(pattern):
-        kind, end = _next(pattern, at, verbose=modes[-1].verbose)
+        kind, end = _next_token(pattern, at, verbose=modes[-1].verbose)
         text = pattern[at:end]
         yield Token(kind, text, modes[-1].multiline, modes[-1].verbose)
         if kind is Kind.FLAGS:
@@ -78,7 +78,7 @@ class _Modes(msgspec.Struct, frozen=True):
         )
 
 
-def _next(pattern: str, at: int, *, verbose: bool) -> tuple[Kind, int]:
+def _next_token(pattern: str, at: int, *, verbose: bool) -> tuple[Kind, int]:
     """Return the kind of the token that begins at this position, and its end."""
     character = pattern[at]
     kind, end = _SINGLE.get(character, Kind.LITERAL), at + 1
@@ -91,7 +91,7 @@ def _next(pattern: str, at: int, *, verbose: bool) -> tuple[Kind, int]:
         escape = _ESCAPE.match(pattern, at)
         kind, end = Kind.ESCAPE, escape.end() if escape else at + 1
     elif character == "[":
-        kind, (end, _) = Kind.SET, _class(pattern, at)
+        kind, (end, _) = Kind.SET, _parse_class(pattern, at)
     elif character == "(":
         comment, group = _COMMENT.match(pattern, at), _GROUP.match(pattern, at)
         if comment:
@@ -103,7 +103,7 @@ def _next(pattern: str, at: int, *, verbose: bool) -> tuple[Kind, int]:
     return kind, end
 
 
-def _class(pattern: str, at: int) -> tuple[int, int]:
+def _parse_class(pattern: str, at: int) -> tuple[int, int]:
     """Return the end of the character class that opens at `at`, and its number of nested levels.
 
     A `]` in first position is a member, not the end.
@@ -147,7 +147,7 @@ def too_deep_at(pattern: str) -> int | None:
         elif token.kind is Kind.CLOSE:
             depth = max(depth - 1, 0)
         elif token.kind is Kind.SET:
-            levels = depth + _class(token.text, 0)[1]
+            levels = depth + _parse_class(token.text, 0)[1]
         if levels > MAX_LEVELS:
             return at
         at += len(token.text)

@@ -56,12 +56,12 @@ def parse_filters(document: object, *, compile_problem: CompileProblem, key: str
     """
     whole = find_feature(document)
     root = ROOT if whole is None else WHOLE_ROOT
-    queues = _fields("filter file", document, known={ROOT}) if whole is None else whole
+    queues = _check_map("filter file", document, known={ROOT}) if whole is None else whole
     if ROOT not in queues:
         raise BadFilter(root, "is missing")
     reader = _Reader(key)
     parsed: dict[str, QueueFilter] = {}
-    for place, queue_id, fields in _entries(root, queues[ROOT], passed_over=whole is not None):
+    for place, queue_id, fields in _iter_entries(root, queues[ROOT], passed_over=whole is not None):
         if queue_id in parsed:
             raise BadFilter(place, f"queue_id {queue_id!r} is listed twice")
         parsed[queue_id] = reader.queue_filter(place, fields)
@@ -106,23 +106,23 @@ def _check_line(place: str, pattern: str) -> None:
         raise BadFilter(place, f"{pattern[:80]!r} {cause}")
 
 
-def _entries(root: str, queues: object, *, passed_over: bool) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+def _iter_entries(root: str, queues: object, *, passed_over: bool) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
     """Yield place, queue id and fields of each queue. Other brokers' queues are skipped if `passed_over` is set."""
     if not isinstance(queues, list):
-        for queue_id, entry in _fields(root, queues).items():
+        for queue_id, entry in _check_map(root, queues).items():
             if not queue_id:
                 raise BadFilter(root, "a queue id is empty")
             if not (passed_over and is_of_another_broker(entry)):
-                yield f"{root}.{queue_id}", queue_id, _fields(f"{root}.{queue_id}", entry, known=FIELDS)
+                yield f"{root}.{queue_id}", queue_id, _check_map(f"{root}.{queue_id}", entry, known=FIELDS)
         return
     for number, entry in enumerate(queues):
         if passed_over and is_of_another_broker(entry):
             continue
         place = f"{root}.{number}"
-        fields = _fields(place, entry, known=LISTED_FIELDS)
+        fields = _check_map(place, entry, known=LISTED_FIELDS)
         if "queue_id" not in fields:
             raise BadFilter(f"{place}.queue_id", "is missing")
-        queue_id = _text(f"{place}.queue_id", fields["queue_id"])
+        queue_id = _check_text(f"{place}.queue_id", fields["queue_id"])
         if not queue_id:
             raise BadFilter(f"{place}.queue_id", "is empty")
         yield place, queue_id, fields
@@ -134,50 +134,52 @@ class _Reader(msgspec.Struct, frozen=True):
     key: str | None
 
     def queue_filter(self, place: str, fields: Mapping[str, Any]) -> QueueFilter:
-        queue_type = _text(f"{place}.queue_type", fields.get("queue_type", "SQS"))
+        queue_type = _check_text(f"{place}.queue_type", fields.get("queue_type", "SQS"))
         if queue_type != "SQS":
             raise BadFilter(f"{place}.queue_type", f"unknown queue type {queue_type!r}; there is SQS")
-        mode = _text(f"{place}.queue_mode", fields.get("queue_mode", Mode.STEAL))
+        mode = _check_text(f"{place}.queue_mode", fields.get("queue_mode", Mode.STEAL))
         if mode not in set(Mode):
             raise BadFilter(f"{place}.queue_mode", f"unknown mode {mode!r}; there are {', '.join(Mode)}")
         attributes, lines, program = (fields.get(name) for name in ("message_filter", "filter", "jq_filter"))
         if attributes is not None and lines is not None:
             raise BadFilter(f"{place}.filter", "goes without message_filter: say it all in one of them")
-        named = {} if attributes is None else _fields(f"{place}.message_filter", attributes)
+        named = {} if attributes is None else _check_map(f"{place}.message_filter", attributes)
         if len(named) > MAX_NAMED_ATTRIBUTES:
             raise BadFilter(f"{place}.message_filter", f"names more than {MAX_NAMED_ATTRIBUTES} attributes")
-        in_lines = {} if lines is None else self._lines(f"{place}.filter", lines)
-        of_attributes = tuple((name, self._pattern(f"{place}.message_filter.{name}", named[name])) for name in named)
+        in_lines = {} if lines is None else self._parse_line_patterns(f"{place}.filter", lines)
+        of_attributes = tuple(
+            (name, self._parse_pattern(f"{place}.message_filter.{name}", named[name])) for name in named
+        )
         jq_filter = None
         if program is not None:  # A program can contain the key only in a string.
-            text = _text(f"{place}.jq_filter", program)
+            text = _check_text(f"{place}.jq_filter", program)
             jq_filter = self._with_key(f"{place}.jq_filter", text, spelled=lambda key: json.dumps(key)[1:-1])
         return QueueFilter(filter=Filter(attributes=of_attributes, jq=jq_filter, **in_lines), mode=Mode(mode))
 
-    def _lines(self, place: str, value: object) -> dict[str, tuple[str, ...]]:
+    def _parse_line_patterns(self, place: str, value: object) -> dict[str, tuple[str, ...]]:
         """Parse patterns on lines: one, or a list of which all or any must match. Lists can't be nested."""
-        fields = _fields(place, value, known=LINE_FORMS)
+        fields = _check_map(place, value, known=LINE_FORMS)
         if len(fields) != 1:
             raise BadFilter(place, f"has {len(fields)} fields, not one of {', '.join(sorted(LINE_FORMS))}")
         form, patterns = next(iter(fields.items()))
         if form == "metadata":
-            pattern = self._pattern(f"{place}.metadata", patterns)
+            pattern = self._parse_pattern(f"{place}.metadata", patterns)
             _check_line(f"{place}.metadata", pattern)
             return {"all_of": (pattern,)}
         if not isinstance(patterns, list):
-            raise BadFilter(f"{place}.{form}", f"is {_kind(patterns)}, not a list")
+            raise BadFilter(f"{place}.{form}", f"is {_yaml_type_name(patterns)}, not a list")
         if not 0 < len(patterns) <= MAX_LINE_PATTERNS:
             raise BadFilter(f"{place}.{form}", f"has {len(patterns)} patterns, not 1 to {MAX_LINE_PATTERNS}")
         patterns_ = []
         for number, entry in enumerate(patterns):
             at = f"{place}.{form}.{number}"
-            if "metadata" not in _fields(at, entry, known={"metadata"}):
+            if "metadata" not in _check_map(at, entry, known={"metadata"}):
                 raise BadFilter(f"{at}.metadata", "is missing")
-            patterns_.append(self._pattern(f"{at}.metadata", entry["metadata"]))
+            patterns_.append(self._parse_pattern(f"{at}.metadata", entry["metadata"]))
         return {form: tuple(patterns_)}
 
-    def _pattern(self, place: str, value: object) -> str:
-        return self._with_key(place, _text(place, value), spelled=re.escape)
+    def _parse_pattern(self, place: str, value: object) -> str:
+        return self._with_key(place, _check_text(place, value), spelled=re.escape)
 
     def _with_key(self, place: str, text: str, *, spelled: Callable[[str], str]) -> str:
         if not _KEY.search(text):
@@ -188,13 +190,13 @@ class _Reader(msgspec.Struct, frozen=True):
         return _KEY.sub(lambda _: replacement, text)
 
 
-def _fields(place: str, value: object, *, known: Collection[str] | None = None) -> Mapping[str, Any]:
+def _check_map(place: str, value: object, *, known: Collection[str] | None = None) -> Mapping[str, Any]:
     """Check that a value is a map, and return it. With `known`, other field names are refused."""
     if not isinstance(value, dict):
-        raise BadFilter(place, f"is {_kind(value)}, not a map")
+        raise BadFilter(place, f"is {_yaml_type_name(value)}, not a map")
     for name in value:
         if not isinstance(name, str):
-            raise BadFilter(f"{place}.{name}", f"its name is {_kind(name)}, not text: quote it")
+            raise BadFilter(f"{place}.{name}", f"its name is {_yaml_type_name(name)}, not text: quote it")
         if not _is_unicode(name):
             raise BadFilter(place, f"the name {name[:80]!r} isn't Unicode: it has half a character")
         if known is not None and name not in known:
@@ -203,9 +205,9 @@ def _fields(place: str, value: object, *, known: Collection[str] | None = None) 
     return value
 
 
-def _text(place: str, value: object) -> str:
+def _check_text(place: str, value: object) -> str:
     if not isinstance(value, str):
-        raise BadFilter(place, f"is {_kind(value)}, not text: quote it")
+        raise BadFilter(place, f"is {_yaml_type_name(value)}, not text: quote it")
     if not _is_unicode(value):
         raise BadFilter(place, f"{value[:80]!r} isn't Unicode: it has half a character")
     return value
@@ -216,7 +218,7 @@ def _is_unicode(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def _kind(value: object) -> str:
+def _yaml_type_name(value: object) -> str:
     names: dict[type, str] = {dict: "a map", list: "a list", str: "text", bool: "true or false", type(None): "nothing"}
     return names.get(type(value), "a number" if isinstance(value, int | float) else type(value).__name__)
 

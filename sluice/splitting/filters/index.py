@@ -16,7 +16,9 @@ import msgspec
 from sluice.splitting.filters.texts import FilterInput, fold_name
 from sluice.splitting.filters.values import Filter
 
-_Condition = Sequence[tuple[str, "Need"]]  # alternatives, of which one must be met: a name, and the need of its text
+_Condition = Sequence[
+    tuple[str, "RequiredLiterals"]
+]  # alternatives, of which one must be met: a name, and the need of its text
 LINES = ""  # the reserved name of patterns on lines
 
 # Possessive quantifiers prevent backtracking, so that each pattern is read in one pass.
@@ -28,7 +30,7 @@ _PIECE = re.compile(rf"(?P<literal>{_LITERAL})|{_OPAQUE}")
 _TURKISH = str.maketrans("\u0130\u0131", "ii")  # The dialect equates these with i and I; str.casefold doesn't.
 
 
-class Need(msgspec.Struct, frozen=True):
+class RequiredLiterals(msgspec.Struct, frozen=True):
     """A necessary condition: a folded text equals (`is_whole`) or contains one of the literals, which may be empty."""
 
     literals: tuple[str, ...] = ("",)
@@ -40,14 +42,14 @@ def fold(text: str) -> str:
     return text.lower() if text.isascii() else text.translate(_TURKISH).casefold()
 
 
-def derive_need(pattern: str) -> Need:
+def derive_required_literals(pattern: str) -> RequiredLiterals:
     """Derive a valid pattern's need. Every text in which the pattern is found meets the need, but not the reverse."""
     if whole := _WHOLE.fullmatch(pattern):
-        return Need(tuple(map(_unescape, re.findall(_LITERAL, whole[1] or whole[2]))), is_whole=True)
+        return RequiredLiterals(tuple(map(_unescape, re.findall(_LITERAL, whole[1] or whole[2]))), is_whole=True)
     if not _HOLDING.fullmatch(pattern):
-        return Need()
+        return RequiredLiterals()
     literals = [_unescape(piece["literal"] or "") for piece in _PIECE.finditer(pattern)]
-    return Need((max(literals, key=len, default=""),))
+    return RequiredLiterals((max(literals, key=len, default=""),))
 
 
 def _unescape(literal: str) -> str:
@@ -59,7 +61,7 @@ class _Entries:
     """The filters indexed under one attribute's name."""
 
     equal: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
-    holding: list[tuple[str, int]] = field(default_factory=list)
+    containing: list[tuple[str, int]] = field(default_factory=list)
 
 
 class Index(msgspec.Struct, frozen=True):
@@ -74,8 +76,8 @@ class Index(msgspec.Struct, frozen=True):
         # A matching message meets all conditions of a filter, so the filter can be indexed under any one of them.
         conditions: list[Sequence[_Condition]] = [
             [
-                *([(fold_name(name), derive_need(pattern))] for name, pattern in filter_.attributes),
-                *([(LINES, derive_need(pattern)) for pattern in any_of] for any_of in filter_.lines),
+                *([(fold_name(name), derive_required_literals(pattern))] for name, pattern in filter_.attributes),
+                *([(LINES, derive_required_literals(pattern)) for pattern in any_of] for any_of in filter_.lines),
             ]
             for filter_ in filters
         ]
@@ -93,7 +95,7 @@ class Index(msgspec.Struct, frozen=True):
                     if need.is_whole:
                         by_name[name].equal[literal].append(number)
                     else:
-                        by_name[name].holding.append((literal, number))
+                        by_name[name].containing.append((literal, number))
         unconditional = [number for number, of_filter in enumerate(conditions) if not of_filter]
         return cls(by_name, unconditional)
 
@@ -104,5 +106,5 @@ class Index(msgspec.Struct, frozen=True):
             for text in filter_input.lines() if name == LINES else filter_input.texts.get(name, ()):
                 folded = fold(text)
                 candidates.update(entries.equal.get(folded, ()))
-                candidates.update(number for literal, number in entries.holding if literal in folded)
+                candidates.update(number for literal, number in entries.containing if literal in folded)
         return sorted(candidates)

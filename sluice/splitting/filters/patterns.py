@@ -29,7 +29,7 @@ class PatternFailed(PatternTimedOut):
     """A pattern failed in a search, although it was checked before, perhaps by another version of the library."""
 
 
-def searches(pattern: str, text: str, *, exact_case: bool = False, time_limit_s: float = TIME_LIMIT_S) -> bool:
+def matches(pattern: str, text: str, *, exact_case: bool = False, time_limit_s: float = TIME_LIMIT_S) -> bool:
     """Return whether the pattern is found in the text. Raises `PatternTimedOut`, or `PatternFailed` if invalid."""
     try:
         return _compile(pattern, exact_case).search(text, timeout=time_limit_s, concurrent=False) is not None

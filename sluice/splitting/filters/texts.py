@@ -47,15 +47,15 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
 
     def objects(self, body: str) -> tuple[S3Object, ...]:
         """Return the objects of an S3 event notification; none for any other body."""
-        notification = _notification(body) if self.sns else None
-        event = _object(notification["Message"] if notification is not None else body)
+        notification = _parse_notification(body) if self.sns else None
+        event = _parse_object(notification["Message"] if notification is not None else body)
         records = event.get("Records") if event is not None else None
         objects: list[S3Object] = []
         for record in records[:MAX_OBJECTS] if isinstance(records, list) else []:
-            bucket = _at(record, "s3", "bucket", "name")
-            key = _at(record, "s3", "object", "key")
-            version_id = _at(record, "s3", "object", "versionId")
-            if _at(record, "eventSource") == "aws:s3" and isinstance(bucket, str) and isinstance(key, str):
+            bucket = _object_at(record, "s3", "bucket", "name")
+            key = _object_at(record, "s3", "object", "key")
+            version_id = _object_at(record, "s3", "object", "versionId")
+            if _object_at(record, "eventSource") == "aws:s3" and isinstance(bucket, str) and isinstance(key, str):
                 version = version_id if isinstance(version_id, str) else None
                 # Keys in events are form-encoded: a space is a plus sign.
                 objects.append(S3Object(bucket=bucket, key=unquote_plus(key), version_id=version))
@@ -126,7 +126,7 @@ def read_notification_attributes(body: str) -> Mapping[str, Value]:
 
     Only fields that all notifications have are required: a FIFO topic's lack the signature.
     """
-    notification = _notification(body)
+    notification = _parse_notification(body)
     if notification is None:
         return {}
     attributes = notification.get("MessageAttributes")
@@ -139,11 +139,11 @@ def read_notification_attributes(body: str) -> Mapping[str, Value]:
     }
 
 
-def _notification(body: str) -> dict[str, Any] | None:
+def _parse_notification(body: str) -> dict[str, Any] | None:
     # This quick check excludes most bodies without decoding them.
     if '"Notification"' not in body:
         return None
-    notification = _object(body)
+    notification = _parse_object(body)
     if notification is None or notification.get("Type") != "Notification":
         return None
     if not isinstance(notification.get("TopicArn"), str) or not isinstance(notification.get("Message"), str):
@@ -151,7 +151,7 @@ def _notification(body: str) -> dict[str, Any] | None:
     return notification
 
 
-def _object(text: str) -> dict[str, Any] | None:
+def _parse_object(text: str) -> dict[str, Any] | None:
     try:
         decoded = read_json(text)
     except ValueError:
@@ -159,7 +159,7 @@ def _object(text: str) -> dict[str, Any] | None:
     return decoded if isinstance(decoded, dict) else None
 
 
-def _at(decoded: Any, *path: str) -> Any:
+def _object_at(decoded: Any, *path: str) -> Any:
     for name in path:
         if not isinstance(decoded, dict):
             return None

@@ -35,7 +35,7 @@ class RoutedMessage(Struct, frozen=True, kw_only=True):
     message: str
 
 
-def lines(routed: Iterable[Routed]) -> Iterator[list[dict[str, Any]]]:
+def format_lines(routed: Iterable[Routed]) -> Iterator[list[dict[str, Any]]]:
     """Distribute a batch's messages over the fewest possible log lines. Yields the `routed` field of each line."""
     line: list[dict[str, Any]] = []
     room = MESSAGES_A_LINE
@@ -52,7 +52,7 @@ def lines(routed: Iterable[Routed]) -> Iterator[list[dict[str, Any]]]:
         yield line
 
 
-def read(text: str, *, at_ms: int) -> Iterator[RoutedMessage]:
+def parse_routed(text: str, *, at_ms: int) -> Iterator[RoutedMessage]:
     """Yield the messages of a log line; none if the line is about something else."""
     try:
         document = decode(text, dict[str, Any], of="line")

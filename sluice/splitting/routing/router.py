@@ -81,8 +81,8 @@ class Meter:
         return spent > self.budget_s
 
 
-def is_ready() -> None:
-    """Do nothing. This is the default `ready`, for jq programs that need no process."""
+def do_nothing() -> None:
+    """Do nothing. This is the default `ensure_started`, for jq programs that need no process."""
 
 
 class _Group(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,16 +96,19 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
     """One split queue's sessions at one version of the registry, prepared for many messages."""
 
     decide: jq.Decide
-    ready: Callable[[], None]
-    _line: Sequence[Share]
+    ensure_started: Callable[[], None]
+    _ordered_shares: Sequence[Share]
     _groups: Sequence[_Group]
     _index: Index
 
     @classmethod
-    def build(cls, shares: Iterable[Share], *, decide: jq.Decide, ready: Callable[[], None] = is_ready) -> "Router":
+    def build(
+        cls, shares: Iterable[Share], *, decide: jq.Decide, ensure_started: Callable[[], None] = do_nothing
+    ) -> "Router":
         """Build the router from the sessions' shares, in any order. Empty filters match nothing and cost nothing.
 
-        `ready` starts the process that `decide` needs, before a session's time is measured. It raises `jq.NotRunning`.
+        `ensure_started` starts the process that `decide` needs, before a session's time is measured. It raises
+        `jq.NotRunning`.
         """
         line = sorted((share for share in shares if not share.filter.matches_nothing), key=lambda share: share.order)
         positions: dict[Filter, list[int]] = {}
@@ -117,7 +120,7 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
             _Group(filter=filter_, positions=tuple(group_positions)) for filter_, group_positions in positions.items()
         ]
         index = Index.build([group.filter for group in groups])
-        return cls(decide=decide, ready=ready, _line=line, _groups=groups, _index=index)
+        return cls(decide=decide, ensure_started=ensure_started, _ordered_shares=line, _groups=groups, _index=index)
 
     def find_recipients(
         self, filter_input: FilterInput, *, gone: AbstractSet[str] = NOBODY, meter: Meter | None = None
@@ -127,7 +130,7 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
         Returns faults only of filters that had to be evaluated: filters that can't match the message are not.
         """
         evaluation = _Evaluation(filter_input, self.decide)
-        taker = len(self._line)
+        taker = len(self._ordered_shares)
         matched: list[int] = []
         faulty: dict[int, FaultKind] = {}
         missing: MissingInput | None = None
@@ -137,7 +140,9 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
                 break
             present = group.positions
             if gone:
-                present = tuple(position for position in present if self._line[position].session_id not in gone)
+                present = tuple(
+                    position for position in present if self._ordered_shares[position].session_id not in gone
+                )
             if not present:
                 continue
             decided, over = self._evaluate(number, evaluation, meter)
@@ -148,24 +153,24 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
                 faulty.update(dict.fromkeys(present, decided if isinstance(decided, FaultKind) else OVER_BUDGET))
             if decided is True:
                 matched.extend(present)
-                stealing = (position for position in present if self._line[position].mode is Mode.STEAL)
+                stealing = (position for position in present if self._ordered_shares[position].mode is Mode.STEAL)
                 taker = min(taker, next(stealing, taker))
         if not matched and not faulty and missing is None:
             return _TO_MAIN
         return Recipients(
-            stealing=self._line[taker] if taker < len(self._line) else None,
-            mirroring=tuple(self._line[position] for position in sorted(matched) if position < taker),
+            stealing=self._ordered_shares[taker] if taker < len(self._ordered_shares) else None,
+            mirroring=tuple(self._ordered_shares[position] for position in sorted(matched) if position < taker),
             faults=tuple(
-                Fault(self._line[position].session_id, kind)
+                Fault(self._ordered_shares[position].session_id, kind)
                 for position, kind in sorted(faulty.items())
                 if position < taker or kind is OVER_BUDGET
             ),
             missing=missing,
         )
 
-    def later_than(self, at_ms: int) -> AbstractSet[str]:
+    def sessions_started_after(self, at_ms: int) -> AbstractSet[str]:
         """Return the ids of the sessions to which messages were routed only after this time."""
-        return {share.session_id for share in self._line if share.since_ms > at_ms}
+        return {share.session_id for share in self._ordered_shares if share.since_ms > at_ms}
 
     def _evaluate(
         self, number: int, evaluation: "_Evaluation", meter: Meter | None
@@ -178,7 +183,7 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
         if began < meter.until and filter_.jq is not None:
             try:
                 if meter.runs_programs:
-                    self.ready()
+                    self.ensure_started()
                     began = meter.clock()
             except jq.NotRunning:
                 meter.runs_programs = False
@@ -250,7 +255,7 @@ class _Evaluation:
 def _search_texts(texts: Iterable[str], pattern: str, *, exact_case: bool = False) -> _Decided:
     """Return whether the pattern is found in one of the texts. A time-out ends the search."""
     try:
-        return any(patterns.searches(pattern, text, exact_case=exact_case) for text in texts)
+        return any(patterns.matches(pattern, text, exact_case=exact_case) for text in texts)
     except patterns.PatternFailed:
         return FaultKind.PATTERN_FAILED
     except patterns.PatternTimedOut:

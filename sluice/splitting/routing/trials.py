@@ -39,12 +39,12 @@ def try_filter(filter_: Filter, filter_input: FilterInput, *, decide: Decide) ->
     """Try a filter whose patterns and program were checked."""
     conditions = tuple(
         Condition(place=place, asked=condition, answer=_answer(part, filter_input, decide))
-        for place, condition, part in _parts(filter_)
+        for place, condition, part in _iter_conditions(filter_)
     )
     return Trial(matches=_answer(filter_, filter_input, decide) == YES, conditions=conditions)
 
 
-def _parts(filter_: Filter) -> Iterator[tuple[str, str, Filter]]:
+def _iter_conditions(filter_: Filter) -> Iterator[tuple[str, str, Filter]]:
     """Yield each condition's place, its pattern or program, and a filter with only this condition."""
     for name, pattern in filter_.attributes:
         yield f"message_filter.{name}", pattern, Filter(attributes=((name, pattern),))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from sluice.splitting.consumers.temporary_queues import is_ours
+from sluice.splitting.consumers.temporary_queues import is_temporary_queue
 from sluice.splitting.sessions.state import Phase, QueueState, Registry, Split, TemporaryQueue
 
 
@@ -60,34 +60,34 @@ class CountMain(msgspec.Struct, frozen=True):
 Action = CreateQueue | PointConsumer | SwitchSplitter | ReturnLeftovers | DeleteQueue | CountMain
 
 
-def due(registry: Registry) -> Iterator[Action]:
+def find_due_actions(registry: Registry) -> Iterator[Action]:
     """Yield all actions that are due in this state. All of them may be repeated."""
     for split in registry.splits.values():
         if not split.static:
-            yield from _due_of_consumers(registry, split)
+            yield from _find_consumer_actions(registry, split)
         if split.phase is Phase.DRAINING and split.main is not None:
             yield CountMain(split.queue_id, split.main)
     for queue in registry.queues.values():
         if queue.condemned:
-            yield from _due_of_condemned(registry, queue)
+            yield from _find_cleanup_actions(registry, queue)
         elif queue.state is QueueState.PLANNED:
             yield CreateQueue(queue.name, queue.queue_id)
 
 
-def _due_of_consumers(registry: Registry, split: Split) -> Iterator[Action]:
+def _find_consumer_actions(registry: Registry, split: Split) -> Iterator[Action]:
     wanted_queue = split.wanted_consumer_at
-    if wanted_queue is not None and split.consumer_at != wanted_queue and registry.is_there(split, wanted_queue):
+    if wanted_queue is not None and split.consumer_at != wanted_queue and registry.has_queue(split, wanted_queue):
         yield PointConsumer(split.queue_id, wanted_queue)
     if split.wants_splitter or registry.find_consumers(split.queue_id).splitter_on is not False:
         # Due even if the trigger was seen enabled, since a deployment of the stacks disables it.
         yield SwitchSplitter(split.queue_id, split.wants_splitter)
 
 
-def _due_of_condemned(registry: Registry, queue: TemporaryQueue) -> Iterator[Action]:
+def _find_cleanup_actions(registry: Registry, queue: TemporaryQueue) -> Iterator[Action]:
     split, of_session = registry.splits[queue.queue_id], queue.session_id is not None
     # A main queue is condemned only after every splitter has stopped sending to it.
     is_quiet = queue.quiet_since_ms is not None if of_session else split.consumer_at != queue.name
-    has_main = split.main is not None and (split.static or registry.is_there(split, split.main))
+    has_main = split.main is not None and (split.static or registry.has_queue(split, split.main))
     # Leftovers of main itself go to the source, as do a session's if main was never created.
     home = split.main if of_session and split.main is not None and has_main else split.source
     if not is_quiet:
@@ -101,9 +101,11 @@ def _due_of_condemned(registry: Registry, queue: TemporaryQueue) -> Iterator[Act
         yield ReturnLeftovers(queue.name, home)
 
 
-def orphans(existing: Iterable[str], registry: Registry, *, deployment: str) -> list[str]:
+def find_orphans(existing: Iterable[str], registry: Registry, *, deployment: str) -> list[str]:
     """List the queues of this deployment that the registry doesn't know, which the caller should delete.
 
     The caller must list the `existing` queues before it reads the registry, so that new queues are known.
     """
-    return [name for name in existing if is_ours(name, deployment=deployment) and name not in registry.queues]
+    return [
+        name for name in existing if is_temporary_queue(name, deployment=deployment) and name not in registry.queues
+    ]

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from sluice.errors import BadConfiguration
 from sluice.splitting.filters.values import MAX_SESSIONS, Mode, QueueFilter
-from sluice.splitting.policies import Policy, refusals
+from sluice.splitting.policies import Policy, list_refusals
 from sluice.splitting.sessions.state import (
     ALIVE,
     Phase,
@@ -85,7 +85,7 @@ class SessionRequested(msgspec.Struct, frozen=True, kw_only=True):
         broken = [
             refusal
             for queue_id, queue_filter in self.filters.items()
-            for refusal in refusals(
+            for refusal in list_refusals(
                 self.policies,
                 queue_id,
                 queue_filter,
@@ -233,28 +233,28 @@ class TimePassed(msgspec.Struct, frozen=True):
         Announcements are those read before this change: a new splitter may still announce itself with the previous
         version, while this change creates the next one.
         """
-        registry = registry.with_queues(self._quiet(registry, now_ms))
+        registry = registry.with_queues(self._find_unused_queues(registry, now_ms))
         for session in registry.sessions.values():
             are_static = all(registry.splits[queue_id].static for queue_id in session.filters)
             setup_limit_s = SETUP_LIMIT_S if are_static else MOVING_SETUP_LIMIT_S
-            reason = self._overdue(session, now_ms, setup_limit_s=setup_limit_s)
+            reason = self._find_exceeded_limit(session, now_ms, setup_limit_s=setup_limit_s)
             if reason is not None:
                 registry = registry.with_ended(session, reason, now_ms=now_ms)
         live = {splitter: seen for splitter, seen in registry.splitters.items() if seen.is_live(now_ms)}
         return replace(registry, splitters=live)
 
     @staticmethod
-    def _quiet(registry: Registry, now_ms: int) -> Iterator[TemporaryQueue]:
+    def _find_unused_queues(registry: Registry, now_ms: int) -> Iterator[TemporaryQueue]:
         """Yield condemned queues to which no splitter sends: every splitter has seen the end of their session."""
         for queue in registry.queues.values():
             if queue.session_id is None or not queue.condemned or queue.quiet_since_ms is not None:
                 continue
             session = registry.sessions.get(queue.session_id)
-            if session is None or registry.all_have_seen(session.changed_at_version, now_ms=now_ms):
+            if session is None or registry.all_route_by(session.changed_at_version, now_ms=now_ms):
                 yield replace(queue, quiet_since_ms=now_ms)
 
     @staticmethod
-    def _overdue(session: Session, now_ms: int, *, setup_limit_s: int) -> Reason | None:
+    def _find_exceeded_limit(session: Session, now_ms: int, *, setup_limit_s: int) -> Reason | None:
         """Return the limit that a session has exceeded, if any. Heartbeats are required only once it is ready."""
         age_s = (now_ms - session.started_at_ms) / 1_000
         if session.status not in ALIVE:

@@ -50,13 +50,13 @@ def make_resources_ready(registry: Registry, now_ms: int) -> Registry:
             queue.state is QueueState.CREATED for queue in registry.list_session_queues(session.session_id)
         ):
             registry = registry.with_routing_changed()
-            ready = replace(
+            session_ready = replace(
                 session,
                 status=Status.RESOURCES_READY,
                 changed_at_version=registry.version,
                 changed_at_ms=now_ms,
             )
-            registry = registry.with_session(ready)
+            registry = registry.with_session(session_ready)
     return registry
 
 
@@ -66,7 +66,7 @@ def make_ready(registry: Registry, now_ms: int) -> Registry:
         made_ms = now_ms - session.changed_at_ms
         if session.status is not Status.RESOURCES_READY or made_ms < QUEUE_IS_USED_AFTER_MS:
             continue
-        all_have_seen = registry.all_have_seen(session.changed_at_version, now_ms=now_ms)
+        all_have_seen = registry.all_route_by(session.changed_at_version, now_ms=now_ms)
         if all_have_seen or made_ms >= SPLITTER_READS_WITHIN_MS:
             registry = registry.with_session(replace(session, status=Status.READY, heartbeat_at_ms=now_ms))
     return registry
@@ -115,7 +115,7 @@ def _is_drained(registry: Registry, split: Split, now_ms: int) -> bool:
 
     At this point no splitter forwards to main any more.
     """
-    if not registry.all_have_seen(split.released_at_version, now_ms=now_ms):
+    if not registry.all_route_by(split.released_at_version, now_ms=now_ms):
         return False
     main = registry.queues.get(split.main or "")
     if main is None or main.state is QueueState.PLANNED:
@@ -144,7 +144,7 @@ def forget(registry: Registry, now_ms: int) -> Registry:
 RULES: tuple[Callable[[Registry, int], Registry], ...] = (make_resources_ready, make_ready, move_splits, forget)
 
 
-def within_a_write(before: Registry, after: Registry, events: Sequence[Event]) -> Registry:
+def limit_changes(before: Registry, after: Registry, events: Sequence[Event]) -> Registry:
     """Limit the change to one write: whole sessions with their queues, first those that the events are about.
 
     The other sessions stay as they were: their transitions follow from the state again at the next event.

@@ -155,7 +155,7 @@ SESSIONS = Format(kind="session", version=1, type=Session)
 TEMPORARY_QUEUES = Format(kind="temporary queue", version=1, type=TemporaryQueue)
 
 
-class Sighting(msgspec.Struct, frozen=True):
+class SplitterAnnouncement(msgspec.Struct, frozen=True):
     """A splitter's last announcement: the version by which it routes, and the time."""
 
     version: int
@@ -174,7 +174,7 @@ class Registry(Struct, frozen=True, kw_only=True):
     sessions: Mapping[str, Session] = field(default_factory=dict)
     queues: Mapping[str, TemporaryQueue] = field(default_factory=dict)
     consumers: Mapping[str, Consumers] = field(default_factory=dict)  # re-pointed ones, by queue id
-    splitters: Mapping[str, Sighting] = field(default_factory=dict)
+    splitters: Mapping[str, SplitterAnnouncement] = field(default_factory=dict)
 
     def list_session_queues(self, session_id: str) -> list[TemporaryQueue]:
         """List the session's queues."""
@@ -199,7 +199,7 @@ class Registry(Struct, frozen=True, kw_only=True):
             if session.status in ROUTED and queue_id in session.filters
         ]
 
-    def all_have_seen(self, version: int, *, now_ms: int) -> bool:
+    def all_route_by(self, version: int, *, now_ms: int) -> bool:
         """Return whether every live splitter routes by this version or a later one."""
         return all(seen.version >= version for seen in self.splitters.values() if seen.is_live(now_ms))
 
@@ -207,7 +207,7 @@ class Registry(Struct, frozen=True, kw_only=True):
         """Return the re-pointed consumers of a split; an empty value if there are none."""
         return self.consumers.get(queue_id) or Consumers(queue_id=queue_id)
 
-    def is_there(self, split: Split, name: str) -> bool:
+    def has_queue(self, split: Split, name: str) -> bool:
         """Return whether a queue that the split's consumer may read exists."""
         queue = self.queues.get(name)
         return name == split.source or (queue is not None and queue.state is QueueState.CREATED)

@@ -66,14 +66,14 @@ def unwrap(body: str, envelopes: Sequence[str], choice: S3Choice, follow: Derefe
     return payloads
 
 
-def _sns(envelope: Mapping[str, Any], _: Mapping[str, str], __: S3Choice) -> Sequence[Payload]:
+def _open_sns(envelope: Mapping[str, Any], _: Mapping[str, str], __: S3Choice) -> Sequence[Payload]:
     """Open an SNS notification: https://docs.aws.amazon.com/sns/latest/dg/sns-message-and-json-formats.html."""
     if envelope.get("Type") != "Notification" or not isinstance(envelope.get("Message"), str):
         raise ValueError("not an SNS notification (is raw message delivery on?)")
     return [Payload(envelope["Message"], _select_facts(envelope, "TopicArn", "MessageId", "Subject", "Timestamp"))]
 
 
-def _eventbridge(envelope: Mapping[str, Any], _: Mapping[str, str], __: S3Choice) -> Sequence[Payload]:
+def _open_eventbridge(envelope: Mapping[str, Any], _: Mapping[str, str], __: S3Choice) -> Sequence[Payload]:
     """Open an event: https://docs.aws.amazon.com/eventbridge/latest/ref/overiew-event-structure.html."""
     if "detail" not in envelope or "detail-type" not in envelope:
         raise ValueError("not an EventBridge event")
@@ -81,7 +81,7 @@ def _eventbridge(envelope: Mapping[str, Any], _: Mapping[str, str], __: S3Choice
     return [Payload(orjson.dumps(envelope["detail"]).decode(), facts)]
 
 
-def _s3(envelope: Mapping[str, Any], outer: Mapping[str, str], choice: S3Choice) -> Sequence[Payload]:
+def _open_s3(envelope: Mapping[str, Any], outer: Mapping[str, str], choice: S3Choice) -> Sequence[Payload]:
     """Open an S3 notification, or an event of S3 from EventBridge, into one payload for each distinct chosen object.
 
     https://docs.aws.amazon.com/AmazonS3/latest/userguide/notification-content-structure.html
@@ -154,8 +154,8 @@ def _parse_object(body: str) -> Mapping[str, Any]:
 
 
 _OPEN: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, str], S3Choice], Sequence[Payload]]] = {
-    "sns": _sns,
-    "eventbridge": _eventbridge,
-    "s3": _s3,
+    "sns": _open_sns,
+    "eventbridge": _open_eventbridge,
+    "s3": _open_s3,
 }
 ENVELOPES = tuple(_OPEN)

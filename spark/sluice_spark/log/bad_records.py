@@ -33,7 +33,7 @@ class _Count:
     noted_at: float
 
 
-def note_errors(store: Store, part: Slice, errors: int, share: int = 0) -> None:
+def record_errors(store: Store, part: Slice, errors: int, share: int = 0) -> None:
     """Write the number of unreadable records of a part; nothing if there are none."""
     if errors:
         name = f"{ERRORS}/{part.number:020d}-{part.low}-{part.high}-{share}-{errors}.v{VERSION}"
@@ -46,17 +46,17 @@ def count_errors(store: Store, start: Position, end: Position) -> int:
 
     Once a batch is committed, all its counts exist. Raises UnknownFormat.
     """
-    noted = (count.numbers for count in _counts(store))
+    noted = (count.numbers for count in _read_counts(store))
     return sum(errors for number, low, _, _, errors in noted if start <= Position(number, low) < end)
 
 
 def forget_errors(store: Store, committed: Position, *, before: float) -> None:
     """Remove counts of committed segments written before `before`, in epoch seconds: offsets include these counts."""
-    noted = _counts(store)
+    noted = _read_counts(store)
     store.remove([count.name for count in noted if count.noted_at < before and count.numbers[0] < committed.segment])
 
 
-def _counts(store: Store) -> Iterator[_Count]:
+def _read_counts(store: Store) -> Iterator[_Count]:
     """Yield the counts in the store. Raises UnknownFormat for a count of a later format version."""
     for name, at in store.names(ERRORS).items():
         parsed = _NAME.fullmatch(name)

@@ -54,12 +54,12 @@ class StagedLog:
 
     def oldest(self) -> Position:
         """Return the position where a new query begins: it adopts what a dead query staged but never committed."""
-        return Position(self._numbers().start)
+        return Position(self._list_segment_numbers().start)
 
     def take_over(self, start: Position) -> None:
         """Claim the log and read its content from `start` on. Raises Fenced if other writers keep claiming the log."""
         for _ in range(CLAIM_ATTEMPTS):
-            numbers = self._numbers()
+            numbers = self._list_segment_numbers()
             if numbers and start.segment < numbers.start:
                 raise SegmentMissing(f"the offset names segment {start.segment}, the log begins at {numbers.start}")
             if start.segment > numbers.stop or (start.row and start.segment == numbers.stop):
@@ -76,7 +76,7 @@ class StagedLog:
 
     def view(self, start: Position | None = None) -> Log:
         """Read the current log from `start`, or from its oldest segment, without a claim. Raises SegmentMissing."""
-        numbers = self._numbers()
+        numbers = self._list_segment_numbers()
         position = start or Position(numbers.start)
         if position.segment < numbers.start:
             raise SegmentMissing(f"the offset names segment {position.segment}, the log begins at {numbers.start}")
@@ -85,7 +85,7 @@ class StagedLog:
 
     def end(self) -> Position:
         """Return the position after the newest segment."""
-        return Position(self._numbers().stop)
+        return Position(self._list_segment_numbers().stop)
 
     def append(self, rows: pa.Table, *, deletions_failed: int = 0) -> segments.Header:
         """Publish the next segment. Raises Fenced if another writer has taken its number."""
@@ -109,13 +109,13 @@ class StagedLog:
         self._next = header.next_header()
         return header
 
-    def sift(self, taken: Sequence[Received]) -> tuple[Sequence[Received], Sequence[Received], Sequence[str]]:
+    def select_new(self, taken: Sequence[Received]) -> tuple[Sequence[Received], Sequence[Received], Sequence[str]]:
         """Split messages into new ones and known ones; return both, and the ids of the new ones.
 
         SQS redelivers messages whose deletion failed. Each record of S3's notifications is staged once.
         The new ids are remembered, so the caller must stage the new messages or stop.
         """
-        ids = _ids(taken)
+        ids = _list_message_ids(taken)
         if self.notified is None and self.deduplicator.add_new(ids):  # the usual case, at little cost
             return taken, (), ids
         now = set[str]()
@@ -129,7 +129,7 @@ class StagedLog:
         if self.notified is not None:
             fresh, known = self.notified.split_new(fresh)
             again += known
-        ids = _ids(fresh)
+        ids = _list_message_ids(fresh)
         self.deduplicator.add_new(ids)
         return fresh, again, ids
 
@@ -144,7 +144,7 @@ class StagedLog:
         self.store.remove([segments.segment_name(number) for number in numbers])
         return len(numbers)
 
-    def _numbers(self) -> range:
+    def _list_segment_numbers(self) -> range:
         """Return the range of the retained segments' numbers. Raises SegmentMissing for a gap."""
         return check_consecutive(segments.list_segments(self.store))
 
@@ -209,5 +209,5 @@ def read_slices(store: Store, slices: Sequence[Slice]) -> Iterator[pa.RecordBatc
         yield from segments.read_batches(store.read(segments.segment_name(part.number)), part.low, part.high)
 
 
-def _ids(received: Iterable[Received]) -> list[str]:
+def _list_message_ids(received: Iterable[Received]) -> list[str]:
     return [message.message_id for answer in received for message in answer.messages]

@@ -113,7 +113,7 @@ class MetricsListener(StreamingQueryListener):
     def _emit_metrics(self, key: Key, reading: Reading, values: Mapping[str, float]) -> None:
         self._readings[key] = reading
         query, source = key
-        status, more = self._status()
+        status, more = self._read_status()
         self._emit(
             QueryMetrics(
                 query=self._names.get(query, query),
@@ -125,7 +125,7 @@ class MetricsListener(StreamingQueryListener):
             )
         )
 
-    def _status(self) -> tuple[Status | None, Mapping[str, float]]:
+    def _read_status(self) -> tuple[Status | None, Mapping[str, float]]:
         """Read the receiver's newest status, and its metrics."""
         if self._store is None:
             return None, {}

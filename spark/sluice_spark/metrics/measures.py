@@ -107,10 +107,10 @@ def measure_trigger(sample: Sample, before: Reading | None) -> tuple[Reading, Ma
         busy_ms=sample.ended_ms if records or not before else before.busy_ms,
         # An offset counts the errors before its batch. A progress without a batch has the last batch's offset.
         errors=max(sample.end.errors + int(observed.get(ERRORS) or 0), before.errors if before else 0),
-        lags=_lags(sample) or (before.lags if before else {}),
+        lags=_compute_lags(sample) or (before.lags if before else {}),
     )
     rates = {"numRecordsInPerSecond": records / seconds, "numBytesInPerSecond": size / seconds}
-    values = _values(reading, rates)
+    values = _compute_values(reading, rates)
     if sample.latest is not None:
         values["pendingRecords"] = max(0, sample.latest.totals.messages - sample.end.totals.messages)
     return reading, values
@@ -120,10 +120,10 @@ def measure_idle(at_ms: int, before: Reading) -> tuple[Reading, Mapping[str, flo
     """Measure an idle query: counters stay, rates are zero, the idle time grows."""
     reading = replace(before, at_ms=max(at_ms, before.at_ms))
     zero_rates = {"numRecordsInPerSecond": 0.0, "numBytesInPerSecond": 0.0}
-    return reading, _values(reading, zero_rates)
+    return reading, _compute_values(reading, zero_rates)
 
 
-def _values(reading: Reading, rates: Mapping[str, float]) -> dict[str, float]:
+def _compute_values(reading: Reading, rates: Mapping[str, float]) -> dict[str, float]:
     return {
         "numRecordsIn": reading.end.totals.messages,
         "numBytesIn": reading.end.totals.size,
@@ -135,7 +135,7 @@ def _values(reading: Reading, rates: Mapping[str, float]) -> dict[str, float]:
     }
 
 
-def _lags(sample: Sample) -> dict[str, float]:
+def _compute_lags(sample: Sample) -> dict[str, float]:
     """Compute the age of the batch's last message when it was received, and when its batch ended."""
     observed = sample.observed or {}
     sent, received = observed.get(SENT_AT), observed.get(RECEIVED_AT)

@@ -97,13 +97,13 @@ def check_columns(schema: StructType, options: SinkOptions) -> None:
             continue
         if name not in COLUMNS:
             raise InvalidColumn(name, f"unknown, and would be lost; a message has {', '.join(COLUMNS)}")
-        if not _fits(COLUMNS[name], kind):
+        if not _has_type(COLUMNS[name], kind):
             raise InvalidColumn(name, f"is {kind.simpleString()}, not {COLUMNS[name]}")
     if "queue_url" not in types and len(options.queues.queue_urls) != 1:
         raise InvalidOption("queueUrl", "names one queue, or each row names its own in a column queue_url")
 
 
-def _fits(wanted: str, kind: DataType) -> bool:
+def _has_type(wanted: str, kind: DataType) -> bool:
     if wanted == ATTRIBUTES:
         if not isinstance(kind, MapType) or not isinstance(kind.keyType, StringType):
             return False

@@ -97,24 +97,24 @@ class WriteContext:
 def build_message(row: Mapping[str, Any], place: RowPosition, addressing: WriteContext) -> OutgoingMessage | UnsentRow:
     """Convert a row to a message, or return the reason why it can't be sent."""
     try:
-        return _message(row, place, addressing)
+        return _build_message(row, place, addressing)
     except ValueError as error:
         return UnsentRow(place, str(error))
 
 
-def _message(row: Mapping[str, Any], place: RowPosition, addressing: WriteContext) -> OutgoingMessage:
+def _build_message(row: Mapping[str, Any], place: RowPosition, addressing: WriteContext) -> OutgoingMessage:
     queue_url = _queue_url(row.get("queue_url"), addressing.queue_urls)
-    body = _text("body", row.get("body"))
+    body = _check_text("body", row.get("body"))
     entry: dict[str, Any] = {"MessageBody": body}
     size = len(body) if body.isascii() else len(body.encode())
     if attribute_column := row.get("attributes"):
-        entry["MessageAttributes"] = attributes = _attributes(attribute_column)
+        entry["MessageAttributes"] = attributes = _encode_attributes(attribute_column)
         size += sum(_attribute_size(name, value) for name, value in attributes.items())
     if size > BATCH_BYTES:
         raise ValueError(f"{size} bytes with its attributes, a message has at most {BATCH_BYTES}")
     if row.get("trace_header") is not None:
         entry["MessageSystemAttributes"] = {
-            "AWSTraceHeader": {"DataType": "String", "StringValue": _text("trace_header", row["trace_header"])}
+            "AWSTraceHeader": {"DataType": "String", "StringValue": _check_text("trace_header", row["trace_header"])}
         }
     fifo = queue_url.endswith(".fifo")
     entry |= _queue_fields(row, fifo=fifo)
@@ -135,7 +135,7 @@ def _queue_url(named: str | None, offered: tuple[str, ...]) -> str:
     return named
 
 
-def _text(column: str, value: Any) -> str:
+def _check_text(column: str, value: Any) -> str:
     """Return the value as text. Raises ValueError for null, empty, invalid UTF-8 and characters that SQS refuses."""
     if value is None or not len(value):
         raise ValueError(f"{column} is {'null' if value is None else 'empty'}")
@@ -159,21 +159,21 @@ def _is_sendable(text: str) -> bool:
     return text.isascii() or not any(character in encoded for character in _NONCHARACTERS)
 
 
-def _attributes(given: Any) -> dict[str, dict[str, Any]]:
+def _encode_attributes(given: Any) -> dict[str, dict[str, Any]]:
     pairs = dict(given)  # a Row has a dict for a map column, Arrow a list of pairs
     if len(pairs) > ATTRIBUTES_LIMIT:
         raise ValueError(f"{len(pairs)} attributes, a message has at most {ATTRIBUTES_LIMIT}")
     for name in pairs:
         if not _ATTRIBUTE_NAME.fullmatch(name):
             raise ValueError(f"attribute name {name[:256]!r} is none that SQS takes")
-    return {name: _attribute(name, value) for name, value in pairs.items()}
+    return {name: _encode_attribute(name, value) for name, value in pairs.items()}
 
 
-def _attribute(name: str, value: Any) -> dict[str, Any]:
+def _encode_attribute(name: str, value: Any) -> dict[str, Any]:
     """Encode an attribute for SQS from a string, bytes, or the source's {type, string, binary}."""
     column = f"attribute {name!r}"
     if isinstance(value, str):
-        return {"DataType": "String", "StringValue": _text(column, value)}
+        return {"DataType": "String", "StringValue": _check_text(column, value)}
     if isinstance(value, bytes | bytearray):
         value = {"binary": value}
     if value is None:
@@ -186,7 +186,7 @@ def _attribute(name: str, value: Any) -> dict[str, Any]:
         if not binary:
             raise ValueError(f"{column} of type {kind} has no bytes")
         return {"DataType": kind, "BinaryValue": b64encode(bytes(binary)).decode()}
-    return {"DataType": kind, "StringValue": _text(column, text)}
+    return {"DataType": kind, "StringValue": _check_text(column, text)}
 
 
 def _attribute_size(name: str, value: Mapping[str, str]) -> int:

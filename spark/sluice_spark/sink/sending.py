@@ -51,9 +51,9 @@ class _Sending:
         self._failed: Exception | None = None
 
     async def run(self, parts: Iterator[Iterable[OutgoingMessage | UnsentRow]]) -> None:
-        workers = [asyncio.create_task(self._work(lane)) for lane in self._lanes]
+        workers = [asyncio.create_task(self._send_from_lane(lane)) for lane in self._lanes]
         try:
-            await self._feed(parts)
+            await self._feed_lanes(parts)
         finally:
             for lane in self._lanes:
                 await lane.put(None)
@@ -61,7 +61,7 @@ class _Sending:
         if self._failed:
             raise self._failed
 
-    async def _feed(self, parts: Iterator[Iterable[OutgoingMessage | UnsentRow]]) -> None:
+    async def _feed_lanes(self, parts: Iterator[Iterable[OutgoingMessage | UnsentRow]]) -> None:
         while self._failed is None:
             part = await asyncio.to_thread(next, parts, None)  # Spark may take long to produce rows
             if part is None:
@@ -76,7 +76,7 @@ class _Sending:
         for batch in self._packer.take_remaining():
             await self._lanes[batch.lane].put(batch)
 
-    async def _work(self, lane: asyncio.Queue[Batch | None]) -> None:
+    async def _send_from_lane(self, lane: asyncio.Queue[Batch | None]) -> None:
         while (batch := await lane.get()) is not None:
             if self._failed:
                 continue  # drop the batch, so that the feeder never blocks

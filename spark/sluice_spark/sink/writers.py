@@ -117,14 +117,14 @@ def _message_parts(
     number = 0
     for rows in iterator:
         if isinstance(rows, pa.RecordBatch):
-            yield _messages(rows, number, partition, addressing)
+            yield _build_messages(rows, number, partition, addressing)
             number += rows.num_rows
         else:
             yield [build_message(rows.asDict(recursive=True), RowPosition(partition, number), addressing)]
             number += 1
 
 
-def _messages(
+def _build_messages(
     batch: pa.RecordBatch, number: int, partition: int, addressing: WriteContext
 ) -> Iterator[OutgoingMessage | UnsentRow]:
     for start in range(0, batch.num_rows, ROWS_AT_ONCE):

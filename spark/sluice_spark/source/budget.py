@@ -45,7 +45,7 @@ class ByteBudget:
     """A budget of `limit` bytes, which only a single response that is larger by itself may exceed."""
 
     limit: int
-    held: int = 0  # in memory: responses being read, and messages until they are durable
+    used: int = 0  # in memory: responses being read, and messages until they are durable
     leased: int = 0  # bytes leased for unanswered receives
     _waiting: deque["Lease"] = field(default_factory=deque)
 
@@ -55,7 +55,7 @@ class ByteBudget:
 
     def open(self, size: int) -> bool:
         """Whether there is room to send another receive request."""
-        return not (self.held or self.leased) or self.held + self.leased + size <= self.limit
+        return not (self.used or self.leased) or self.used + self.leased + size <= self.limit
 
     def lease(self, size: int) -> "Lease":
         """Lease bytes for one receive, before its request is sent; `Lease.end` returns them."""
@@ -64,11 +64,11 @@ class ByteBudget:
 
     def hold(self, size: int) -> None:
         """Count bytes as held in memory until `free`."""
-        self.held += size
+        self.used += size
 
     def free(self, size: int) -> None:
         """Release bytes, and grant waiting leases in order."""
-        self.held -= size
+        self.used -= size
         while self._waiting and self.fits(self._waiting[0].wanted):
             self._waiting.popleft().grant()
 
@@ -86,7 +86,7 @@ class ByteBudget:
 
     def fits(self, size: int) -> bool:
         """Whether the size fits besides held bytes. Leases don't count, as their responses may be empty."""
-        return not self.held or self.held + size <= self.limit
+        return not self.used or self.used + size <= self.limit
 
 
 class Lease:

@@ -34,14 +34,14 @@ class Limits:
 class Chunk:
     """Messages in columns, ready to be staged, with the ids and receipt handles that are needed afterwards.
 
-    `again` are receipt handles of messages that were staged before; `held` are the bytes in the budget.
+    `again` are receipt handles of messages that were staged before; `held_bytes` are the bytes in the budget.
     """
 
     rows: Sequence[pa.RecordBatch]
     ids: Sequence[str]
     fresh: Sequence[ReceiptHandles]
     again: Sequence[ReceiptHandles]
-    held: int
+    held_bytes: int
 
     @property
     def handles(self) -> Sequence[ReceiptHandles]:
@@ -101,7 +101,7 @@ class Buffer:
         self._settle()
         chunks, self._chunks = self._chunks, []
         self.messages = self._bytes = 0
-        held = sum(chunk.held for chunk in chunks)
+        held = sum(chunk.held_bytes for chunk in chunks)
         try:
             yield chunks
         finally:
@@ -119,7 +119,7 @@ class Buffer:
         size, self._unsettled_bytes, self._unsettled_messages = self._unsettled_bytes, 0, 0
         if not taken:
             return
-        fresh, again, ids = self._staged.sift(sort_by_sequence(taken))
+        fresh, again, ids = self._staged.select_new(sort_by_sequence(taken))
         columns = [build_rows(piece) for piece in cut_messages(fresh, CHUNK_BYTES)]
         if columns:
             self._sent = [piece.column("sent_at") for piece in columns]

@@ -90,13 +90,13 @@ class UncommittedMessages:
     messages: int = 0
     _by_number: dict[int, list[ReceiptHandles]] = field(default_factory=dict)
 
-    def hold(self, number: int, held: Sequence[ReceiptHandles]) -> None:
+    def hold(self, number: int, handles: Sequence[ReceiptHandles]) -> None:
         """Keep messages until all of segment `number` is committed.
 
         A redelivered message is held with the newest segment that has rows, which is committed after its own segment.
         """
-        self._by_number.setdefault(number, []).extend(held)
-        self.messages += sum(len(queue_handles.receipt_handles) for queue_handles in held)
+        self._by_number.setdefault(number, []).extend(handles)
+        self.messages += sum(len(queue_handles.receipt_handles) for queue_handles in handles)
 
     def due(self, committed: Position) -> Iterator[tuple[int, Sequence[ReceiptHandles]]]:
         """Yield and drop the committed segments' messages, which may be deleted now."""

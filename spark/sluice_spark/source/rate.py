@@ -89,7 +89,7 @@ class TokenBucket:
         self._at = now
         return self._left > 0
 
-    def took(self, messages: int) -> None:
+    def take(self, messages: int) -> None:
         """Subtract received messages; if the bucket becomes negative, later receives wait."""
         self._left -= messages
 

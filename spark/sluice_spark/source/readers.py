@@ -68,7 +68,7 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
         """Return the oldest retained segment's offset, so that the new query adopts uncommitted messages."""
         start = StagedLog(self._options.store()).oldest()
-        return self._start_receiver(start).log.offset(start).json()
+        return self._start_create_receiver(start).log.offset(start).json()
 
     def latestOffset(  # noqa: N802  Spark's name
         self, start: Mapping[str, Any] | None = None, limit: Any = None
@@ -81,10 +81,10 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
         start_offset = start if start is not None else self._last
         offset = Offset.parse(start_offset) if start_offset is not None else None
         position = offset.position if offset else self._end
-        staged = self._start_receiver(position)
+        staged = self._start_create_receiver(position)
         assert self._receiver is not None  # noqa: S101  tells mypy what _started did
         self._receiver.check()
-        self._receiver.note_committed(position)
+        self._receiver.record_committed(position)
         while self._available_now and not staged.log.backlog(position).messages and self._receiver.running:
             self._receiver.join(AVAILABLE_EVERY_S)
             self._receiver.check()
@@ -92,7 +92,7 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
         # Spark may ask for a read limit in addition to the options'.
         admission = self._options.read_limit.combine(ReadLimit(messages=getattr(limit, "max_rows", None)))
         self._end = find_batch_end(view, position, admission)
-        self._receiver.note_planned(self._end)
+        self._receiver.record_planned(self._end)
         if start_offset is not None and self._end == position:
             return dict(start_offset)  # a changed offset would be new data to Spark
         end = view.offset(self._end)
@@ -113,7 +113,7 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
         At a restart Spark 4.0 and 4.1 call this method with two equal offsets, to pass the query's start.
         """
         first, last = Offset.parse(start).position, Offset.parse(end).position
-        staged = self._start_receiver(first)
+        staged = self._start_create_receiver(first)
         if self._last is None or last >= self._end:
             self._end, self._last = last, end
         view = staged.log
@@ -124,7 +124,7 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
     def commit(self, end: Mapping[str, Any]) -> None:
         """Record that Spark has committed the batch; once a minute, remove old segments in the background."""
         offset = Offset.parse(end)
-        staged = self._start_receiver(offset.position)
+        staged = self._start_create_receiver(offset.position)
         staged.forget_before(offset.position)
         if time.monotonic() - self._retained_at > RETAIN_EVERY_S:
             self._retained_at = time.monotonic()
@@ -135,7 +135,7 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
         if self._receiver:
             self._receiver.stop()
 
-    def _start_receiver(self, start: Position) -> StagedLog:
+    def _start_create_receiver(self, start: Position) -> StagedLog:
         if self._staged is None:
             staged = writable_log(self._options)
             staged.take_over(start)
@@ -145,7 +145,7 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
                 if self._available_now
                 else ReadLimit()
             )
-            self._receiver = _receiver(self._options, staged, until_empty=self._available_now, enough=enough)
+            self._receiver = _create_receiver(self._options, staged, until_empty=self._available_now, enough=enough)
             self._receiver.start(start)
             self._end, self._staged = start, staged
             # Spark ends this process with SIGTERM, which by default would interrupt receives. With this handler the
@@ -180,7 +180,7 @@ class SqsReader(TaskReader, DataSourceReader):
             return as_partitions(self._options, view.between(Position(view.first), view.end))
         start = staged.end()
         staged.take_over(start)
-        receiver = _receiver(self._options, staged, until_empty=True, enough=self._options.read_limit)
+        receiver = _create_receiver(self._options, staged, until_empty=True, enough=self._options.read_limit)
         receiver.start(staged.log.end)
         receiver.join()
         receiver.check()
@@ -194,7 +194,7 @@ def writable_log(options: Options) -> StagedLog:
     return StagedLog(options.store(), notified)
 
 
-def _receiver(options: Options, staged: StagedLog, *, until_empty: bool, enough: ReadLimit) -> Receiver:
+def _create_receiver(options: Options, staged: StagedLog, *, until_empty: bool, enough: ReadLimit) -> Receiver:
     """Create a receiver. Raises InvalidOption if the queues' region is unknown or no credentials are found."""
     return Receiver(
         staged,

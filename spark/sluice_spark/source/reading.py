@@ -10,7 +10,7 @@ from pyspark.sql.datasource import InputPartition
 from sluice_spark.formats.bodies import REASON, open_rows, split_bad_rows
 from sluice_spark.formats.payloads import PARALLEL_FETCHES, cut_batch, hide_size_attributes, payload_dereferencer
 from sluice_spark.formats.s3_objects import fetch_object
-from sluice_spark.log.bad_records import note_errors, quarantine
+from sluice_spark.log.bad_records import quarantine, record_errors
 from sluice_spark.log.planning import Extent, Slice, divide_into_tasks
 from sluice_spark.log.segments import SCHEMA
 from sluice_spark.log.staging import read_slices
@@ -54,7 +54,7 @@ class TaskReader:
             return
         # Each part has one count and one quarantine file, so its rows are combined into one batch.
         for batch in pa.Table.from_batches(given, schema=SCHEMA).combine_chunks().to_batches():  # at most one batch
-            for piece, rows in enumerate(self._pieces(batch)):
+            for piece, rows in enumerate(self._iter_pieces(batch)):
                 errors += rows.num_rows - rows.column(REASON).null_count
                 if location := options.bodies.quarantine:
                     good, bad = split_bad_rows(rows)
@@ -62,9 +62,9 @@ class TaskReader:
                     yield good
                 else:
                     yield rows
-        note_errors(options.store(), part, errors, index)
+        record_errors(options.store(), part, errors, index)
 
-    def _pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def _iter_pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield the opened rows: all at once, or in pieces if payloads must be fetched from S3."""
         options, bodies = self._options, self._options.bodies
         if not bodies.payload_buckets:

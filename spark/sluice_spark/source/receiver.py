@@ -79,11 +79,11 @@ class Receiver:
         """Wait until all messages are received, staged and deleted, or released."""
         self._thread.join(timeout_s)
 
-    def note_planned(self, position: Position) -> None:
+    def record_planned(self, position: Position) -> None:
         """Record the end of Spark's newest batch, which makes room in the backlog."""
         self._position = position
 
-    def note_committed(self, position: Position) -> None:
+    def record_committed(self, position: Position) -> None:
         """Record the position up to which Spark has committed."""
         self._committed = position
 
@@ -129,12 +129,12 @@ class Receiver:
         background = BackgroundTasks(staging.fail)
         background.begin(keep_status(self.staged, receives, lambda: self._position))
         if options.after_commit:
-            background.begin(staging.held.keep_invisible(client, options.queue_urls, options.visibility_s))
+            background.begin(staging.uncommitted.keep_invisible(client, options.queue_urls, options.visibility_s))
         try:
             # Spark ends the process by closing its socket or with a signal. Then `stop` isn't called, but the main
             # thread ends.
             while threading.main_thread().is_alive() and not (self._stopping or staging.failed):
-                if receives.is_complete and not (buffer.messages or staging.held.messages):
+                if receives.is_complete and not (buffer.messages or staging.uncommitted.messages):
                     break
                 # Buffered messages count too, as they will be staged.
                 ahead = self.staged.log.backlog(self._position)
@@ -167,7 +167,7 @@ class Staging:
         self.deletions = Deletions(
             client, at_once=options.connections, confirmed=staged.deduplicator.confirm_deletion, failed=self.fail
         )
-        self.held = UncommittedMessages()
+        self.uncommitted = UncommittedMessages()
         self.failed: BaseException | None = None
 
     def fail(self, error: BaseException) -> None:
@@ -177,11 +177,11 @@ class Staging:
     @property
     def undeleted(self) -> int:
         """The number of messages that are durable but still in their queue."""
-        return self.deletions.remaining + self.held.messages
+        return self.deletions.remaining + self.uncommitted.messages
 
     def delete_committed(self, committed: Position) -> None:
         """Delete the messages that Spark has committed, with `deleteMode=afterCommit`."""
-        for number, handles in self.held.due(committed):
+        for number, handles in self.uncommitted.due(committed):
             self.deletions.order(number, handles)
 
     async def stage(self, chunks: Sequence[Chunk]) -> None:
@@ -201,7 +201,7 @@ class Staging:
             number = header.number
             self._staged.deduplicator.add_segment(number, *(chunk.ids for chunk in chunks))
         if self._options.after_commit:
-            self.held.hold(self._staged.log.newest, handles)
+            self.uncommitted.hold(self._staged.log.newest, handles)
         elif self._options.delete:
             self.deletions.order(number, handles)
 

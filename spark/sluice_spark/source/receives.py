@@ -218,7 +218,7 @@ class Receives:
         queue.expectation.learn(sizes.memory, len(messages))
         self._messages, self._bytes = self._messages + len(messages), self._bytes + sizes.bodies
         self._payload_chunks += sizes.payload // BILLED_BYTES
-        self._rate.took(len(messages))
+        self._rate.take(len(messages))
         self.buffer.add(queue.queue_url, messages, sizes)
         if self.buffer.whole:
             self.ripe.set()

@@ -58,7 +58,7 @@ class Caller:
 
         With `same_again` the signature is kept for later calls with the same body.
         """
-        request = self._request(self._key_kept() or await self._key_now(), action, body, same_again=same_again)
+        request = self._build_request(self._key_kept() or await self._key_now(), action, body, same_again=same_again)
         self._requests[action] += 1
         within_s = wait_s + self._answer_within_s
         try:
@@ -78,7 +78,7 @@ class Caller:
             self._key = None  # the retry gets new credentials from botocore, or its error
         raise refusal
 
-    def _request(self, key: Credentials, action: str, body: bytes, *, same_again: bool) -> bytes:
+    def _build_request(self, key: Credentials, action: str, body: bytes, *, same_again: bool) -> bytes:
         now = time.time()
         if same_again and (kept := self._signed.get(body)) and kept.fresh(key, now):
             return kept.request

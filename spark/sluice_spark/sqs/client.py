@@ -122,22 +122,22 @@ class SqsClient:
         """
         action, same_again = "ReceiveMessage", attempt_id is None
         body = (_receive_again if same_again else _receive)(queue_url, wait_s, most, visibility_s, attempt_id)
-        answer = await self._caller(queue_url).call(action, body, wait_s=wait_s, room=room, same_again=same_again)
-        content = self._intact(answer.body, in_order=not same_again) if self._check_md5 else answer.body
+        answer = await self._get_caller(queue_url).call(action, body, wait_s=wait_s, room=room, same_again=same_again)
+        content = self._keep_intact(answer.body, in_order=not same_again) if self._check_md5 else answer.body
         return _read(action, content, parse_messages)
 
     def delete(self, queue_url: str, handles: Sequence[str]) -> Awaitable[BatchOutcome]:
         """Delete up to ten messages. Failed entries are retried by id. Makes no call without handles."""
-        return self._batch("DeleteMessageBatch", queue_url, handles)
+        return self._call_batch("DeleteMessageBatch", queue_url, handles)
 
     def hide(self, queue_url: str, handles: Sequence[str], visibility_s: int) -> Awaitable[BatchOutcome]:
         """Keep up to ten messages invisible for `visibility_s` seconds from now."""
-        return self._batch("ChangeMessageVisibilityBatch", queue_url, handles, VisibilityTimeout=visibility_s)
+        return self._call_batch("ChangeMessageVisibilityBatch", queue_url, handles, VisibilityTimeout=visibility_s)
 
-    async def release(self, held: Iterable[ReceiptHandles]) -> None:
+    async def release(self, receipts: Iterable[ReceiptHandles]) -> None:
         """Make messages visible at once; if that fails, they become visible after their visibility timeout."""
         try:
-            await asyncio.gather(*(self.hide(queue_url, handles, 0) for queue_url, handles in handle_batches(held)))
+            await asyncio.gather(*(self.hide(queue_url, handles, 0) for queue_url, handles in handle_batches(receipts)))
         except SluiceSparkError as error:
             log.warning("messages stay invisible until their visibility timeout: %s", error)
 
@@ -170,7 +170,7 @@ class SqsClient:
 
     async def _call_with_retries(self, action: str, request: Mapping[str, Any], decode: Decode[Outcome]) -> Outcome:
         """Make one call with retries. `decode` converts the response, and raises ValueError for an invalid one."""
-        body, attempt, caller = orjson.dumps(request), 0, self._caller(request["QueueUrl"])
+        body, attempt, caller = orjson.dumps(request), 0, self._get_caller(request["QueueUrl"])
         while True:
             try:
                 return _read(action, (await caller.call(action, body)).body, decode)
@@ -180,7 +180,7 @@ class SqsClient:
                     raise
                 await self.back_off(attempt, error)
 
-    def _caller(self, queue_url: str) -> Caller:
+    def _get_caller(self, queue_url: str) -> Caller:
         if (known := self._by_queue.get(queue_url)) is not None:
             return known
         place = self._places(queue_url)
@@ -191,7 +191,7 @@ class SqsClient:
         self._by_queue[queue_url] = self._callers[place]
         return self._callers[place]
 
-    async def _batch(self, action: str, queue_url: str, handles: Sequence[str], **more: int) -> BatchOutcome:
+    async def _call_batch(self, action: str, queue_url: str, handles: Sequence[str], **more: int) -> BatchOutcome:
         ids = IDS[: len(handles)]
         pending: list[dict[str, Any]] = [
             {"Id": id_, "ReceiptHandle": handle, **more} for id_, handle in zip(ids, handles, strict=True)
@@ -213,7 +213,7 @@ class SqsClient:
                 await self.back_off(attempt, QueueBusy(action, failures[0].code, f"{len(pending)} entries failed"))
         return BatchOutcome(expired=tuple(expired), failed=tuple(entry["ReceiptHandle"] for entry in pending))
 
-    def _intact(self, content: bytes | memoryview, *, in_order: bool) -> bytes | memoryview:
+    def _keep_intact(self, content: bytes | memoryview, *, in_order: bool) -> bytes | memoryview:
         """Keep only the messages of a response whose MD5 digests match. Raises QueueBusy if none does."""
         try:
             messages = orjson.loads(content or b"{}").get("Messages") or []

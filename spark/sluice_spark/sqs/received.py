@@ -129,10 +129,10 @@ def cut_messages(received: Sequence[Received], size: int) -> Iterator[Sequence[R
         yield taken
 
 
-def handle_batches(held: Iterable[ReceiptHandles]) -> Iterator[tuple[str, Sequence[str]]]:
+def handle_batches(receipts: Iterable[ReceiptHandles]) -> Iterator[tuple[str, Sequence[str]]]:
     """Yield each queue's receipt handles in batches of BATCH_LIMIT."""
     by_queue: dict[str, list[str]] = {}
-    for queue_handles in held:
+    for queue_handles in receipts:
         by_queue.setdefault(queue_handles.queue_url, []).extend(queue_handles.receipt_handles)
     for queue_url, handles in by_queue.items():
         for start in range(0, len(handles), BATCH_LIMIT):

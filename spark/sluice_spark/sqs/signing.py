@@ -41,7 +41,9 @@ def sign_headers(
 
     `at_s` is in epoch seconds; `host` has its port unless that is the scheme's default.
     """
-    common = _common(credentials, host=host, path=path, region=region, service=service, target=target, at_s=at_s)
+    common = _build_common_part(
+        credentials, host=host, path=path, region=region, service=service, target=target, at_s=at_s
+    )
     canonical = f"{common.canonical}{hashlib.sha256(body).hexdigest()}"
     keyed = common.keyed.copy()
     keyed.update(f"{common.to_sign}{hashlib.sha256(canonical.encode()).hexdigest()}".encode())
@@ -60,7 +62,7 @@ class _Common:
 
 
 @lru_cache(maxsize=64)  # thousands of requests per second have only a few actions
-def _common(
+def _build_common_part(
     credentials: Credentials, *, host: str, path: str, region: str, service: str, target: str, at_s: int
 ) -> _Common:
     stamp = datetime.fromtimestamp(at_s, UTC).strftime("%Y%m%dT%H%M%SZ")

@@ -170,7 +170,7 @@ class InlineJq:
             raise ProgramTimedOut(f"still running after {TIME_LIMIT_S:g} s")
         return _decided(program, document)
 
-    def ready(self) -> None:
+    def ensure_started(self) -> None:
         """There is nothing to start."""
 
 
@@ -239,7 +239,7 @@ def _replacements() -> list[tuple[Any, str, Any]]:
             if hasattr(value, "cache_clear") and value.__module__ == handler.__name__
         )
     found += [
-        (clients, "_session", calls.Session),
+        (clients, "_get_session", calls.Session),
         (clients.FastBatches, "install", staticmethod(lambda client: client)),
         (metrics, "EphemeralMetrics", CountedMetrics),
         (bootstrap, "os", VirtualOs()),
@@ -248,9 +248,9 @@ def _replacements() -> list[tuple[Any, str, Any]]:
         (Format, "unpack", functools.lru_cache(maxsize=1_000)(Format.unpack)),
         (Format, "from_text", functools.lru_cache(maxsize=1_000)(Format.from_text)),
         (peers, "_as_role", lambda *_: calls.Session()),
-        (publisher, "_client", lambda region: calls.Client("sqs", region=region)),
+        (publisher, "_get_client", lambda region: calls.Client("sqs", region=region)),
         # A search that the machine interrupts isn't to time out in one run and not in the next.
-        (patterns.searches, "__kwdefaults__", {"time_limit_s": LONG_S}),
+        (patterns.matches, "__kwdefaults__", {"time_limit_s": LONG_S}),
         (address_keys.AddressHasher.__init__, "__defaults__", _draws()),
     ]
     return found

@@ -40,7 +40,7 @@ class Table:
     partitions: dict[str, list[str]] = field(default_factory=dict)  # sort keys in order
     items: dict[Key, Item] = field(default_factory=dict)
     before: dict[Key, tuple[float, Item | None]] = field(default_factory=dict)  # what an old read sees
-    tell: Callable[[Key, Item | None, Item | None], None] | None = None  # the stream, where there is one
+    cancel: Callable[[Key, Item | None, Item | None], None] | None = None  # the stream, where there is one
 
     def put(self, key: Key, item: Item, now: float) -> None:
         """Write an item whole."""
@@ -49,8 +49,8 @@ class Table:
         if old is None:
             insort(self.partitions.setdefault(key[0], []), key[1])
         self.items[key] = item
-        if self.tell is not None:
-            self.tell(key, old, item)
+        if self.cancel is not None:
+            self.cancel(key, old, item)
 
     def delete(self, key: Key, now: float) -> None:
         """Remove an item, which may not be there."""
@@ -59,8 +59,8 @@ class Table:
             self.before[key] = now, old
             sort_keys = self.partitions[key[0]]
             sort_keys.pop(bisect_left(sort_keys, key[1]))
-            if self.tell is not None:
-                self.tell(key, old, None)
+            if self.cancel is not None:
+                self.cancel(key, old, None)
 
     def get(self, key: Key, now: float) -> Item | None:
         """Read an item; one that has expired goes when its time has come, which is later."""

@@ -296,7 +296,7 @@ class Lambdas:
                 # One that was received again meanwhile has another handle: of a FIFO queue it isn't deleted by the old.
                 expired = queue.fifo and (message.handle != handle or not message.in_flight)
                 if message.message_id not in stays and not expired and queue.url in self.world.sqs.queues:
-                    self.world.sqs.forget(queue, message)
+                    self.world.sqs.delete(queue, message)
             self._listen(trigger)
 
         self.run(trigger.function, event, done)

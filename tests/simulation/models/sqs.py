@@ -126,9 +126,11 @@ class Sqs:
         self, *, QueueNamePrefix: str = "", MaxResults: int = 1_000, NextToken: str | None = None
     ) -> dict[str, Any]:
         start = self.url(QueueNamePrefix)
-        now, hidden_s = self.world.now, self.world.faults.new_queue_hidden_s
+        now, visibility_timeout_s = self.world.now, self.world.faults.new_queue_hidden_s
         urls = sorted(
-            url for url, queue in self.queues.items() if url.startswith(start) and now - queue.made_at >= hidden_s
+            url
+            for url, queue in self.queues.items()
+            if url.startswith(start) and now - queue.made_at >= visibility_timeout_s
         )
         if self.world.happens(Kind.STALE):  # a deleted queue may be listed for a while
             urls = sorted({*urls, *(url for url, (_, until, _) in self.deleted.items() if until > now)})
@@ -276,7 +278,7 @@ class Sqs:
             "awsRegion": queue.arn.split(":")[3],
         }
 
-    def forget(self, queue: Queue, message: Stored) -> None:
+    def delete(self, queue: Queue, message: Stored) -> None:
         """Delete a message, for a trigger."""
         if not message.deleted:
             queue.remove(message, self.world.now)
@@ -432,7 +434,7 @@ class Sqs:
             raise ServiceError("InvalidParameterValue", "Reason: The receipt handle has expired.")
         if is_old and self.world.happens(Kind.STALE):
             return  # "the message might not be deleted", where the handle isn't that of the last receive
-        self.forget(queue, message)
+        self.delete(queue, message)
 
     def _show_at(self, queue: Queue, handle: str, timeout_s: float) -> None:
         """Change for how long a message isn't seen.

@@ -56,7 +56,7 @@ class Stream:
         self.actor = world.scheduler.actor("stream")
         self.actor.site = function.site
 
-    def tell(self, key: tuple[str, str], old: Item | None, new: Item | None) -> None:
+    def cancel(self, key: tuple[str, str], old: Item | None, new: Item | None) -> None:
         """Add the record of a change; one that changes nothing has none."""
         if old == new:
             return

@@ -11,7 +11,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from msgspec import UNSET, to_builtins
 from msgspec.structs import replace
 
-from sluice.aws.federation.publisher import Publisher, Publishing
+from sluice.aws.federation.publisher import Publisher, PublishRequest
 from sluice.errors import SluiceError
 from sluice.federation.links.links import RouteKind
 from sluice.federation.links.peers import Peer
@@ -151,10 +151,10 @@ class Federation(Scenario):
                 Publisher(queue.url, world.client("sqs")).publish_all(messages)
             world.sleep(chance.random())
 
-    def _message(self, exchange: str) -> Publishing:
+    def _message(self, exchange: str) -> PublishRequest:
         chance = self.world.chance
         self.made += 1
-        return Publishing(
+        return PublishRequest(
             exchange=exchange,
             key=chance.choice(KEYS),
             body=f"m{self.made:04d}",

@@ -8,7 +8,7 @@ from typing import Any
 from botocore.exceptions import ReadTimeoutError
 from msgspec.structs import replace
 
-from sluice.aws.federation.publisher import Publisher, Publishing
+from sluice.aws.federation.publisher import Publisher, PublishRequest
 from sluice.federation.bridge_provisioner import BRIDGE_QUEUE_PREFIX
 from sluice.federation.links.links import RouteKind
 from sluice.federation.links.messages import Hello, encode_control
@@ -61,12 +61,12 @@ class Disturbed:
 
 
 class Alone(Federation):
-    """Static routes of a fanout exchange, from site to site as `ways` has them, and nobody there but one who acts."""
+    """Static routes of a fanout exchange, from site to site as `paths` has them, and nobody there but one who acts."""
 
     faults = CALM
     bursts = binders = 0
     faulty_s, settles_s = 60.0, 900.0
-    ways: Sequence[tuple[str, str]] = ((A, B),)
+    paths: Sequence[tuple[str, str]] = ((A, B),)
 
     def build(self) -> None:
         """Deploy, and let the one act."""
@@ -76,7 +76,9 @@ class Alone(Federation):
 
     def draw(self) -> Plan:
         """Give the routes, and bind a queue of each site."""
-        routes = [Route(source=source, dest=dest, exchange=FANOUT, kind=RouteKind.STATIC) for source, dest in self.ways]
+        routes = [
+            Route(source=source, dest=dest, exchange=FANOUT, kind=RouteKind.STATIC) for source, dest in self.paths
+        ]
         bindings = [Bound(site=tag, queue=STANDARD_QUEUE, exchange=FANOUT, pattern="") for tag in PLACES]
         return Plan(tags=list(PLACES), exchanges=[FANOUT], routes=routes, bindings=bindings)
 
@@ -87,7 +89,7 @@ class Alone(Federation):
     def publish(self) -> str:
         """Publish at A; the message's body."""
         self.made += 1
-        message = Publishing(exchange=FANOUT, key="a", body=f"m{self.made:04d}")
+        message = PublishRequest(exchange=FANOUT, key="a", body=f"m{self.made:04d}")
         Publisher(self.sites[A].ingress.url, self.world.client("sqs")).publish(message)
         return message.body
 
@@ -131,7 +133,7 @@ class RobbedAmidTraffic(BridgeQueueGone):
     def act(self) -> None:
         """Publish all the while, and delete the queue when there is something in it."""
         self.lost: set[str] = set()
-        self.world.sqs.observers.append(self.note)
+        self.world.sqs.observers.append(self.record)
         self.world.spawn("publisher", self.publish_all, site=PLACES[A])
         self.world.sleep(LAID_S + 20)
         while not any(queue.messages for queue in self.bridge_queues()):
@@ -144,7 +146,7 @@ class RobbedAmidTraffic(BridgeQueueGone):
         view = self.world.ask(self.sites[A].links, ShowSite())
         [route] = view.bridges if view is not None else []
         self.world.check(route.state == LinkState.OPERATIONAL, f"after two minutes the route is {route.state}")
-        mends = route.mends
+        mends = route.repairs
         self.world.check((mends.number, mends.last) == (1, "queue"), f"what was mended is {mends}")
 
     def publish_all(self) -> None:
@@ -158,7 +160,7 @@ class RobbedAmidTraffic(BridgeQueueGone):
         """Find the route's queue, where it is there."""
         return [each for each in self.world.sqs.queues.values() if each.name.startswith(BRIDGE_QUEUE_PREFIX)]
 
-    def note(self, what: str, queue: Queue, message: Stored) -> None:
+    def record(self, what: str, queue: Queue, message: Stored) -> None:
         """Note what goes with the queue."""
         if what == "vanished":
             self.lost.add(message.body)
@@ -179,7 +181,7 @@ class RobbedAmidTraffic(BridgeQueueGone):
 class BoundQueueGone(Alone):
     """Somebody deletes a bound queue."""
 
-    ways = ()
+    paths = ()
 
     def act(self) -> None:
         """Delete it."""
@@ -196,7 +198,7 @@ class BoundQueueGone(Alone):
 class SecondWayAway(Alone):
     """By two ways messages come from A to B, and C, on one of them, is away for less than FIFO queues know ids."""
 
-    ways = ((A, B), (A, C), (C, B))
+    paths = ((A, B), (A, C), (C, B))
     faulty_s = 700.0
     away_s, times = 150.0, 1
 
@@ -237,7 +239,7 @@ class JustBound(Alone):
 class AnswerLost(Alone):
     """A function writes the bindings, and doesn't hear that it is done: its client tries again."""
 
-    ways = ()
+    paths = ()
 
     def act(self) -> None:
         """Lose the answer as a queue is bound."""

@@ -12,7 +12,13 @@ from sluice.federation.matching.bindings import Bindings, Destination, pack
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
 from sluice.rendezvous.counts.stream import FILTERS
 from sluice.rendezvous.protocol.messages import DEFAULT_FINGERPRINT, Bridge, RelayPattern
-from sluice.rendezvous.settings import BrokerSettings, CountersSettings, EventSettings, MeetingSettings, ProxySettings
+from sluice.rendezvous.settings import (
+    BrokerSettings,
+    CountersSettings,
+    EventSettings,
+    ProxySettings,
+    RendezvousSettings,
+)
 from tests.simulation.kernel.faults import Kind
 from tests.simulation.kernel.world import Scenario
 from tests.simulation.models.queues import Queue
@@ -143,7 +149,7 @@ class Rendezvous(Scenario):
             ),
             timeout_s=PROXY_TIMEOUT_S,
         )
-        sweeps = MeetingSettings(table=TABLE, waiting_table=WAITING, dead_letters_url=dead.url)
+        sweeps = RendezvousSettings(table=TABLE, waiting_table=WAITING, dead_letters_url=dead.url)
         sweeper = world.function("sweeper", sweeps, timeout_s=SWEEPER_TIMEOUT_S, failures=dead)
         world.lambdas.trigger(broker, self.offers, batch_size=10, concurrency=2)
         rest_s = world.now + self.faulty_s
@@ -176,7 +182,7 @@ class Rendezvous(Scenario):
         stream = Stream(world, counters, filters=FILTERS, window_s=self.counters_window_s)
         chance = stream.actor.chance  # its own: the others' luck stays what it is
         stream.batch = chance.choice([2, 5, 1_000])
-        world.dynamodb.tables[TABLE].tell = stream.tell
+        world.dynamodb.tables[TABLE].cancel = stream.cancel
         for _ in range(chance.choice([0, 0, 1, 2])):
             world.scheduler.at(world.now + chance.random() * self.faulty_s, stream.split)
         self.is_bound = chance.random() < 0.5

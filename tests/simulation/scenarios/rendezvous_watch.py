@@ -273,8 +273,10 @@ class Watch:
             self._check_replies(attempt)
         calls, messages = self.world.calls_of, self.offers.received
         self.world.check(calls["broker"] <= BROKER_CALLS * (messages + 1), f"the broker made {calls['broker']} calls")
-        over_http = calls["proxy"] + calls["http"]
-        self.world.check(over_http <= PROXY_CALLS * (self.requests + 1), f"over HTTP {over_http} calls were made")
+        exchange_over_http = calls["proxy"] + calls["http"]
+        self.world.check(
+            exchange_over_http <= PROXY_CALLS * (self.requests + 1), f"over HTTP {exchange_over_http} calls were made"
+        )
 
     def _check_queues(self) -> None:
         left = len(self.offers.messages)

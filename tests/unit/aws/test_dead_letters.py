@@ -53,7 +53,7 @@ def test_what_there_was_no_room_for_is_in_the_log(room: int, said: int, caplog: 
             assert refusal({key: value for key, value in fields.items() if key != "QueueUrl"}) is None
 
     sqs: Any = Taken()
-    DeadLetters(sqs, "url").bury(letter(room=room))
+    DeadLetters(sqs, "url").send(letter(room=room))
     logged = [vars(each) for each in caplog.records if each.getMessage() == "DeadLetterSaysLess"]
     assert [(each["reason"], each["source"], each["message_id"]) for each in logged] == [
         ("Malformed: why", ARN, "m")

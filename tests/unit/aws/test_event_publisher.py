@@ -9,8 +9,8 @@ import pytest
 from botocore.exceptions import EndpointConnectionError
 
 from sluice.aws.federation.publisher import Publisher
-from sluice.aws.rendezvous.event_publisher import MAX_TOLD_BYTES, TableEventPublisher
-from sluice.aws.rendezvous.exchange_publisher import Demand, ExchangePublisher
+from sluice.aws.rendezvous.event_publisher import MAX_EVENTS_BYTES, TableEventPublisher
+from sluice.aws.rendezvous.exchange_publisher import BindingCounts, ExchangePublisher
 from sluice.federation.matching.bindings import Bindings, BindingsChange, Destination, build_replica, pack
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
 from sluice.rendezvous.counts.events import Event, OfferEvent, PollEvent, event_id
@@ -76,7 +76,7 @@ def test_what_an_item_doesnt_hold_is_in_the_next() -> None:
     assert teller(table).publish(polls) == 0
     assert len(table.items) == 3
     assert len({item["sk"]["S"] for item in table.items}) == 3
-    assert all(len(item["events"]["S"]) < MAX_TOLD_BYTES * 1.1 for item in table.items)
+    assert all(len(item["events"]["S"]) < MAX_EVENTS_BYTES * 1.1 for item in table.items)
     assert table.events() == polls
 
 
@@ -152,11 +152,11 @@ QUEUE = Destination(queue="q", url="https://sqs.test/000000000000/q")
 )
 def test_events_are_wanted_where_a_queue_gets_them(bound: Any, is_wanted: bool) -> None:
     bindings = Bindings(exchanges=(*STANDARD_EXCHANGES, EVENTS), queues=(QUEUE,), bound=bound)
-    assert build_replica(pack(bindings), Demand).reaches("events") is is_wanted
+    assert build_replica(pack(bindings), BindingCounts).has_binding("events") is is_wanted
 
 
 def test_events_are_wanted_from_a_first_binding_to_the_last_ones_end() -> None:
-    demand = build_replica(None, Demand)
+    demand = build_replica(None, BindingCounts)
     keys: Any = {"events": {"q": {"rendezvous.#": {}}}}
     for change, is_wanted in [
         (BindingsChange(exchanges=(EVENTS,)), False),
@@ -165,8 +165,8 @@ def test_events_are_wanted_from_a_first_binding_to_the_last_ones_end() -> None:
         (BindingsChange(gone_exchanges=("events",)), False),
     ]:
         demand.apply(change)
-        assert demand.reaches("events") is is_wanted
+        assert demand.has_binding("events") is is_wanted
 
 
 def test_an_exchange_that_isnt_there_yet_leads_nowhere() -> None:
-    assert not build_replica(None, Demand).reaches("events")
+    assert not build_replica(None, BindingCounts).has_binding("events")

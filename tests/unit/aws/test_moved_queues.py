@@ -30,12 +30,12 @@ def left(sqs: State) -> ConsumedQueue:
 
 def test_what_isnt_shown_at_first_is_shown_with_the_next_call(sqs: State, left: ConsumedQueue) -> None:
     sqs.script.add({"action": CALL, "how": "partial"})
-    left.give_back(left.receive(most=10))
+    left.release(left.receive(most=10))
     assert {message.body for message in left.receive(most=10)} == {"0", "1", "2"}
     assert sqs.calls[CALL] == 2
 
 
 def test_what_is_never_shown_comes_by_itself_later(sqs: State, left: ConsumedQueue) -> None:
     sqs.script.add({"action": CALL, "how": "partial", "count": 10})
-    left.give_back(left.receive(most=10))
+    left.release(left.receive(most=10))
     assert sqs.calls[CALL] == 3

@@ -18,7 +18,7 @@ SOURCE = "arn:aws:sqs:eu-central-1:123456789012:links.fifo"
 class Buried(DeadLetters):
     """Dead letters that nobody reads."""
 
-    def bury(self, letter: Any) -> None: ...
+    def send(self, letter: Any) -> None: ...
 
 
 def message(name: str, *, receives: int = 1) -> Message:
@@ -33,14 +33,14 @@ class Shown(ReceivedQueues):
         super().__init__(client=None, any_url="")  # type: ignore[arg-type]
         object.__setattr__(self, "asked", [])
 
-    def show_again(self, arn: str, waits_s: Mapping[str, int]) -> None:
-        self.asked.append((arn, dict(waits_s)))  # type: ignore[attr-defined]
+    def change_visibility(self, arn: str, delays_s: Mapping[str, int]) -> None:
+        self.asked.append((arn, dict(delays_s)))  # type: ignore[attr-defined]
 
 
 class Refusing(ReceivedQueues):
     """SQS is throttled."""
 
-    def show_again(self, arn: str, waits_s: Mapping[str, int]) -> None:
+    def change_visibility(self, arn: str, delays_s: Mapping[str, int]) -> None:
         raise CallFailed("ChangeMessageVisibilityBatch", "RequestThrottled", "")
 
 
@@ -63,7 +63,7 @@ def test_what_fails_for_the_first_time_comes_soon_and_what_waits_for_it() -> Non
 def test_what_outlasts_its_waits_has_its_time_out() -> None:
     shown = Shown()
     batch = Batch(SOURCE, tuple(message(str(receives), receives=receives) for receives in (1, 2, 3)))
-    reporter(shown, again_after_s=(5, 20)).report(batch, dict.fromkeys(range(3), HeldBack("an outage")))
+    reporter(shown, redelivery_delays_s=(5, 20)).report(batch, dict.fromkeys(range(3), HeldBack("an outage")))
     assert shown.asked == [(SOURCE, {"handle-1": 5, "handle-2": 20})]  # type: ignore[attr-defined]
 
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from sluice.aws import metrics
 from sluice.aws.connections import connect_environment
-from sluice.aws.deployment import NotDeployed, stack_outputs
+from sluice.aws.deployment import NotDeployed, read_stack_outputs
 from sluice.cli.sites import SiteTyper
 from sluice.errors import CallFailed
 from sluice.federation.bridge_provisioner import bridge_queue_name
@@ -22,11 +22,11 @@ from sluice.federation.links.links import Bridge
 from sluice.local.sites import BadSite, Site, peer_stages, sites_to_deploy
 from sluice.operator.metrics import read_lags
 from sluice.operator.site_names import SiteOptions, current_options
-from sluice.peers.methods import ClientTimeouts, Denied, RendezvousMethod, Reply, over_sqs
+from sluice.peers.methods import ClientTimeouts, Denied, RendezvousMethod, Reply, exchange_over_sqs
 from sluice.pipeline.jobs import Landing, SqsEndpoint, StorageLocations
 from sluice.rendezvous.mailbox import Mailbox
 from sluice.splitting.consumers.mounted_files import is_temporary
-from sluice.splitting.consumers.temporary_queues import is_ours, temporary_queue_name
+from sluice.splitting.consumers.temporary_queues import is_temporary_queue, temporary_queue_name
 from sluice.splitting.settings import ControlSettings
 from sluice.stages import STAGE, add_stage_prefix, is_stage, parse_stage
 from tests.fakes import Meeting
@@ -64,8 +64,10 @@ def test_temporary_queues_are_the_stages_and_the_deployments() -> None:
             temporary_queue_name("o" * 80, deployment=tag, token="t" * 12, is_main=which) for which in (False, True)
         ]
         assert all(name.startswith(add_stage_prefix("sluice-tmp-", stage)) and len(name) == 80 for name in names)
-        assert all(is_temporary(name) and is_ours(name, deployment=tag) for name in names)
-        assert not any(is_ours(name, deployment=other) for name in names for other in tags.values() if other != tag)
+        assert all(is_temporary(name) and is_temporary_queue(name, deployment=tag) for name in names)
+        assert not any(
+            is_temporary_queue(name, deployment=other) for name in names for other in tags.values() if other != tag
+        )
 
 
 @pytest.mark.parametrize("tag", ["Dev-abcdef", "-abcdef", "sluice-abcdef", "dev-2-abcdef"])
@@ -86,7 +88,7 @@ def test_a_mailbox_is_the_stages() -> None:
             made.append(name)
             return name
 
-    mailboxes: Any = SimpleNamespace(note=lambda *_, **__: None)
+    mailboxes: Any = SimpleNamespace(record=lambda *_, **__: None)
     queues: Any = Queues()
     site = replace(Meeting().dependencies(), queues=queues, new_id=lambda: "id")
     assert Mailbox(site, mailboxes, "dev-sluice-mailbox-").url() == made[0]
@@ -109,7 +111,7 @@ def test_a_client_looks_for_the_answer_that_its_site_gives() -> None:
         return await method("offer")
 
     broker: Any = Broker()
-    rendezvous = over_sqs(
+    rendezvous = exchange_over_sqs(
         broker, patience=ClientTimeouts(before_lookup_s=0), draw_id=lambda: "id", answer_prefix="dev-snowflake-client-"
     )
     assert asyncio.run(exchange(rendezvous)) == Denied("dev-snowflake-client-id")
@@ -141,11 +143,13 @@ def test_lags_are_read_from_the_stages_namespace() -> None:
 
 
 def test_the_land_job_is_told_the_stages_namespace() -> None:
-    landing = Landing(queue_url="q", places=StorageLocations(root="/r"), reach=SqsEndpoint(region=REGION), trigger_s=1)
+    landing = Landing(
+        queue_url="q", places=StorageLocations(root="/r"), sqs_endpoint=SqsEndpoint(region=REGION), trigger_s=1
+    )
     staged_ = Landing(
         queue_url="q",
         places=StorageLocations(root="/r"),
-        reach=SqsEndpoint(region=REGION),
+        sqs_endpoint=SqsEndpoint(region=REGION),
         trigger_s=1,
         metrics="dev-Sluice/Spark",
     )
@@ -173,7 +177,7 @@ def test_a_stack_is_looked_for_by_its_stages_name(monkeypatch: pytest.MonkeyPatc
     connection = connect_environment({**VARIABLES, "AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, stage="dev")
     monkeypatch.setattr(type(connection), "client", lambda *_: CloudFormation())
     with pytest.raises(NotDeployed, match="stack dev-SluiceState is not deployed"):
-        stack_outputs(connection, "SluiceState")
+        read_stack_outputs(connection, "SluiceState")
     assert asked == ["dev-SluiceState", "/dev-SluiceState/outputs"]
 
 

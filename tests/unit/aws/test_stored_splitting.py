@@ -30,8 +30,8 @@ from sluice.splitting.sessions.state import (
     QueueState,
     Registry,
     Session,
-    Sighting,
     Split,
+    SplitterAnnouncement,
     Status,
     TemporaryQueue,
 )
@@ -145,7 +145,7 @@ def test_what_is_stored_is_read(store: DynamoRegistryStore) -> None:
     assert registry == replace(
         REGISTRY,
         sessions={SESSION.session_id: heard, OF_LINES.session_id: OF_LINES},
-        splitters={"01HF00000000000000000000": Sighting(7, ANNOUNCED_MS)},
+        splitters={"01HF00000000000000000000": SplitterAnnouncement(7, ANNOUNCED_MS)},
     )
     assert (revision, store.version()) == (12, 7)
     assert store.session(SESSION.session_id) == SESSION
@@ -160,7 +160,7 @@ def test_what_is_written_is_what_is_stored(store: DynamoRegistryStore) -> None:
     store.announce("01HF00000000000000000000", version=7, at_ms=ANNOUNCED_MS)
     store.heartbeat(SESSION.session_id, at_ms=HEARTBEAT_MS)
     store.count(SESSION.session_id, 42, at_ms=HEARTBEAT_MS)
-    store.note_ended("f5e4d3c2b1a0", "Unused", at_ms=HEARTBEAT_MS)
+    store.record_end("f5e4d3c2b1a0", "Unused", at_ms=HEARTBEAT_MS)
     assert store.claim_tick(due_at_ms=1_700_000_007_000, now_ms=1_700_000_006_000)
     written = {(item["pk"]["S"], item["sk"]["S"]): item for item in store.client.scan(TableName="t")["Items"]}
     assert written == {(item["pk"]["S"], item["sk"]["S"]): item for item in items().values()}

@@ -35,7 +35,7 @@ def bury(queues: Any, body: str, *, reason: str, source: str = "orders", **attri
     sqs, urls = queues
     own = {name: Value("String", value) for name, value in attributes.items()}
     message = Message(message_id="m", body=body, attributes=own)
-    DeadLetters(sqs, urls["dead-splitting"]).bury(DeadLetter(message=message, reason=reason, source=f"{HERE}:{source}"))
+    DeadLetters(sqs, urls["dead-splitting"]).send(DeadLetter(message=message, reason=reason, source=f"{HERE}:{source}"))
 
 
 def bury_in_order(queues: Any, bodies: Sequence[str], *, group: str) -> None:

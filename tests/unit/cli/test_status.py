@@ -92,7 +92,7 @@ class FakeSite:
 
     def rendezvous(self, asked: Any) -> Any:
         held = {url: to_builtins(fetch_depth(self.sqs, url)) for url in asked["queues"]}
-        return {"waiting": {"unrestricted": 2, "restricted": 0}, "recent_offers": {"answered": 3}, "held": held}
+        return {"waiting": {"unrestricted": 2, "restricted": 0}, "recent_offers": {"answered": 3}, "depths": held}
 
     def splitting(self, asked: Any) -> Any:
         urls = {"source": self.queue("source", "1"), "main": self.queue("main", "1", "2")}

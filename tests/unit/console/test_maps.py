@@ -27,7 +27,7 @@ class Here(BudgetedSite):
 
 
 def walked(*bridges: Any) -> DiscoveredSites:
-    return DiscoveredSites(topology=sites_with(*bridges), not_reached={}, ways={})
+    return DiscoveredSites(topology=sites_with(*bridges), not_reached={}, paths={})
 
 
 def test_lines_have_their_routes_and_room_for_a_rate() -> None:
@@ -51,7 +51,9 @@ def test_what_is_laid_out_is_laid_out_once() -> None:
 
 def test_of_very_many_lines_none_has_a_label() -> None:
     many = [("A", f"s{number}") for number in range(MAX_LABELLED + 1)]
-    map_ = draw_map(Here(SiteCache()), DiscoveredSites(topology=joined(many), not_reached={}, ways={}), downwards=False)
+    map_ = draw_map(
+        Here(SiteCache()), DiscoveredSites(topology=joined(many), not_reached={}, paths={}), downwards=False
+    )
     assert len(map_["edges"]) > MAX_LABELLED
     assert not any(each["label"] for each in map_["edges"])
 
@@ -81,4 +83,4 @@ def test_a_peer_is_asked_once_in_a_while_and_a_failure_of_ways_is_none() -> None
     asked = CachingClient(site, SiteName("b"))
     assert [cast("Any", asked.ask(ListBindings())) for _ in range(3)] == ["an answer"] * 3
     assert peer.asked.total() == 1
-    assert asked.ask(ListPaths()).ways == ()
+    assert asked.ask(ListPaths()).paths == ()

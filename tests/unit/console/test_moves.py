@@ -18,8 +18,8 @@ def ended(error: Exception) -> RunningMove:
         yield 1
         raise error
 
-    move: Any = SimpleNamespace(run=run, moved=1, stays={})
-    running = RunningMove(queue="federation", what="redrive", began_ms=1, move=move, stopped=Event())
+    move: Any = SimpleNamespace(run=run, moved=1, unmoved={})
+    running = RunningMove(queue="federation", kind="redrive", began_ms=1, move=move, stopped=Event())
     running.run()
     return running
 

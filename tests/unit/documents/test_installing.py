@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from sluice.building import project
-from sluice.building.locks import normal, read_lock, requirement_name
+from sluice.building.locks import normalize_name, read_lock, requirement_name
 from tests.unit.documents.repository import ROOT, tracked_files
 
 COMMAND = re.compile(r"\b(?:pip3?(?: --\S+(?: [^\s-]\S*)?)*|pipx|uv tool) (?:install|wheel|download)\b|\buv add\b")
@@ -75,7 +75,7 @@ def known_packages() -> frozenset[str]:
     """List others' packages that we depend on: pinned, listed, or asked for by name where a location needs one."""
     pinned = {name for lock in locks() for name in read_lock((ROOT / lock).read_text())}
     listed = {
-        normal(requirement_name(requirement))
+        normalize_name(requirement_name(requirement))
         for described in projects().values()
         for group in (
             described["project"]["dependencies"],
@@ -144,10 +144,12 @@ def fault(named: Named) -> str:
         return _path_fault(named, f"{origin.removeprefix('file://')}[{extras.rstrip(']')}]" if base in OURS else origin)
     if re.match(r"[./]|.*/|.*\.whl\b", named.text):
         return _path_fault(named, named.text)
-    if normal(requirement_name(named.text)) in OURS:
+    if normalize_name(requirement_name(named.text)) in OURS:
         return "isn't on a package index, or is another project's there"
     return (
-        "" if normal(requirement_name(named.text)) in known_packages() else "no lock pins it, and no pyproject lists it"
+        ""
+        if normalize_name(requirement_name(named.text)) in known_packages()
+        else "no lock pins it, and no pyproject lists it"
     )
 
 
@@ -279,11 +281,11 @@ def test_a_missing_extra_is_installed_from_where_the_package_is_from(
 
 def test_in_a_clone_make_installs_all_extras() -> None:
     with pytest.raises(project.NotInstalled, match=r"^no_such_module isn't installed: make setup$"):
-        project.need("local", "no_such_module")
+        project.require_modules("local", "no_such_module")
 
 
 def test_the_extras_that_messages_name_are_there() -> None:
-    calls = re.compile(r"\b(?:need|install_command)\(['\"]([a-z]+)")
+    calls = re.compile(r"\b(?:require_modules|install_command)\(['\"]([a-z]+)")
     sources = {file: text for file, text in texts().items() if re.fullmatch(r"sluice/.*\.py", file)}
     named = {extra for text in sources.values() for extra in calls.findall(text)}
     assert {"console", "deploy", "kubernetes", "local", "webrtc"} <= named

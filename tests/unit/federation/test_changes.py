@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.aws.rendezvous.exchange_publisher import Demand
+from sluice.aws.rendezvous.exchange_publisher import BindingCounts
 from sluice.errors import BadBinding, BadSnapshot
 from sluice.federation.exchange_store import (
     Change,
@@ -118,7 +118,7 @@ def test_who_takes_changes_in_one_by_one_knows_what_who_reads_everything_knows(
     """Two writers by turns, readers that look now and then, snapshots amid it; the oracle is compiled from scratch."""
     log = FakeChangeLog(long=2)
     writers = {name: ExchangeStore(log) for name in "12"}
-    table, demand = CachedReplica(log, RoutingTable), CachedReplica(log, Demand)
+    table, demand = CachedReplica(log, RoutingTable), CachedReplica(log, BindingCounts)
     for writer, looks, folds, change in steps:
         store = writers[writer]
         try:
@@ -126,7 +126,7 @@ def test_who_takes_changes_in_one_by_one_knows_what_who_reads_everything_knows(
         except BadBinding:
             continue
         if folds == "F":
-            store.fold()
+            store.save_snapshot()
         if looks:
             demand.value()
             table.value()
@@ -137,8 +137,8 @@ def test_who_takes_changes_in_one_by_one_knows_what_who_reads_everything_knows(
     assert spelled(site) == spelled(read)
     scratch = RoutingTable(site.snapshot())
     assert (routed(table.value()), table.value().version) == (routed(scratch), log.written)
-    counted = Demand(site.snapshot())
-    assert [demand.value().reaches(name) for name in NAMES] == [counted.reaches(name) for name in NAMES]
+    counted = BindingCounts(site.snapshot())
+    assert [demand.value().has_binding(name) for name in NAMES] == [counted.has_binding(name) for name in NAMES]
 
 
 KNOWN = Bindings(

@@ -17,8 +17,8 @@ from sluice.federation.links.messages import (
     Hello,
     HelloAnswer,
     HelloRefusal,
+    LinkClosed,
     LinkMessage,
-    Parting,
     decode_control,
     encode_control,
 )
@@ -98,7 +98,7 @@ BRIDGE_RECORDS = st.builds(
     mapping=MAYBE,
     on=st.booleans(),
     bound=st.booleans(),
-    wanted=st.sampled_from(Intent),
+    intent=st.sampled_from(Intent),
     empty_since_ms=st.none() | NUMBERS,
     error=MAYBE,
 )
@@ -119,7 +119,7 @@ CONTROLS: st.SearchStrategy[LinkMessage] = st.one_of(
     ),
     st.builds(HelloAnswer, link=TEXTS, sender=ADDRESSES, exchanges=TEXTS_BY_NAME, bridges=TEXTS_BY_NAME),
     st.builds(HelloRefusal, link=TEXTS, sender=ADDRESSES, reason=TEXTS),
-    st.builds(Parting, link=TEXTS, sender=ADDRESSES),
+    st.builds(LinkClosed, link=TEXTS, sender=ADDRESSES),
 )
 ADDRESS = Address(tag="A", region="r", account="1", control_queue_url="c", ingress_url="i", fifo_ingress_url="f")
 BRIDGE = Bridge(name="b", link="l", src="s", dest="d")

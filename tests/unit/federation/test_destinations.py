@@ -44,12 +44,12 @@ def bound(*bindings: tuple[str, str, str], ways: Sequence[PathView] = (), **alte
         name: Exchange(name=name, type=TYPES[name], alternate=alternate) for name, alternate in alternates.items()
     }
     made = [Binding(exchange=exchange, queue=queue, key=key) for exchange, queue, key in bindings]
-    return SiteExchanges(exchanges=exchanges, bindings=made, ways=ways)
+    return SiteExchanges(exchanges=exchanges, bindings=made, paths=ways)
 
 
 def way(route: str, origin: str, *, active: bool = True) -> PathView:
     return PathView(
-        exchange="x", origin=origin, route=route, path=(origin,), active=active, outages=0, wants=1, keys=("#",)
+        exchange="x", origin=origin, route=route, path=(origin,), active=active, outages=0, bindings=1, keys=("#",)
     )
 
 
@@ -72,7 +72,7 @@ def test_a_message_doesnt_go_where_it_has_been() -> None:
     where = topology(("A", push("B")), ("B", push("A")))
     stages = gone(where, {"A": bound(), "B": bound()})
     assert [each.at.site for each in stages] == ["A", "B"]
-    assert [each.held for each in stages[1].passages] == ["loop"]
+    assert [each.drop_reason for each in stages[1].outcomes] == ["loop"]
 
 
 def test_a_route_gives_it_another_key() -> None:
@@ -89,8 +89,8 @@ def test_what_nobody_takes_goes_to_the_alternate() -> None:
 
 def test_a_route_that_is_down_keeps_it() -> None:
     stages = gone(topology(("A", push("B")), down=["to-B"]), {"A": bound(), "B": bound()})
-    [passage] = stages[0].passages
-    assert (passage.waits, passage.held) == (True, "")
+    [passage] = stages[0].outcomes
+    assert (passage.is_queued, passage.drop_reason) == (True, "")
 
 
 def test_a_dynamic_route_takes_what_a_site_behind_it_wants() -> None:
@@ -99,9 +99,9 @@ def test_a_dynamic_route_takes_what_a_site_behind_it_wants() -> None:
     ways = (way(format_served_name(name, "B"), "B"),)
     assert queues(gone(where, {"A": bound(ways=ways), "B": bound(("x", "wants", "a.*"))})) == {"A": [], "B": ["wants"]}
     assert queues(gone(where, {"A": bound(ways=ways), "B": bound(("x", "wants", "c.*"))})) == {"A": []}
-    [passage] = gone(where, {"A": bound(ways=ways)})[0].passages
+    [passage] = gone(where, {"A": bound(ways=ways)})[0].outcomes
     assert not passage.is_sure
-    assert not gone(where, {"A": bound(ways=[way(name, "B", active=False)]), "B": bound(("x", "q", "#"))})[0].passages
+    assert not gone(where, {"A": bound(ways=[way(name, "B", active=False)]), "B": bound(("x", "q", "#"))})[0].outcomes
 
 
 def test_a_queue_route_takes_what_comes_to_its_queue() -> None:

@@ -276,16 +276,16 @@ def test_a_bulk_change_that_no_item_holds_is_a_snapshot_and_others_follow() -> N
 def test_many_changes_are_folded_into_a_snapshot_in_a_quiet_moment() -> None:
     log = FakeChangeLog(long=3)
     store, slow = ExchangeStore(log), ExchangeStore(log)
-    assert not store.fold()
+    assert not store.save_snapshot()
     for key in "ab":
         store.change(bound("q", key))
     assert slow.bindings().version == 2
-    assert not store.fold()
+    assert not store.save_snapshot()
     store.change(bound("q", "c"))
-    assert store.fold()
+    assert store.save_snapshot()
     assert (log.base, store.bindings().version, keys(store)) == (3, 3, keys(slow))
     assert keys(ExchangeStore(log)) == {("amq.direct", "q", key) for key in "abc"}
-    assert not store.fold()
+    assert not store.save_snapshot()
 
 
 def test_a_document_that_cannot_be_read_is_no_reason_to_keep_the_old_one() -> None:

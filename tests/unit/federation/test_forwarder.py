@@ -46,7 +46,7 @@ class FicklePeers(ADAPTER):
     took: list[dict[str, Any]] = field(default_factory=list)
     urls: list[str] = field(default_factory=list)
 
-    def tell(self, link: Link, endpoint: Endpoint, body: str) -> None:
+    def send_control_message(self, link: Link, endpoint: Endpoint, body: str) -> None:
         raise AssertionError(f"nobody is told anything: {body}")
 
     def send_batch(
@@ -157,7 +157,7 @@ def run_through(sieve: Callable[[Message], bool], messages: Sequence[Message], p
         now_ms=NOW,
         peers=peers,
         executor=Inline(),
-        lets_over=sieve,
+        passes_filter=sieve,
     )
 
 
@@ -231,7 +231,7 @@ def test_without_what_runs_programs_all_waits() -> None:
     def cannot() -> None:
         raise NotRunning
 
-    sieve = make_route_filter(Filter(jq="x"), clock=lambda: 0.0, decide=says_yes, ready=cannot)
+    sieve = make_route_filter(Filter(jq="x"), clock=lambda: 0.0, decide=says_yes, ensure_started=cannot)
     outcome = run_through(sieve, [message(f"{n}") for n in range(4)], peers := FicklePeers())
     assert (peers.bodies, outcome.counts) == ([], {"MessagesRetried": 4})
 

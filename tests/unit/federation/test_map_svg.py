@@ -91,9 +91,9 @@ def areas(layout: Layout, nodes: Mapping[str, Node], edges: Sequence[Edge]) -> I
 def test_no_box_or_label_is_on_another_or_under_another_line_and_all_are_on_the_sheet(
     drawn: list[tuple[int, int, int, bool]], downwards: bool
 ) -> None:
-    nodes = {str(number): Node(says=("n" * (number + 1),) * (1 + number % 3)) for number in range(12)}
+    nodes = {str(number): Node(lines=("n" * (number + 1),) * (1 + number % 3)) for number in range(12)}
     edges = [
-        Edge(source=str(source), dest=str(dest), says=("x" * width,) if width else (), both_ways=both_ways)
+        Edge(source=str(source), dest=str(dest), lines=("x" * width,) if width else (), both_ways=both_ways)
         for source, dest, width, both_ways in drawn
     ]
     layout = lay_out(nodes, edges, downwards=downwards)
@@ -108,8 +108,8 @@ def test_no_box_or_label_is_on_another_or_under_another_line_and_all_are_on_the_
 
 
 def test_a_line_goes_from_one_box_to_the_other_with_a_head_at_each_end_that_has_one() -> None:
-    nodes = {"a": Node(says=("aa",)), "b": Node(says=("bb",))}
-    ways = [Edge(source="a", dest="b", says=("x",)), Edge(source="b", dest="a", says=("y",), both_ways=True)]
+    nodes = {"a": Node(lines=("aa",)), "b": Node(lines=("bb",))}
+    ways = [Edge(source="a", dest="b", lines=("x",)), Edge(source="b", dest="a", lines=("y",), both_ways=True)]
     layout = lay_out(nodes, ways)
     one, both = layout.lines
     assert [len(one.heads), len(both.heads)] == [1, 2]

@@ -35,7 +35,7 @@ class Left(ADAPTER):
         if self.restless:
             self.show(self.queues.queues[self.name])
 
-    def give_back(self, messages: Sequence[Message]) -> None:
+    def release(self, messages: Sequence[Message]) -> None:
         ids = {message.message_id for message in messages}
         self.show([held for held in self.queues.queues[self.name] if held.message.message_id in ids])
 
@@ -77,7 +77,7 @@ def left(groups: Sequence[str], *, fifo: bool, restless: bool = False) -> Left:
 def move(source: Left, target: Target, *, fifo: bool, **how: Any) -> Move:
     how.setdefault("may_go_on", lambda: True)
     url = f"target{'.fifo' if fifo else ''}"
-    made = Move(source=source, send=target.send, goes=lambda message: copy_to(url, message), fifo=fifo, **how)
+    made = Move(source=source, send=target.send, choose_copy=lambda message: copy_to(url, message), fifo=fifo, **how)
     for _ in made.run():
         pass
     return made
@@ -139,13 +139,13 @@ def test_what_is_sent_meanwhile_stays_where_only_what_is_there_is_meant() -> Non
     done = move(source, target, fifo=True, until_ms=AT_MS)
     assert target.bodies == [f"{n}" for n in range(12)]
     assert source.queues.bodies(FIFO) == [f"{n}" for n in range(12, 20)]
-    assert done.stays == {}
+    assert done.unmoved == {}
 
 
 def test_where_nothing_can_be_sent_it_ends_and_all_stays_with_the_reason() -> None:
     source = left(["a"] * 200, fifo=False)
     done = move(source, Target(fails=True), fifo=False)
-    assert (done.moved, set(done.stays.values())) == (0, {"SendMessageBatch: AccessDenied: by script"})
+    assert (done.moved, set(done.unmoved.values())) == (0, {"SendMessageBatch: AccessDenied: by script"})
     assert len(source.queues.bodies(PLAIN)) == 200
     assert all(held.visible_at_ms == 0 for held in source.queues.queues[PLAIN])
 

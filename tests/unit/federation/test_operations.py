@@ -46,7 +46,9 @@ OWN = Exchange(name="own", type=ExchangeType.TOPIC)
 
 
 NAMES = SiteNames(
-    queues={"orders": "stack-orders-123", "split": "stack-split-123"}, patterns=("source*",), taken=frozenset({"split"})
+    queues={"orders": "stack-orders-123", "split": "stack-split-123"},
+    patterns=("source*",),
+    reserved=frozenset({"split"}),
 )
 
 
@@ -64,22 +66,22 @@ class Desk:
     def __post_init__(self) -> None:
         self.here = self.world["A"]
         self.here.queues.queues["stack-orders-123"] = []
-        self.here.readable = NAMES.readable
+        self.here.readable_queue = NAMES.readable_queue
 
     def ask(self, operation: Operation[R], /) -> R:
         """As the wire has it."""
-        registrar = self.here.registrar()
-        declared = frozenset(NAMES.physical(each.queue) for each in self.declared.bindings)
-        administration = administration_of(
-            registrar,
-            self.here.upkeep(registrar, redrive=self._redrive, declared=declared),
+        link_service = self.here.link_service()
+        declared = frozenset(NAMES.physical_name(each.queue) for each in self.declared.bindings)
+        operation_handler = administration_of(
+            link_service,
+            self.here.drift_repair(link_service, redrive=self._redrive, declared=declared),
             names=NAMES,
-            hear_peers=self._hear_peers,
+            enable_peer_mappings=self._hear_peers,
             peers=self.peers,
             declared=self.declared,
             applied=self.applied,
         )
-        reply = build_reply(administration.perform(parse_request(encode(operation), OPERATIONS)))
+        reply = build_reply(operation_handler.apply(parse_request(encode(operation), OPERATIONS)))
         return parse_result(operation, json.dumps(reply))
 
     def _hear_peers(self) -> None:
@@ -119,11 +121,11 @@ def test_a_declared_route_is_changed_where_it_stands_and_only_by_a_deployment() 
     desk.declare(links=(desk.link,), routes=(PUSH,))
     desk.world.settle(120_000)
     before = desk.here.registry().bridges["push"]
-    desk.ask(CommandBridge(name="push", what=Command.PAUSE))
+    desk.ask(CommandBridge(name="push", command=Command.PAUSE))
     desk.declare(links=(desk.link,), routes=(replace(PUSH, max_hops=3),))
     after = desk.here.registry().bridges["push"]
     assert (after.queue, after.mapping, after.closing) == (before.queue, before.mapping, False)
-    assert (after.bridge.max_hops, after.wanted) == (3, Intent.PAUSED)
+    assert (after.bridge.max_hops, after.intent) == (3, Intent.PAUSED)
     with pytest.raises(BadRoute, match=r"declared in cdk\.json"):
         desk.ask(ChangeBridge(bridge=PUSH))
     with pytest.raises(BadConfiguration, match="no such route"):
@@ -138,7 +140,7 @@ def test_a_declared_route_is_changed_where_it_stands_and_only_by_a_deployment() 
 def test_a_queue_is_known_by_the_stacks_name() -> None:
     desk = Desk()
     desk.ask(BindQueue(exchange="amq.topic", queue="orders", key="k"))
-    [binding] = desk.here.registrar().exchanges.bindings()
+    [binding] = desk.here.link_service().exchanges.bindings()
     assert (binding.queue, desk.bindings()) == ("stack-orders-123", [("amq.topic", "orders", "k")])
     desk.ask(UnbindQueue(exchange="amq.topic", queue="orders", key="k"))
     assert desk.bindings() == []
@@ -160,7 +162,7 @@ def test_a_binding_with_other_arguments_is_refused_but_where_it_replaces_the_old
     with pytest.raises(BadBinding, match="x-match must be all or any"):
         desk.ask(replace(other, arguments={"x-match": "some"}, replaces=True))
     desk.ask(UnbindQueue(exchange="amq.match", queue="orders"))
-    assert desk.here.registrar().exchanges.bindings().queues == ()
+    assert desk.here.link_service().exchanges.bindings().queues == ()
 
 
 def test_a_binding_is_asked_for_as_sites_of_before_know_it() -> None:
@@ -209,7 +211,7 @@ def test_a_queue_that_feeds_a_route_is_noted_whichever_comes_first() -> None:
         desk.ask(BindQueue(exchange="amq.topic", queue="orders"))
         if first == "bind":
             desk.ask(AddBridge(bridge=QUEUE))
-        [queue] = desk.here.registrar().exchanges.bindings().queues
+        [queue] = desk.here.link_service().exchanges.bindings().queues
         assert queue.feeds_route, first
 
 
@@ -223,10 +225,10 @@ def test_a_link_goes_with_its_last_route_where_that_is_asked_for() -> None:
 @pytest.mark.parametrize("what", Command)
 def test_a_link_and_a_route_are_told(what: Command) -> None:
     desk = Desk().linked(PUSH)
-    desk.ask(CommandBridge(name="push", what=what))
-    desk.ask(CommandLink(name="to-B", what=what))
+    desk.ask(CommandBridge(name="push", command=what))
+    desk.ask(CommandLink(name="to-B", command=what))
     record = desk.here.registry()
-    assert (record.bridges["push"].wanted is Intent.PAUSED) is (what == "pause")
+    assert (record.bridges["push"].intent is Intent.PAUSED) is (what == "pause")
     # Nothing is queued: what drains is done with it at once.
     assert (record.links["to-B"].status.state is LinkState.PAUSED) is (what in {"pause", "drain"})
     assert record.links["to-B"].status.draining is (what == "drain")
@@ -237,9 +239,9 @@ def test_a_link_and_a_route_are_told(what: Command) -> None:
 
 def test_a_peer_that_is_declared_again_has_other_rules_and_what_they_forbid_goes() -> None:
     desk = Desk()
-    desk.world["B"].registrar().advance([add_link(desk.world.link("B", "A"))])
+    desk.world["B"].link_service().advance([add_link(desk.world.link("B", "A"))])
     pull = Bridge(name="pull", link="to-A", src="amq.fanout", dest="amq.direct")
-    desk.world["B"].registrar().advance([add_bridge(pull)])
+    desk.world["B"].link_service().advance([add_bridge(pull)])
     desk.world.settle(60_000)
     assert desk.names("bridges") == ["pull@B"]
     [peer] = desk.ask(ShowSite()).peers
@@ -256,7 +258,7 @@ def test_a_peer_goes_with_what_it_asked_for_and_not_while_links_of_this_site_go_
         desk.ask(DeletePeer(name="B"))
     desk.ask(CloseLink(name="to-B"))
     desk.world.settle()
-    desk.world["B"].registrar().advance([add_link(desk.world.link("B", "A"))])
+    desk.world["B"].link_service().advance([add_link(desk.world.link("B", "A"))])
     desk.world.settle(60_000)
     assert desk.names("links") == ["to-A@B"]
     desk.ask(DeletePeer(name="B"))

@@ -35,7 +35,7 @@ def bridge(name: str, link: str, **fields: Any) -> Bridge:
 
 
 def advance(site: Site, *events: Change) -> None:
-    site.registrar().advance(events)
+    site.link_service().advance(events)
 
 
 def linked(here: str = "A", peer: str = "B", **fields: Any) -> World:
@@ -62,7 +62,7 @@ def _strays(world: World, site: Site) -> list[str]:
     made = {each.queue for each in local if each.queue is not None}
     ours = {name for name in site.queues.queues if name.startswith(BRIDGE_QUEUE_PREFIX)}
     mappings = {each.mapping for each in local}
-    bound = {each.queue for each in site.registrar().exchanges.bindings()}
+    bound = {each.queue for each in site.link_service().exchanges.bindings()}
     strays = [f"{site.tag}: queue {name}" for name in ours - made]
     strays += [f"{site.tag}: mapping {name}" for name in site.mappings.made.keys() - mappings]
     strays += [f"{site.tag}: binding of {name}" for name in bound - {each.queue for each in local if each.bound}]
@@ -95,10 +95,10 @@ def _lacks(world: World, site: Site) -> list[str]:
         theirs = peer.bridges.get(name + SERVED_MARK + site.tag)
         if theirs is None:
             lacks.append(f"{site.tag}: {name} isn't served")
-        elif (theirs.wanted is Intent.PAUSED) != (
-            record.wanted is Intent.PAUSED or (link.status.state is LinkState.PAUSED and not draining)
+        elif (theirs.intent is Intent.PAUSED) != (
+            record.intent is Intent.PAUSED or (link.status.state is LinkState.PAUSED and not draining)
         ):
-            lacks.append(f"{site.tag}: {name} is served, and {theirs.wanted}")
+            lacks.append(f"{site.tag}: {name} is served, and {theirs.intent}")
     return lacks
 
 
@@ -106,18 +106,18 @@ def _missing(site: Site, record: BridgeRecord) -> list[str]:
     """Of a bridge that pushes: its queue, bound, and its mapping, on exactly when messages may go."""
     registry = site.registry()
     name, link = f"{site.tag}: {record.bridge.name}", registry.links[record.bridge.link]
-    takes_in = not (record.wanted is Intent.DRAINING or link.status.draining)
+    takes_in = not (record.intent is Intent.DRAINING or link.status.draining)
     sharing = [each for each in registry.bridges.values() if each.queue == record.queue and each.bridge.src_is_local]
     on = any(
-        registry.links[each.bridge.link].status.state in CARRYING and each.wanted in {Intent.OPEN, Intent.DRAINING}
+        registry.links[each.bridge.link].status.state in CARRYING and each.intent in {Intent.OPEN, Intent.DRAINING}
         for each in sharing
     )
     mapping = site.mappings.made.get(record.mapping or "")
-    bound = {each.queue for each in site.registrar().exchanges.bindings()}
+    bound = {each.queue for each in site.link_service().exchanges.bindings()}
     lacks = [f"{name} has no queue"] if record.queue not in site.queues.queues else []
     if record.makes_queue and site.queues.attributes.get(record.queue or "") != queue_attributes(record.bridge):
         lacks.append(f"{name} has a queue of other options")
-    known = site.registrar().exchanges.bindings().destination(record.queue or "") if record.bound else None
+    known = site.link_service().exchanges.bindings().destination(record.queue or "") if record.bound else None
     if known is not None and known != bridge_destination(registry, record, url=known.url):
         lacks.append(f"{name} is bound with other options")
     if mapping is not None and mapping.pace != choose_scaling(sharing, record.queue or ""):
@@ -332,7 +332,7 @@ def test_a_route_whose_queue_was_just_made_is_looked_at_within_seconds() -> None
     here = world["A"]
     here.mappings.failing = True
     advance(here, add_bridge(bridge("second", "to-B", src_is_local=True, src="amq.topic")))
-    again_ms = here.registrar().next_tick_ms(here.registry())
+    again_ms = here.link_service().next_tick_ms(here.registry())
     assert again_ms is not None
     assert again_ms <= world.at_ms + 10_000
 
@@ -395,9 +395,9 @@ def test_a_site_that_takes_anothers_tag_is_not_heard() -> None:
     world.talk()
     impostor = Site("A", world)
     impostor.peers.here = "IMPOSTOR"
-    impostor.registrar().save_changes([add_link(world.link("A", "B", name="other"))])
-    impostor.registrar().advance()
-    world["B"].hear()
+    impostor.link_service().save_changes([add_link(world.link("A", "B", name="other"))])
+    impostor.link_service().advance()
+    world["B"].receive()
     assert "other@A" not in world["B"].registry().links
     assert world["B"].deaf == ["BadRoute: A: sent by 'AROAIMPOSTOR', which is none of its roles"]
 
@@ -564,15 +564,15 @@ class Chaos:
         advance(site)
 
     def sweep(self, site: Site) -> None:
-        site.upkeep().sweep()
+        site.drift_repair().sweep()
         advance(site)
 
-    def hear(self, site: Site) -> None:
+    def receive(self, site: Site) -> None:
         if site.control and self.random.random() < self.loses:
             site.control.pop(0)
         elif site.control and self.random.random() < self.loses:
             site.control.insert(0, site.control[0])
-        site.hear()
+        site.receive()
 
     def begin(self, site: Site) -> None:
         if site.mappings.made:
@@ -608,7 +608,7 @@ class Chaos:
 
     INSIDE: ClassVar[Sequence[Happening]] = (
         tick,
-        hear,
+        receive,
         begin,
         finish,
         publish,
@@ -619,7 +619,7 @@ class Chaos:
     )
     OUTSIDE: ClassVar[Sequence[Happening]] = (
         *(add_link, add_bridge, tell_link, tell_bridge, close_bridge, close_link, break_, mend, mend, meddle, sweep),
-        *(tick, tick, hear, hear, hear, hear, begin, begin, finish, finish, take_ingress),
+        *(tick, tick, receive, receive, receive, receive, begin, begin, finish, finish, take_ingress),
         *(publish, publish, publish, pass_time, pass_time),
     )
 

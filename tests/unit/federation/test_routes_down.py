@@ -41,8 +41,8 @@ def test_a_route_is_as_down_as_its_link(state: LinkState, down: list[str]) -> No
 
 def test_a_route_that_somebody_paused_or_closes_is_meant_to_rest() -> None:
     resting = [
-        replace(up(PUSHED), wanted=Intent.PAUSED),
-        replace(up(replace(PUSHED, name="other")), wanted=Intent.CLOSED),
+        replace(up(PUSHED), intent=Intent.PAUSED),
+        replace(up(replace(PUSHED, name="other")), intent=Intent.CLOSED),
     ]
     assert list_down_routes(registry(LinkState.WAITING, *resting)) == []
 

@@ -42,7 +42,7 @@ from sluice.federation.links.messages import (
     Hello,
     HelloAnswer,
     HelloRefusal,
-    Parting,
+    LinkClosed,
     decode_control,
     encode_control,
 )
@@ -142,7 +142,7 @@ LINKS = Registry(
             mapping="0a1b2c3d-mapping",
             on=True,
             bound=True,
-            wanted=Intent.CLOSED,
+            intent=Intent.CLOSED,
             empty_since_ms=1_700_000_000_006,
             error="no such queue: stack-orders-123",
         ),
@@ -153,7 +153,7 @@ PLAIN, TYPED = (
     BindingAdvertisement.from_binding("a.#"),
     BindingAdvertisement.from_binding("", {"x-match": "all", "n": 1.0, "raw": b"\x00\xff", "void": None, "on": True}),
 )
-REACH = AdvertisedRoute(path=("FAR", "EAST"), hops_left=6, outages=1, wants=frozenset({PLAIN, TYPED}))
+REACH = AdvertisedRoute(path=("FAR", "EAST"), hops_left=6, outages=1, bindings=frozenset({PLAIN, TYPED}))
 DYNAMIC_ROUTES = {
     "amq.topic": DynamicRoutes(
         here="WEST",
@@ -169,7 +169,7 @@ DYNAMIC_ROUTES = {
                 up=False,
                 sequence=12,
                 number=34,
-                heard=(1_700_000_000_008, 5),
+                last_request=(1_700_000_000_008, 5),
             )
         },
         served={
@@ -184,14 +184,14 @@ DYNAMIC_ROUTES = {
                 down_since_ms=1_700_000_000_010,
                 expires_ms=600_000,
                 number=3,
-                reaches={"FAR": REACH},
+                advertised_routes={"FAR": REACH},
                 version=(1_700_000_000_011, 2),
                 hello=(1_700_000_000_011, 4),
-                asked=True,
+                is_requested=True,
                 partial=PartialSnapshot(version=(1_700_000_000_011, 3), parts=("eJw=", None)),
             )
         },
-        former={"GONE": FormerRoute(bridge="pull@EAST", wants=frozenset({PLAIN}), beats=1)},
+        former={"GONE": FormerRoute(bridge="pull@EAST", bindings=frozenset({PLAIN}), heartbeats=1)},
     )
 }
 DECLARATION = Declared(
@@ -214,7 +214,7 @@ WATCHED = SiteWatch(
         ),
         "sluice-queue-orders": QueueWatch(missing_since_ms=1_700_000_000_015, unbound=True),
     },
-    mends={PULL.name: Repairs(number=2, last="queue", last_ms=1_700_000_000_016, lost=17)},
+    repairs={PULL.name: Repairs(number=2, last="queue", last_ms=1_700_000_000_016, lost_messages=17)},
 )
 CONTROLS: dict[str, ControlMessage] = {
     "hello": Hello(
@@ -222,9 +222,9 @@ CONTROLS: dict[str, ControlMessage] = {
     ),
     "answer": HelloAnswer(link="EAST", sender=EAST, exchanges={"amq.topic": "topic"}, bridges={"b": "Failed: no"}),
     "refused": HelloRefusal(link="EAST", sender=EAST, reason="two sites have this tag"),
-    "parting": Parting(link="EAST", sender=EAST),
+    "parting": LinkClosed(link="EAST", sender=EAST),
     "dynamic": DynamicMessage(
-        link="EAST", sender=EAST, said=Raw(b'{"op":"ask","exchange":"amq.topic","bridge":"pull","epoch":1,"number":2}')
+        link="EAST", sender=EAST, op=Raw(b'{"op":"ask","exchange":"amq.topic","bridge":"pull","epoch":1,"number":2}')
     ),
 }
 OF_PULL: dict[str, Any] = {"exchange": "amq.topic", "bridge": "pull", "epoch": 1_700_000_000_012}
@@ -235,9 +235,9 @@ OPS: dict[str, DynamicOp] = {
         sequence=6,
         digest="0123456789abcdef0123456789abcdef",
     ),
-    "bind": Bind(**OF_PULL, sequence=8, origin="FAR", path=("FAR", "EAST"), hops_left=6, outages=1, want=TYPED),
-    "bind_origin": Bind(**OF_PULL, sequence=9, origin="EAST", path=("EAST",), hops_left=8, outages=0, want=None),
-    "unbind": Unbind(**OF_PULL, sequence=10, origin="FAR", want=PLAIN),
+    "bind": Bind(**OF_PULL, sequence=8, origin="FAR", path=("FAR", "EAST"), hops_left=6, outages=1, binding=TYPED),
+    "bind_origin": Bind(**OF_PULL, sequence=9, origin="EAST", path=("EAST",), hops_left=8, outages=0, binding=None),
+    "unbind": Unbind(**OF_PULL, sequence=10, origin="FAR", binding=PLAIN),
     "snapshot": SnapshotPart(**OF_PULL, sequence=11, part=1, parts=3, data="eJyrVsrOzEtRslIqT8wrKVbSUSpLLSrOzM9T"),
     "ask": RequestSnapshot(**OF_PULL, number=13),
 }

@@ -27,7 +27,7 @@ QUEUE = bridge_queue_name("A", ROUTE)
 def world() -> World:
     """A route from A to B that is up."""
     world = World(("A", "B"))
-    world["A"].registrar().advance([add_link(world.link("A", "B"))])
+    world["A"].link_service().advance([add_link(world.link("A", "B"))])
     world.talk()
     lay(world["A"], ROUTE)
     world.talk()
@@ -35,18 +35,18 @@ def world() -> World:
 
 
 def lay(here: Site, bridge: Bridge) -> None:
-    here.registrar().advance([add_bridge(bridge)])
+    here.link_service().advance([add_bridge(bridge)])
 
 
 def bind(here: Site, queue: str) -> None:
     """A queue of somebody's."""
     here.queues.queues.setdefault(queue, [])
     binding = Binding(exchange="amq.fanout", queue=queue)
-    here.registrar().exchanges.change(add_binding(binding, Destination(queue=queue, url=here.queues.url(queue))))
+    here.link_service().exchanges.change(add_binding(binding, Destination(queue=queue, url=here.queues.url(queue))))
 
 
 def bound(here: Site) -> set[str]:
-    return {each.queue for each in here.registrar().exchanges.bindings()}
+    return {each.queue for each in here.link_service().exchanges.bindings()}
 
 
 def state(here: Site, name: str = "route") -> str:
@@ -55,7 +55,7 @@ def state(here: Site, name: str = "route") -> str:
 
 
 def mends(here: Site, name: str = "route") -> Repairs:
-    return here.upkeep().watch().mends.get(name, Repairs())
+    return here.drift_repair().watch().repairs.get(name, Repairs())
 
 
 def arrived(world: World) -> set[str]:
@@ -65,10 +65,10 @@ def arrived(world: World) -> set[str]:
 def test_a_route_that_is_changed_while_its_queue_is_made_anew_is_known_anew(world: World) -> None:
     """An exchange would go on holding back what the route excludes no more."""
     here = world["A"]
-    here.registrar().save_changes([record_resources(bridge="route", queue="", mapping="", on=False, error="gone")])
-    here.registrar().save_changes([change_bridge(replace(ROUTE, excludes=frozenset({"C"})))])
-    here.registrar().advance()
-    destination = here.registrar().exchanges.bindings().destination(QUEUE)
+    here.link_service().save_changes([record_resources(bridge="route", queue="", mapping="", on=False, error="gone")])
+    here.link_service().save_changes([change_bridge(replace(ROUTE, excludes=frozenset({"C"})))])
+    here.link_service().advance()
+    destination = here.link_service().exchanges.bindings().destination(QUEUE)
     assert destination is not None
     assert destination.crossing is not None
     assert destination.crossing.excludes >= {"C"}
@@ -78,7 +78,7 @@ def test_a_route_whose_queue_is_deleted_amid_traffic_loses_what_was_in_it_and_no
     here = world["A"]
     for number in range(3):
         here.publish(f"before{number}")
-    here.upkeep().sweep()
+    here.drift_repair().sweep()
     del here.queues.queues[QUEUE]
     for number in range(20):
         here.publish(f"after{number}")
@@ -87,21 +87,21 @@ def test_a_route_whose_queue_is_deleted_amid_traffic_loses_what_was_in_it_and_no
     assert (state(here), here.dead.letters) == (LinkState.OPERATIONAL, [])
     assert arrived(world) == {f"after{number}" for number in range(20)}
     said = mends(here)
-    assert (said.number, said.last, said.lost) == (1, "queue", 3)
+    assert (said.number, said.last, said.lost_messages) == (1, "queue", 3)
     assert [each.queue for each in here.mappings.made.values()] == [QUEUE]
 
 
 def test_a_route_that_nobody_uses_is_mended_within_two_minutes_and_says_so(world: World) -> None:
     here = world["A"]
     del here.queues.queues[QUEUE]
-    upkeep = here.upkeep()
-    upkeep.sweep()
+    drift_repair = here.drift_repair()
+    drift_repair.sweep()
     assert QUEUE not in here.queues.queues  # by one answer nobody is gone
-    again_ms = upkeep.next_check_ms()
+    again_ms = drift_repair.next_check_ms()
     assert again_ms is not None
     world.at_ms = again_ms
-    upkeep.recheck()
-    assert upkeep.repairs == [Repair(what="queue", name=QUEUE, routes=("route",))]
+    drift_repair.recheck()
+    assert drift_repair.repairs == [Repair(resource="queue", name=QUEUE, routes=("route",))]
     assert state(here) == f"Failed: no such queue: {QUEUE}: it was deleted"
     world.settle(60_000)
     assert (state(here), QUEUE in here.queues.queues) == (LinkState.OPERATIONAL, True)
@@ -118,8 +118,8 @@ def test_what_aws_does_not_do_yet_is_waited_for(world: World, monkeypatch: pytes
     monkeypatch.setattr(here.queues, "create", create)
     del here.queues.queues[QUEUE]
     for _ in range(2):
-        here.upkeep().sweep()
-        here.registrar().advance()
+        here.drift_repair().sweep()
+        here.link_service().advance()
         world.at_ms += 5_000
     assert state(here).startswith("Connecting: not yet: CreateQueue: AWS.SimpleQueueService.QueueDeletedRecently")
     world.settle(65_000)
@@ -138,8 +138,8 @@ def test_a_queue_that_lambda_does_not_see_yet_is_waited_for(world: World, monkey
 
     monkeypatch.setattr(here.mappings, "create", create)
     here.mappings.made.clear()
-    here.registrar().save_changes([record_resources(bridge="route", mapping="", on=False)])
-    here.registrar().advance()
+    here.link_service().save_changes([record_resources(bridge="route", mapping="", on=False)])
+    here.link_service().advance()
     assert state(here).startswith("Connecting: not yet: CreateEventSourceMapping")
     world.settle(30_000)
     assert state(here) == LinkState.OPERATIONAL
@@ -147,7 +147,7 @@ def test_a_queue_that_lambda_does_not_see_yet_is_waited_for(world: World, monkey
 
 def test_a_binding_of_a_route_that_is_taken_away_comes_back(world: World) -> None:
     here = world["A"]
-    here.registrar().exchanges.change(remove_binding(("amq.fanout", QUEUE, "")))
+    here.link_service().exchanges.change(remove_binding(("amq.fanout", QUEUE, "")))
     world.settle(60_000)
     assert bound(here) == {QUEUE}
     assert (mends(here).number, mends(here).last) == (1, "binding")
@@ -184,17 +184,17 @@ def test_a_bound_queue_that_is_gone_for_a_minute_takes_its_bindings_with_it(worl
     bind(here, "orders")
     bind(here, "bills")
     del here.queues.queues["orders"]
-    here.upkeep().sweep()
+    here.drift_repair().sweep()
     assert bound(here) == {QUEUE, "orders", "bills"}
-    again_ms = here.upkeep().next_check_ms()
+    again_ms = here.drift_repair().next_check_ms()
     assert again_ms == world.at_ms + UNBOUND_AFTER_MS
     world.at_ms = again_ms
-    upkeep = here.upkeep()
-    upkeep.recheck()
+    drift_repair = here.drift_repair()
+    drift_repair.recheck()
     assert bound(here) == {QUEUE, "bills"}
-    assert upkeep.repairs == [Repair(what="binding", name="orders")]
-    here.upkeep().sweep()
-    assert here.upkeep().watch().queues == {}
+    assert drift_repair.repairs == [Repair(resource="binding", name="orders")]
+    here.drift_repair().sweep()
+    assert here.drift_repair().watch().queues == {}
 
 
 def test_a_queue_that_is_there_again_keeps_its_bindings_and_gets_what_it_missed(world: World) -> None:
@@ -214,7 +214,7 @@ def test_dead_letters_that_somebody_holds_are_looked_for_until_none_was_found_fo
     here, looks = world["A"], list[int]()
     bind(here, "orders")
     del here.queues.queues["orders"]
-    here.upkeep().report({"orders": 2})
+    here.drift_repair().report({"orders": 2})
     here.queues.queues["orders"] = []
 
     def redrive(_: str) -> int:
@@ -222,12 +222,12 @@ def test_dead_letters_that_somebody_holds_are_looked_for_until_none_was_found_fo
         return int(len(looks) == 3)
 
     looked_from_ms = world.at_ms
-    while (again_ms := here.upkeep().next_check_ms()) is not None:
+    while (again_ms := here.drift_repair().next_check_ms()) is not None:
         world.at_ms = again_ms
-        here.upkeep(redrive=redrive).recheck()
+        here.drift_repair(redrive=redrive).recheck()
     assert looks[-1] - looks[2] >= NOTHING_LEFT_AFTER_MS
     assert len(looks) < 12
-    assert here.upkeep().watch().queues == {}
+    assert here.drift_repair().watch().queues == {}
 
 
 def test_a_source_queue_that_is_gone_fails_its_route_until_it_is_back(world: World) -> None:
@@ -257,7 +257,7 @@ def test_of_very_many_bound_queues_some_are_looked_at_each_time_and_all_in_turn(
     here.queues.count = counted  # type: ignore[method-assign]  # to see what is asked
     for _ in range(3):
         before = len(looked)
-        here.upkeep().sweep()
+        here.drift_repair().sweep()
         here.world.at_ms += 60_000
         assert len(looked) - before <= MAX_CHECKED_QUEUES
     assert set(looked) == set(names)
@@ -269,8 +269,8 @@ def test_a_link_over_which_messages_wait_and_none_goes_is_stalled(world: World) 
     here.queues.queues[QUEUE][0].visible_at_ms = world.at_ms + 600_000  # whoever had it died
     states = []
     for _ in range(6):
-        here.upkeep().sweep()
-        here.registrar().advance()
+        here.drift_repair().sweep()
+        here.link_service().advance()
         world.talk()
         states.append(state(here))
         world.at_ms += 60_000

@@ -18,12 +18,12 @@ from sluice.peers.methods import (
     Answered,
     ClientTimeouts,
     Denied,
-    Lost,
+    NoReply,
     RendezvousMethod,
     Reply,
     draw_client_id,
-    over_http,
-    over_sqs,
+    exchange_over_http,
+    exchange_over_sqs,
     parse_reply,
 )
 from sluice.peers.volunteer import Volunteer, VolunteerEvent, VolunteerLimits, VolunteerStep, echo
@@ -97,7 +97,7 @@ class FakeBroker:
 
 def through(queues: Any) -> RendezvousMethod:
     """Rendezvous over a stand-in for SQS."""
-    return over_sqs(queues, patience=AT_ONCE)
+    return exchange_over_sqs(queues, patience=AT_ONCE)
 
 
 class ScriptedQueues:
@@ -145,7 +145,7 @@ class Events:
         self._more.set()
 
     async def first(self, what: VolunteerStep) -> VolunteerEvent:
-        while not (found := [event for event in self.seen if event.what is what]):
+        while not (found := [event for event in self.seen if event.step is what]):
             self._more.clear()
             await self._more.wait()
         return found[0]
@@ -221,7 +221,7 @@ async def test_bytes_come_back_from_an_echoing_volunteer() -> None:
             assert await connected.channel.receive_exactly(4) == b"ping"
         assert 0 < connected.answered_s < connected.opened_s
         await here.saw(VolunteerStep.CLOSED)
-        happened = [event.what for event in here.events.seen if event.what is not VolunteerStep.POLLED]
+        happened = [event.step for event in here.events.seen if event.step is not VolunteerStep.POLLED]
         assert happened == [
             VolunteerStep.MATCHED,
             VolunteerStep.ANSWERED,
@@ -244,7 +244,7 @@ async def test_a_megabyte_arrives_whole_and_in_order() -> None:
 @run
 async def test_an_offer_also_goes_over_http() -> None:
     async with site() as here:
-        connected = await here.connected(over_http(here.session, here.url + "/"))
+        connected = await here.connected(exchange_over_http(here.session, here.url + "/"))
         async with connected.peer:
             await connected.channel.send(b"ping")
             assert await connected.channel.receive_exactly(4) == b"ping"
@@ -307,7 +307,7 @@ async def test_a_denied_client_gets_the_brokers_words() -> None:
 async def test_a_client_without_an_answer_queue_is_lost_after_five_lookups() -> None:
     queues = ScriptedQueues(missing=99)
     outcome = await connect(through(queues), network=ON_LOOPBACK)
-    assert outcome == Lost("the broker created no answer queue")
+    assert outcome == NoReply("the broker created no answer queue")
     assert queues.lookups == 5
 
 
@@ -320,7 +320,7 @@ async def test_a_late_answer_queue_and_an_empty_receive_are_waited_for() -> None
 @run
 async def test_a_client_without_a_reply_is_lost() -> None:
     queues = ScriptedQueues(None, None)
-    assert await through(queues)("message") == Lost("no reply in the answer queue")
+    assert await through(queues)("message") == NoReply("no reply in the answer queue")
 
 
 @pytest.mark.parametrize(
@@ -328,7 +328,7 @@ async def test_a_client_without_a_reply_is_lost() -> None:
 )
 def test_a_malformed_reply_is_a_lost_offer(body: str) -> None:
     outcome = parse_reply(body)
-    assert isinstance(outcome, Lost)
+    assert isinstance(outcome, NoReply)
     assert outcome.reason.startswith("malformed reply: ")
 
 
@@ -338,7 +338,7 @@ def test_a_malformed_reply_is_a_lost_offer(body: str) -> None:
 def test_an_answer_that_is_no_answer_is_a_lost_offer(sdp: str) -> None:
     answer = Answered(json.dumps({"type": "answer", "sdp": sdp}))
     outcome = asyncio.run(connect(answering(answer), network=ON_LOOPBACK))
-    assert isinstance(outcome, Lost)
+    assert isinstance(outcome, NoReply)
     assert outcome.reason.startswith("unusable answer: ")
 
 
@@ -352,14 +352,14 @@ async def test_an_answer_from_nobody_is_a_lost_offer() -> None:
         return Answered(answer)
 
     outcome = await connect(answer_and_vanish, network=ON_LOOPBACK, open_timeout_s=0.5)
-    assert outcome == Lost("the data channel didn't open in 0.5 s")
+    assert outcome == NoReply("the data channel didn't open in 0.5 s")
 
 
 @run
 async def test_a_broker_that_cannot_be_reached_is_no_lost_offer() -> None:
     async with aiohttp.ClientSession() as session, served(web.Application()) as url:
         with pytest.raises(CallFailed):
-            await connect(over_http(session, url), network=ON_LOOPBACK)
+            await connect(exchange_over_http(session, url), network=ON_LOOPBACK)
 
 
 # VolunteerStep the volunteer says and hears

@@ -37,7 +37,7 @@ class FakeEndpoints:
     found: dict[str, VpcEndpoint] = field(default_factory=dict)
     tokens: list[str] = field(default_factory=list)
 
-    def all(self) -> Sequence[VpcEndpoint]:
+    def list_all(self) -> Sequence[VpcEndpoint]:
         return list(self.found.values())
 
     def create(self, service: str, settings: EndpointSettings, *, token: str) -> None:

@@ -288,7 +288,7 @@ def test_it_always_settles(runs: list[Run], wanted: Job | None) -> None:
     """Whatever is there: when what is cancelled ends, in a few looks the one run that is wanted is the only one."""
     cloud, now_ms = FakeRuns({each.run_id: each for each in runs}), NOON_MS + 10 * PAUSE_MS
     for _ in range(4):
-        found = decide(LAND, wanted, cloud.all(now_ms=now_ms), now_ms=now_ms, pause_ms=PAUSE_MS)
+        found = decide(LAND, wanted, cloud.list_runs(now_ms=now_ms), now_ms=now_ms, pause_ms=PAUSE_MS)
         for run_id in found.cancel:
             cloud.cancel(run_id, grace_s=0)
         if found.step is JobStep.START and wanted is not None:
@@ -402,7 +402,7 @@ class FakeRuns:
     tokens: dict[str, str] = field(default_factory=dict)
     graces: list[int] = field(default_factory=list)
 
-    def all(self, *, now_ms: int) -> Sequence[Run]:
+    def list_runs(self, *, now_ms: int) -> Sequence[Run]:
         return list(self.found.values())
 
     def start(self, job: Job, *, token: str) -> str:
@@ -457,7 +457,7 @@ class Site:
         )
 
     def ask(self, operation: Operation[R]) -> R:
-        return cast("R", self.reconciler.perform(cast("JobsOperation", operation)))
+        return cast("R", self.reconciler.apply(cast("JobsOperation", operation)))
 
     def names(self) -> list[str]:
         return [name.partition("/")[0] for name in self.runs.started]

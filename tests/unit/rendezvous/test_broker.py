@@ -145,7 +145,7 @@ class Died(BaseException):
 class DeadlyPools(FakePools):
     """Whoever asks them the second time dies."""
 
-    def waiting(
+    def read_waiting(
         self, pool: Pool, *, now_ms: int, limit: int, shards: int, consistent: bool = True
     ) -> Sequence[WaitingProxy]:
         self.questions += 1
@@ -312,7 +312,7 @@ def test_a_client_hears_whatever_call_fails(proxies: int, failing: str, times: i
     world.queues.create = failing_at("create", world.queues.create)  # type: ignore[method-assign]
     world.queues.send = failing_at("send", world.queues.send)  # type: ignore[method-assign]
     world.waiting.add = failing_at("put", world.waiting.add)  # type: ignore[method-assign]
-    world.pools.waiting = failing_at("waiting", world.pools.waiting)  # type: ignore[method-assign]
+    world.pools.read_waiting = failing_at("waiting", world.pools.read_waiting)  # type: ignore[method-assign]
     [outcome] = world.serve(post())
     assert isinstance(outcome, End)
     assert 1 <= len(world.hears_at_last("c1")) <= 2
@@ -358,11 +358,11 @@ def test_more_candidates_than_are_read_at_once_are_asked_for_again() -> None:
     world = World()
     for number in range(3 * CANDIDATES):
         world.proxy(f"p{number}")
-    waiting = world.pools.waiting
+    waiting = world.pools.read_waiting
 
     def few(pool: Pool, **asked: Any) -> Sequence[WaitingProxy]:
         return waiting(pool, **asked)[:CANDIDATES]
 
-    world.pools.waiting = few  # type: ignore[method-assign]
+    world.pools.read_waiting = few  # type: ignore[method-assign]
     offers = [post(f"c{number}") for number in range(2 * CANDIDATES)]
     assert world.serve(*offers) == 2 * CANDIDATES * [End.OFFER_MATCHED]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.rendezvous.event_recorder import Countries, country_of_record
+from sluice.rendezvous.event_recorder import Countries, parse_country
 from sluice.rendezvous.protocol.addresses import FORWARDED_CHARACTERS, find_forwarded_address, hash_address
 from sluice.rendezvous.protocol.messages import CANDIDATE_TYPES, Bridge, best_address, parse_offer
 from tests.mmdb import mmdb
@@ -102,14 +102,14 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> str:
     ],
 )
 def test_a_country_is_the_databases(database: str, address: str, country: str) -> None:
-    assert Countries(database).of(address) == country
+    assert Countries(database).look_up(address) == country
 
 
 def test_a_database_of_ipv4_alone_knows_no_country_of_ipv6(tmp_path: Path) -> None:
     path = tmp_path / "ipv4.mmdb"
     path.write_bytes(mmdb({"5.0.0.0/8": {"country": {"iso_code": "DE"}}}, ip_version=4))
     countries = Countries(str(path))
-    assert [countries.of(address) for address in ("5.1.2.3", "2a00::1", "::ffff:5.1.2.3")] == ["DE", "??", "DE"]
+    assert [countries.look_up(address) for address in ("5.1.2.3", "2a00::1", "::ffff:5.1.2.3")] == ["DE", "??", "DE"]
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no database", mmdb({"::/1": {"country": "DE"}})[3:]])
@@ -117,21 +117,21 @@ def test_a_look_up_that_fails_is_of_no_country(tmp_path: Path, content: bytes | 
     path = tmp_path / "damaged.mmdb"
     if content is not None:
         path.write_bytes(content)
-    assert Countries(str(path)).of("5.1.2.3") == "??"
+    assert Countries(str(path)).look_up("5.1.2.3") == "??"
 
 
 @pytest.mark.parametrize(
     "record", [None, [], "DE", {}, {"country": {}}, {"country": {"iso_code": 5}}, {"country": "DEU"}, {"country": "%!"}]
 )
 def test_a_record_without_a_code_is_of_no_country(record: Any) -> None:
-    assert country_of_record(record) == "??"
+    assert parse_country(record) == "??"
 
 
 def test_without_a_database_no_country_is_known_and_its_library_isnt_imported() -> None:
     code = (
         "import sys; sys.modules['maxminddb'] = None\n"
         "from sluice.rendezvous.event_recorder import Countries\n"
-        "print(Countries().of('5.1.2.3'))"
+        "print(Countries().look_up('5.1.2.3'))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3]

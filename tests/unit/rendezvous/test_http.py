@@ -50,7 +50,7 @@ class World(ProxyWorld):
         site = self.clients() if path.startswith(("/client", "/amp")) else self.proxies()
         return site.serve(HttpRequest(method=method, path=path, headers=headers or {}, body=body))
 
-    def waiting_proxy(self) -> None:
+    def parse_waiting_proxy(self) -> None:
         """A proxy that another environment holds, which answers as soon as it has the offer."""
         proxy = BrokerWorld.beside(self).proxy("p")
         send = self.queues.send
@@ -97,7 +97,7 @@ def test_an_answer_that_nobody_waits_for_is_gone() -> None:
 
 def test_a_client_gets_its_answer() -> None:
     world = World()
-    world.waiting_proxy()
+    world.parse_waiting_proxy()
     response = world.request("POST", "/client", CLIENT)
     assert (response.status, json.loads(response.body)) == (200, {"answer": ANSWER_TEXT})
 
@@ -174,7 +174,7 @@ def test_a_clients_body_over_the_limit_is_a_400() -> None:
 
 def test_the_legacy_form_gets_the_bare_answer() -> None:
     world = World()
-    world.waiting_proxy()
+    world.parse_waiting_proxy()
     response = world.request("POST", "/client", DESCRIPTION.encode(), {"snowflake-nat-type": "restricted"})
     assert (response.status, response.body) == (200, ANSWER_TEXT)
 
@@ -235,7 +235,7 @@ def amp_path(body: bytes, padding: str = "0padding/more") -> str:
 
 def test_an_amp_client_gets_its_answer_in_a_page_that_may_be_cached_for_a_moment() -> None:
     world = World()
-    world.waiting_proxy()
+    world.parse_waiting_proxy()
     response = world.request("GET", amp_path(CLIENT))
     assert json.loads(unarmor(response.body)) == {"answer": ANSWER_TEXT}
     assert response.event()["headers"] == CORS | {"Content-Type": "text/html", "Cache-Control": "max-age=15"}

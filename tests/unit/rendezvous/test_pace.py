@@ -9,7 +9,7 @@ from sluice.rendezvous.protocol.matching import Pool
 from sluice.rendezvous.protocol.pace import (
     NEXT_POLL_MAX_MS,
     NEXT_POLL_MS,
-    POLLS_AT_REST,
+    POLLS_WITHOUT_DEMAND,
     Counts,
     Pace,
     PoolPace,
@@ -56,16 +56,16 @@ def test_a_site_that_knows_nothing_asks_for_polls_as_often_as_may_be() -> None:
 
 @pytest.mark.parametrize("away_s", [20, 600, 10_000])
 def test_a_wait_that_brings_as_many_polls_as_are_wanted_stays(away_s: float) -> None:
-    assert told(away_s=away_s, polls_per_s=POLLS_AT_REST) == pytest.approx(1000 * away_s)
+    assert told(away_s=away_s, polls_per_s=POLLS_WITHOUT_DEMAND) == pytest.approx(1000 * away_s)
 
 
 def test_all_of_a_large_pool_are_sent_away_at_once_where_the_wait_is_still_short() -> None:
-    assert told(away_s=20, polls_per_s=400) == pytest.approx(1000 * 20 * 400 / POLLS_AT_REST)
+    assert told(away_s=20, polls_per_s=400) == pytest.approx(1000 * 20 * 400 / POLLS_WITHOUT_DEMAND)
 
 
 @pytest.mark.parametrize(("draw", "part"), [(0, 0.8), (0.5, 1.0), (0.9999, 1.2)])
 def test_proxies_are_told_different_waits(draw: float, part: float) -> None:
-    assert told(away_s=600, polls_per_s=POLLS_AT_REST, draw=draw) == pytest.approx(part * 600_000, rel=0.001)
+    assert told(away_s=600, polls_per_s=POLLS_WITHOUT_DEMAND, draw=draw) == pytest.approx(part * 600_000, rel=0.001)
 
 
 def test_where_all_are_told_to_wait_much_longer_some_come_as_soon_as_before() -> None:
@@ -74,12 +74,12 @@ def test_where_all_are_told_to_wait_much_longer_some_come_as_soon_as_before() ->
 
 
 def test_a_long_wait_is_changed_slowly() -> None:
-    assert 3_600_000 < told(away_s=3_600, polls_per_s=2 * POLLS_AT_REST) < 3_700_000
-    assert 3_500_000 < told(away_s=3_600, polls_per_s=POLLS_AT_REST / 2) < 3_600_000
+    assert 3_600_000 < told(away_s=3_600, polls_per_s=2 * POLLS_WITHOUT_DEMAND) < 3_700_000
+    assert 3_500_000 < told(away_s=3_600, polls_per_s=POLLS_WITHOUT_DEMAND / 2) < 3_600_000
 
 
 def test_many_offers_want_more_polls() -> None:
-    assert told(away_s=600, polls_per_s=POLLS_AT_REST, offers_per_s=20) < 600_000
+    assert told(away_s=600, polls_per_s=POLLS_WITHOUT_DEMAND, offers_per_s=20) < 600_000
 
 
 def test_no_wait_is_longer_than_the_longest() -> None:
@@ -89,4 +89,4 @@ def test_no_wait_is_longer_than_the_longest() -> None:
 def test_polls_are_read_from_the_counts_of_the_last_minutes() -> None:
     counts = Counts({f"{POOL}_polls": 60, f"{POOL}_promised_ms": 60 * 30_000})
     lately = compute_pace({100: counts}, {}, now_ms=101 * MINUTE_MS).of(POOL)
-    assert (lately.polls_per_s, lately.away_ms, lately.pollers) == (1.0, 30_000, 30.0)
+    assert (lately.polls_per_s, lately.interval_ms, lately.pollers) == (1.0, 30_000, 30.0)

@@ -28,11 +28,11 @@ def crowded(*, offers: int = 9) -> Meeting:
 
 def test_an_address_has_a_cooldown_after_a_poll() -> None:
     site = crowded()
-    rested = []
+    elapsed_fraction = []
     for _ in range(3):
-        rested.append(site.pacing.start_cooldown(ADDRESS, COOLDOWN_MS))
+        elapsed_fraction.append(site.pacing.start_cooldown(ADDRESS, COOLDOWN_MS))
         site.clock.ms += COOLDOWN_MS // 2
-    assert rested == [1, 0.5, 1]
+    assert elapsed_fraction == [1, 0.5, 1]
 
 
 def test_few_addresses_have_no_cooldowns_and_are_counted() -> None:
@@ -48,7 +48,7 @@ def test_few_addresses_have_no_cooldowns_and_are_counted() -> None:
 def test_an_address_whose_polls_all_get_an_offer_is_counted() -> None:
     site = Meeting()
     site.pacing.start_cooldown(ADDRESS, COOLDOWN_MS)
-    site.pacing.note_given(POOL)
+    site.pacing.count_given(POOL)
     site.pacing.flush()
     assert [len(counts.groups) for counts in site.pace.minutes.values()] == [1]
 
@@ -118,8 +118,8 @@ def test_cooldowns_in_memory_are_limited(monkeypatch: pytest.MonkeyPatch) -> Non
     site = crowded()
     for number in range(5):
         site.pacing.start_cooldown(str(number), COOLDOWN_MS)
-    rested = {number: site.pacing.start_cooldown(str(number), COOLDOWN_MS) for number in (2, 3, 4)}
-    assert set(rested.values()) == {0}
+    elapsed_fraction = {number: site.pacing.start_cooldown(str(number), COOLDOWN_MS) for number in (2, 3, 4)}
+    assert set(elapsed_fraction.values()) == {0}
     assert site.pacing.start_cooldown("0", COOLDOWN_MS) == 1
 
 
@@ -148,7 +148,7 @@ def test_a_poll_that_gets_no_offer_asks_nothing_of_the_table(offers: int) -> Non
     site = crowded(offers=offers)
     for number in range(100):
         site.pacing.start_cooldown(f"{number:016x}", COOLDOWN_MS)
-        site.pacing.note_poll(POOL, away_ms=MINUTE_MS)
+        site.pacing.count_poll(POOL, interval_ms=MINUTE_MS)
     assert site.pace.cooldowns == {}
 
 
@@ -177,7 +177,7 @@ def test_polls_count_only_as_far_as_offers_are_answered() -> None:
         proven = 0.1 if count > answered else 1.0
         pace = site.new_pacing().pace().of(POOL)
         assert pace.polls_per_s == pytest.approx(proven * 1000 * 3_000 / max(site.clock.ms % MINUTE_MS, MINUTE_MS // 2))
-        assert pace.away_ms == pytest.approx(NEXT_POLL_MS)
+        assert pace.interval_ms == pytest.approx(NEXT_POLL_MS)
 
 
 def test_offers_are_remembered_for_hours_where_there_are_few() -> None:
@@ -194,7 +194,7 @@ def test_offers_are_remembered_for_hours_where_there_are_few() -> None:
 def test_an_offer_and_its_answer_are_counted_by_minute_and_hour() -> None:
     site = Meeting()
     for is_answered in (False, False, True):
-        site.pacing.note_given(POOL, is_answered=is_answered)
+        site.pacing.count_given(POOL, is_answered=is_answered)
     site.pacing.flush()
     counted = {"restricted_given": 2, "restricted_answered": 1}
     assert [counts.numbers for counts in itertools.chain(site.pace.minutes.values(), site.pace.hours.values())] == [

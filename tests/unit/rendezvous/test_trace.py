@@ -6,7 +6,7 @@ What Spark does with it is its own suite's: column `trace_header`.
 import pytest
 from msgspec.structs import replace
 
-from sluice.aws.federation.publisher import Publishing
+from sluice.aws.federation.publisher import PublishRequest
 from sluice.federation.forwarder import forward
 from sluice.federation.matching.bindings import Binding, Destination, RoutingTable
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
@@ -85,13 +85,13 @@ def routed(message: Message, *, site: str, destination: Destination) -> Outgoing
 @pytest.mark.parametrize("fifo", [False, True])
 def test_from_the_offer_to_the_pipelines_queue_it_is_one_trace(fifo: bool) -> None:
     event = told(recorded(TRACE))
-    published = Publishing(
+    published = PublishRequest(
         exchange="events", key=event.routing_key, body=event.to_json(site="EAST"), trace_header=event.trace
     )
     suffix = ".fifo" if fifo else ""
     bridge = Destination(queue="bridge", url=f"https://sqs/bridge{suffix}", crossing=CROSSING)
     source = Destination(queue="source", url=f"https://sqs/source{suffix}")
-    on_the_bridge = received(routed(received(published.outgoing(fifo=fifo)), site="EAST", destination=bridge))
+    on_the_bridge = received(routed(received(published.to_message(fifo=fifo)), site="EAST", destination=bridge))
     receipt = ReceivedMessage(message=on_the_bridge, site="EAST", ulid=ULID, now_ms=NOW)
     crossed = forward(receipt, crossing=CROSSING, dest="events", fifo=fifo)
     assert isinstance(crossed, Outgoing)
@@ -108,4 +108,4 @@ def test_a_message_that_a_session_had_and_gave_back_keeps_it() -> None:
 
 
 def test_without_a_trace_nothing_is_sent_in_its_place() -> None:
-    assert "MessageSystemAttributes" not in Publishing(exchange="e", body="b").outgoing(fifo=False).fields()
+    assert "MessageSystemAttributes" not in PublishRequest(exchange="e", body="b").to_message(fifo=False).fields()

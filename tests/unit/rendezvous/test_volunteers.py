@@ -206,7 +206,7 @@ def test_a_poll_takes_the_oldest_offer_that_waits_at_once(held_min: int) -> None
 def test_a_poll_that_is_held_looks_after_it_has_entered_and_sees_what_was_written_before() -> None:
     """Whoever came just before it entered has looked for it in vain."""
     world = World()
-    enter, oldest, asked = world.pools.enter, world.waiting.oldest, list[bool]()
+    enter, oldest, asked = world.pools.enter, world.waiting.read_oldest, list[bool]()
 
     def enter_late(proxy: WaitingProxy) -> None:
         world.waiting.add([world.offer()])
@@ -217,7 +217,7 @@ def test_a_poll_that_is_held_looks_after_it_has_entered_and_sees_what_was_writte
         return oldest(pool, now_ms=now_ms, limit=limit, shards=shards)
 
     world.pools.enter = enter_late  # type: ignore[method-assign]
-    world.waiting.oldest = look  # type: ignore[method-assign]
+    world.waiting.read_oldest = look  # type: ignore[method-assign]
     started_ms = world.clock.ms
     assert world.poll()[0] is End.POLL_MATCHED
     assert (world.clock.ms, asked, world.pools.proxies) == (started_ms, [True], {})
@@ -235,7 +235,7 @@ def test_an_offer_that_others_take_first_leaves_the_next_one() -> None:
     world = World(held_min=0)
     offers = [world.offer(client_id) for client_id in ("a", "b")]
     world.waiting.add(offers)
-    world.waiting.oldest = lambda pool, **_: offers  # type: ignore[method-assign]
+    world.waiting.read_oldest = lambda pool, **_: offers  # type: ignore[method-assign]
     assert world.waiting.take(offers[0])
     assert world.poll()[1]["Offer"] == "offer of b"
 
@@ -422,4 +422,4 @@ def test_who_asks_a_mailbox_that_has_vanished_is_told_so() -> None:
     world.queues.made.clear()
     for _ in range(2):
         with pytest.raises(QueueGone):
-            world.mailbox.wait_for("p", until_ms=world.clock.ms)
+            world.mailbox.receive_for("p", until_ms=world.clock.ms)

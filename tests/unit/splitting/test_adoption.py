@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from sluice.splitting.adoption import MAIN, SOURCE, AdoptedQueue, plan_adoption, remarks
+from sluice.splitting.adoption import MAIN, SOURCE, AdoptedQueue, find_remarks, plan_adoption
 
 ARN = "arn:aws:sqs:eu-central-1:111122223333:"
 KEY = "arn:aws:kms:eu-central-1:111122223333:key/1234abcd"
@@ -18,7 +18,7 @@ def queue(role: str = SOURCE, *, readers: tuple[str, ...] = (), **attributes: st
 def said(
     *queues: AdoptedQueue, region: str = "eu-central-1", keys: tuple[str, ...] = (), notified: bool = False
 ) -> list[tuple[bool, str]]:
-    found = remarks(queues, region=region, window_s=1, key_arns=keys, is_notified=notified)
+    found = find_remarks(queues, region=region, window_s=1, key_arns=keys, is_notified=notified)
     return [(remark.refuses, f"{remark.queue}: {remark.text}") for remark in found]
 
 

@@ -12,9 +12,9 @@ from sluice.errors import BadConsumer, CallFailed, RequestRefused
 from sluice.operations import Operation, build_reply, parse_request, parse_result
 from sluice.splitting.consumers.targets import KubernetesWorkload, LambdaVariable, Target, describe_target
 from sluice.splitting.control import Control
-from sluice.splitting.operations import MAX_REPORTED, ControlOperation, ReportSteps, StepReport, TakeSteps
-from sluice.splitting.performer import Performer
-from sluice.splitting.pointing import HELD_MS, StepsLost
+from sluice.splitting.operation_handler import OperationHandler
+from sluice.splitting.operations import MAX_REPORT_CHARACTERS, ControlOperation, ReportSteps, StepReport, TakeSteps
+from sluice.splitting.pointing import HOLD_MS, StepsLost
 from sluice.splitting.sessions.events import SessionStopped
 from sluice.splitting.sessions.state import Phase, Status
 from sluice.splitting.settings import Repointed
@@ -30,10 +30,10 @@ THEIRS: Target = KubernetesWorkload(
 def answer_of(control: Control, operation: Operation[Any]) -> Any:
     """What a control function answers, over the wire."""
     asked = parse_request(encode(operation), ControlOperation)
-    performer = Performer(
+    handler = OperationHandler(
         control=control, compile_problem=lambda _: None, counts=dict, url=lambda name: f"https://{name}"
     )
-    return parse_result(operation, encode(build_reply(performer.perform(asked))))
+    return parse_result(operation, encode(build_reply(handler.apply(asked))))
 
 
 @dataclass
@@ -159,9 +159,9 @@ def test_two_agents_dont_do_the_same_and_one_that_died_is_followed_when_its_time
     world.until(lambda: world.store.registry.find_consumers("q").consumers[0].original is not None)
     taken = world.ask(TakeSteps(agent="first", clusters=("shop",)))
     assert [(step.queue, step.original) for step in taken.steps] == [("source", None)]
-    assert taken.held_s * 1_000 == HELD_MS
+    assert taken.lease_s * 1_000 == HOLD_MS
     assert world.ask(TakeSteps(agent="second", clusters=("shop",))).steps == ()
-    world.clock.ms += HELD_MS
+    world.clock.ms += HOLD_MS
     assert len(world.ask(TakeSteps(agent="second", clusters=("shop",))).steps) == 1
     late = StepReport(queue_id="q", place=1, queue="source", outcome="seen", text="source")
     with pytest.raises(StepsLost, match="aren't held by first any more"):
@@ -177,7 +177,7 @@ def test_an_agent_whose_machine_slept_begins_nothing(world: World):
         answer = world.ask(operation)
         if isinstance(operation, ReportSteps):
             reported.append(operation)
-        world.clock.ms += int(HELD_MS - MAX_STEP_S * 1_000)  # the answer came, and the machine went to sleep
+        world.clock.ms += int(HOLD_MS - MAX_STEP_S * 1_000)  # the answer came, and the machine went to sleep
         return answer
 
     world.agent(ask=ask).look()
@@ -208,22 +208,22 @@ def test_a_consumer_of_an_agents_that_drains_is_waited_for(world: World):
 
 
 def test_a_consumer_that_is_too_long_to_be_kept_ends_the_session_with_the_reason(world: World):
-    world.theirs.original = lambda target, *, queue: "x" * (MAX_REPORTED + 1)  # type: ignore[method-assign]  # one case
+    world.theirs.read_original = lambda target, *, queue: "x" * (MAX_REPORT_CHARACTERS + 1)  # type: ignore[method-assign]  # one case
     agent, session_id = world.agent(), world.start()
     world.until(lambda: world.store.registry.sessions[session_id].status is Status.START_ERROR, agent)
     assert "16385 characters, over 16384" in world.store.registry.sessions[session_id].reason
 
 
 def test_words_of_any_number_are_cut(world: World):
-    words = "x" * (MAX_REPORTED + 1)
+    words = "x" * (MAX_REPORT_CHARACTERS + 1)
 
     def refused(target: Target, *, queue: str) -> str:
         raise BadConsumer(describe_target(target), words)
 
-    world.theirs.original = refused  # type: ignore[method-assign]  # one case
+    world.theirs.read_original = refused  # type: ignore[method-assign]  # one case
     agent, session_id = world.agent(), world.start()
     world.until(lambda: world.store.registry.sessions[session_id].status is Status.START_ERROR, agent)
-    assert len(world.store.registry.sessions[session_id].reason) == MAX_REPORTED
+    assert len(world.store.registry.sessions[session_id].reason) == MAX_REPORT_CHARACTERS
 
 
 def test_a_cluster_has_a_context_of_its_name_or_another():

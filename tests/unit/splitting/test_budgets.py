@@ -17,11 +17,11 @@ from sluice.splitting.filters.values import Filter, Mode, Share
 from sluice.splitting.routing.router import Router
 from sluice.splitting.settings import SplitConfig
 from sluice.splitting.splitter import (
-    AGAIN_AFTER_S,
     DECIDED_WITHIN_S,
     FILTER_BUDGET_S,
-    PASSED_OVER_S,
+    REPEATED_AFTER_S,
     SENT_WITHIN_S,
+    SKIPPED_S,
     Routes,
     SessionCircuitBreaker,
     SplitOutcome,
@@ -49,7 +49,9 @@ class Splitter:
     started: int = 0
 
     def __post_init__(self) -> None:
-        self.circuit_breaker = SessionCircuitBreaker(now_s=lambda: self.now, tell=lambda *said: self.told.append(said))
+        self.circuit_breaker = SessionCircuitBreaker(
+            now_s=lambda: self.now, cancel=lambda *said: self.told.append(said)
+        )
 
     def decide(self, program: str, document: str) -> bool | None:
         self.asked.append(program)
@@ -61,7 +63,7 @@ class Splitter:
         self.now += float(program)
         return False
 
-    def ready(self) -> None:
+    def ensure_started(self) -> None:
         self.started += 1
         if not self.starts:
             raise NotRunning("by script")
@@ -72,7 +74,7 @@ class Splitter:
 
     def take(self, messages: Sequence[Message], queue: SplitConfig = STANDARD) -> SplitOutcome:
         routes = Routes(
-            router=Router.build(self.shares, decide=self.decide, ready=self.ready),
+            router=Router.build(self.shares, decide=self.decide, ensure_started=self.ensure_started),
             queues={each.session_id: f"queue-{each.session_id}" for each in self.shares},
         )
         with ThreadPoolExecutor(4) as executor:
@@ -133,7 +135,7 @@ def test_a_filter_that_times_out_is_out_of_the_batch_and_its_session_cancelled(
 def test_control_is_told_before_anything_is_sent() -> None:
     splitter = Splitter([share("bad", jq="endless")])
     sent: list[int] = []
-    splitter.circuit_breaker.tell = lambda *_: sent.append(len(splitter.queues.calls))
+    splitter.circuit_breaker.cancel = lambda *_: sent.append(len(splitter.queues.calls))
     splitter.take(others(50))
     assert sent == [0]
 
@@ -143,7 +145,7 @@ def test_who_was_cancelled_costs_later_batches_nothing_until_it_is_tried_again()
     for _ in range(5):
         assert splitter.take(others(10)).failures == {}
     assert splitter.asked == ["endless"]
-    splitter.now += PASSED_OVER_S
+    splitter.now += SKIPPED_S
     splitter.take(others(10))
     assert splitter.asked == ["endless"] * 2
 
@@ -160,7 +162,7 @@ def test_a_slow_filter_is_out_of_the_batch_when_its_budget_is_spent() -> None:
 def test_who_is_over_the_budget_again_is_cancelled() -> None:
     splitter = Splitter([share("slow", jq="0.5")])
     splitter.take(others(50))
-    splitter.now += AGAIN_AFTER_S
+    splitter.now += REPEATED_AFTER_S
     splitter.take(others(50))
     assert splitter.told == [("slow", "FilterTooSlow")]
 
@@ -290,7 +292,7 @@ def test_main_that_refuses_leaves_its_messages_on_the_source() -> None:
 def test_a_session_whose_queue_stays_gone_is_cancelled() -> None:
     """SQS may not find a queue in its first second: so it is looked for twice."""
     splitter = Splitter([share("A")], FakeSplitQueues(gone={"queue-A"}))
-    for after_s, told in ((0.0, 0), (0.5, 0), (AGAIN_AFTER_S, 1)):
+    for after_s, told in ((0.0, 0), (0.5, 0), (REPEATED_AFTER_S, 1)):
         splitter.now += after_s
         assert splitter.take([message("a1")]).failures == {}
         assert len(splitter.told) == told

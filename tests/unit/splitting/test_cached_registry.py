@@ -154,10 +154,18 @@ def test_only_sessions_whose_queues_are_there_are_routed_to() -> None:
         (Split(queue_id="q", source="s", static=True, main="before"), "m", "m"),
         (Split(queue_id="q", source="s", static=False, consumer_at="s"), None, None),
         (Split(queue_id="q", source="s", static=False, consumer_at="s"), "m", "m"),
-        (Split(queue_id="q", source="s", static=False, main="t", consumer_at="s", phase=Phase.ACTIVE), None, None),
+        (
+            Split(queue_id="q", source="s", static=False, main="t", consumer_at="s", phase=Phase.ACTIVE),
+            None,
+            None,
+        ),
         (Split(queue_id="q", source="s", static=False, main="t", consumer_at="t", phase=Phase.ACTIVE), None, "t"),
         (Split(queue_id="q", source="s", static=False, main="t", consumer_at="t", phase=Phase.ACTIVE), "m", "t"),
-        (Split(queue_id="q", source="s", static=False, main="t", consumer_at="t", phase=Phase.DRAINING), "m", None),
+        (
+            Split(queue_id="q", source="s", static=False, main="t", consumer_at="t", phase=Phase.DRAINING),
+            "m",
+            None,
+        ),
     ],
 )
 def test_messages_go_to_the_queue_that_the_consumer_reads(
@@ -166,7 +174,7 @@ def test_messages_go_to_the_queue_that_the_consumer_reads(
     seen, store, _ = seen_and_store()
     store.registry = replace(store.registry, splits={"q": split} if split else {})
     seen.routes("q")
-    assert seen.main("q", configured=configured) == main
+    assert seen.main_queue("q", configured=configured) == main
 
 
 def test_routes_are_compiled_once_per_version() -> None:

@@ -6,11 +6,11 @@ import pytest
 
 from sluice.splitting.sessions.state import Reason
 from sluice.splitting.splitter import (
-    AGAIN_AFTER_S,
-    AGAIN_WITHIN_S,
     FORGIVEN_ONCE,
-    MAX_TOLD,
-    PASSED_OVER_S,
+    MAX_CANCELLATIONS,
+    REPEATED_AFTER_S,
+    REPEATED_WITHIN_S,
+    SKIPPED_S,
     SessionCircuitBreaker,
 )
 
@@ -27,7 +27,9 @@ class Splitter:
     told: list[tuple[str, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.circuit_breaker = SessionCircuitBreaker(now_s=lambda: self.now, tell=lambda *said: self.told.append(said))
+        self.circuit_breaker = SessionCircuitBreaker(
+            now_s=lambda: self.now, cancel=lambda *said: self.told.append(said)
+        )
 
 
 @pytest.mark.parametrize("reason", AT_ONCE)
@@ -41,7 +43,7 @@ def test_what_nobody_does_by_accident_cancels_at_once(reason: Reason) -> None:
 @pytest.mark.parametrize("reason", sorted(FORGIVEN_ONCE))
 def test_what_may_happen_once_cancels_when_it_happens_again(reason: Reason) -> None:
     splitter = Splitter()
-    for after_s, told in ((0.0, 0), (AGAIN_AFTER_S - 0.1, 0), (0.2, 1)):
+    for after_s, told in ((0.0, 0), (REPEATED_AFTER_S - 0.1, 0), (0.2, 1)):
         splitter.now += after_s
         assert splitter.circuit_breaker.begin() == set()
         splitter.circuit_breaker.report_fault("s", reason)
@@ -51,7 +53,7 @@ def test_what_may_happen_once_cancels_when_it_happens_again(reason: Reason) -> N
 @pytest.mark.parametrize("reason", sorted(FORGIVEN_ONCE))
 def test_what_happened_long_ago_or_to_another_is_not_again(reason: Reason) -> None:
     splitter = Splitter()
-    for session_id, after_s in (("s", 0.0), ("t", AGAIN_AFTER_S), ("s", AGAIN_WITHIN_S)):
+    for session_id, after_s in (("s", 0.0), ("t", REPEATED_AFTER_S), ("s", REPEATED_WITHIN_S)):
         splitter.now += after_s
         splitter.circuit_breaker.begin()
         splitter.circuit_breaker.report_fault(session_id, reason)
@@ -61,7 +63,7 @@ def test_what_happened_long_ago_or_to_another_is_not_again(reason: Reason) -> No
 def test_who_was_cancelled_is_passed_over_for_a_while_and_then_told_of_again() -> None:
     splitter = Splitter()
     splitter.circuit_breaker.report_fault("s", Reason.FILTER_TIMED_OUT)
-    splitter.now += PASSED_OVER_S - 1
+    splitter.now += SKIPPED_S - 1
     assert splitter.circuit_breaker.begin() == {"s"}
     splitter.circuit_breaker.report_fault("s", Reason.FILTER_TIMED_OUT)
     assert len(splitter.told) == 1
@@ -80,8 +82,8 @@ def test_a_queues_words_are_told_but_no_novel() -> None:
 
 
 def test_a_batch_tells_of_so_many_and_the_next_of_the_others() -> None:
-    splitter, sessions = Splitter(), [str(number) for number in range(MAX_TOLD + 7)]
-    for told, left in ((MAX_TOLD, 7), (MAX_TOLD + 7, 0)):
+    splitter, sessions = Splitter(), [str(number) for number in range(MAX_CANCELLATIONS + 7)]
+    for told, left in ((MAX_CANCELLATIONS, 7), (MAX_CANCELLATIONS + 7, 0)):
         out = splitter.circuit_breaker.begin()
         for session_id in sessions:
             if session_id not in out:

@@ -18,8 +18,8 @@ from sluice.splitting.control import (
     SOON_S,
     WRITTEN_EVERY_MS,
     Control,
-    KnownRegistry,
     NoSuchSession,
+    RegistryCache,
     next_tick_s,
 )
 from sluice.splitting.filters.values import Filter, Mode, QueueFilter
@@ -42,15 +42,15 @@ class World:
     clock: Clock = field(default_factory=Clock)
     store: FakeRegistryStore = field(default_factory=FakeRegistryStore)
     queues: FakeSplitQueues = field(default_factory=FakeSplitQueues)
-    known: KnownRegistry = field(init=False)
+    registry_cache: RegistryCache = field(init=False)
 
     def __post_init__(self) -> None:
         numbers = itertools.count()
         self.queues.attributes["source"] = {"VisibilityTimeout": "77", "DelaySeconds": "5"}
         self.queues.tags["source"] = {"team": "theirs", "kept": "yes"}
-        self.known = KnownRegistry(self.store)
+        self.registry_cache = RegistryCache(self.store)
         self._control = Control(
-            known=self.known,
+            registry_cache=self.registry_cache,
             queues=self.queues,
             pointing=pointing(),
             settings=SETTINGS,
@@ -62,7 +62,7 @@ class World:
     @property
     def control(self) -> Control:
         """A new invocation's, in the same environment."""
-        return replace(self._control, known=self.known)
+        return replace(self._control, registry_cache=self.registry_cache)
 
     def start(self, filters=FILTERS) -> str:
         return self.control.start(filters, owner="me")

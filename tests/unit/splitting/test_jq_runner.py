@@ -145,9 +145,9 @@ def test_where_no_process_can_be_started_no_program_is_to_blame(monkeypatch: pyt
 
 
 def test_what_runs_programs_is_started_once(runner: JqRunner) -> None:
-    runner.ready()
+    runner.ensure_started()
     child = runner._child
-    runner.ready()
+    runner.ensure_started()
     assert runner("true", "null") is True
     assert runner._child is child
 

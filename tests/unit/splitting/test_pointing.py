@@ -14,9 +14,9 @@ from sluice.splitting.consumers.targets import (
     Target,
     describe_target,
 )
-from sluice.splitting.control import Control, KnownRegistry, next_tick_s
+from sluice.splitting.control import Control, RegistryCache, next_tick_s
 from sluice.splitting.filters.values import Filter, QueueFilter
-from sluice.splitting.pointing import HELD_MS
+from sluice.splitting.pointing import HOLD_MS
 from sluice.splitting.sessions.events import ConsumersHeld, SessionStopped
 from sluice.splitting.sessions.state import Phase, Status
 from sluice.splitting.settings import Repointed, SplitConfig
@@ -49,7 +49,7 @@ class World:
         """A new invocation's, in another environment."""
         token = self.new_token
         return Control(
-            known=KnownRegistry(self.store),
+            registry_cache=RegistryCache(self.store),
             queues=self.queues,
             pointing=pointing(*self.repointed, consumers=self.consumers, now_ms=self.clock, holder=token()),
             settings=changed(
@@ -77,7 +77,7 @@ class World:
             self.tick()
         pytest.fail(f"not within 50 ticks: {self.store.registry}")
 
-    def ready(self) -> str:
+    def ensure_started(self) -> str:
         session_id = self.start()
         self.until(lambda: self.store.registry.sessions[session_id].status is Status.READY)
         return session_id
@@ -97,7 +97,7 @@ def world() -> World:
 
 
 def test_a_first_session_moves_all_consumers_to_a_main_queue_and_the_last_ones_end_puts_them_back(world: World):
-    session_id = world.ready()
+    session_id = world.ensure_started()
     [main] = world.at
     assert main.startswith(f"sluice-tmp-{SETTINGS.deployment}")
     assert "-main-source" in main
@@ -149,7 +149,7 @@ def test_one_that_cant_be_moved_midway_has_the_others_put_back(world: World):
 
 
 def test_one_that_cant_be_put_back_for_now_keeps_no_other_from_it(world: World):
-    session_id = world.ready()
+    session_id = world.ensure_started()
     world.consumers.failing.add(describe_target(VARIABLE))
     world.control().change(session_id, SessionStopped(session_id))
     world.until(lambda: world.consumers.texts[describe_target(PARAMETER)] == "source")
@@ -161,7 +161,7 @@ def test_one_that_cant_be_put_back_for_now_keeps_no_other_from_it(world: World):
 
 
 def test_what_its_owner_has_changed_since_stays(world: World):
-    session_id = world.ready()
+    session_id = world.ensure_started()
     world.consumers.texts[describe_target(VARIABLE)] = "theirs"
     world.control().change(session_id, SessionStopped(session_id))
     world.until(lambda: world.store.registry.splits["q"].is_at_rest)
@@ -178,14 +178,14 @@ def test_a_session_that_ends_on_the_way_turns_the_consumers_round(world: World):
 
 
 def test_a_trigger_that_a_deployment_has_switched_off_is_switched_on_again(world: World):
-    world.ready()
+    world.ensure_started()
     world.consumers.triggers["trigger"] = False
     world.tick()
     assert world.consumers.triggers["trigger"]
 
 
 def test_a_consumer_that_its_owner_puts_back_amid_a_split_is_moved_again(world: World):
-    world.ready()
+    world.ensure_started()
     [main] = world.at
     world.consumers.texts[describe_target(VARIABLE)] = "source"
     world.tick()
@@ -200,7 +200,7 @@ def test_a_consumer_that_its_owner_puts_back_amid_a_split_is_moved_again(world: 
 
 
 def test_one_that_its_owner_puts_back_while_main_drains_reads_what_is_there_first(world: World):
-    session_id = world.ready()
+    session_id = world.ensure_started()
     [main] = world.at
     world.control().change(session_id, SessionStopped(session_id))
     world.queues.send_batch(main, [{"Id": "0", "MessageBody": "left"}])
@@ -215,7 +215,7 @@ def test_one_that_its_owner_puts_back_while_main_drains_reads_what_is_there_firs
 
 
 def test_one_that_its_owner_has_let_read_another_queue_amid_a_split_stays_there(world: World):
-    world.ready()
+    world.ensure_started()
     world.consumers.texts[describe_target(VARIABLE)] = "theirs"
     world.control().sweep()
     world.tick()
@@ -224,7 +224,7 @@ def test_one_that_its_owner_has_let_read_another_queue_amid_a_split_stays_there(
 
 
 def test_one_that_has_strayed_and_cant_be_moved_any_more_ends_the_sessions_with_the_reason(world: World):
-    session_id = world.ready()
+    session_id = world.ensure_started()
     world.consumers.texts[describe_target(VARIABLE)] = "source"
     world.control().sweep()
     world.consumers.bad.add(describe_target(VARIABLE))
@@ -235,7 +235,7 @@ def test_one_that_has_strayed_and_cant_be_moved_any_more_ends_the_sessions_with_
 
 
 def test_one_that_cant_be_looked_at_counts_as_there(world: World):
-    world.ready()
+    world.ensure_started()
     world.consumers.texts[describe_target(VARIABLE)] = "source"
     world.consumers.failing.add(describe_target(VARIABLE))
     world.control().sweep()
@@ -243,7 +243,7 @@ def test_one_that_cant_be_looked_at_counts_as_there(world: World):
 
 
 def test_what_isnt_configured_any_more_is_put_back(world: World):
-    session_id = world.ready()
+    session_id = world.ensure_started()
     world.repointed = ()
     world.control().change(session_id, SessionStopped(session_id))
     world.until(lambda: "q" not in world.store.registry.splits)
@@ -254,11 +254,11 @@ def test_one_invocation_at_a_time_moves_consumers_until_it_cant_live_any_more(wo
     world.start()
     world.until(lambda: world.store.registry.splits["q"].consumer_at is None)
     registry = world.store.registry
-    held = ConsumersHeld("q", "another", world.clock() + HELD_MS)(registry, world.clock())
+    held = ConsumersHeld("q", "another", world.clock() + HOLD_MS)(registry, world.clock())
     assert held.find_consumers("q").held_by == "another"
     world.store.registry = held
     before = dict(world.consumers.texts)
-    world.tick(HELD_MS / 1000 - 1)
+    world.tick(HOLD_MS / 1000 - 1)
     assert world.consumers.texts == before
     world.tick(2)
     assert world.consumers.texts != before or world.store.registry.splits["q"].consumer_at is not None

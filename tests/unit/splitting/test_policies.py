@@ -5,13 +5,13 @@ from msgspec import UNSET
 
 from sluice.codec import encode
 from sluice.splitting.filters.values import Filter, Mode, QueueFilter
-from sluice.splitting.policies import Policy, attributes_named, refusals
+from sluice.splitting.policies import Policy, attributes_named, list_refusals
 
 
 def refused(policy: Policy, asked: Filter, *, mode: Mode = Mode.STEAL, limit_s: int | None = None) -> list[str]:
     """Of a queue with one live session."""
     filter_ = QueueFilter(filter=asked, mode=mode)
-    return list(refusals([policy], "orders", filter_, time_limit_s=limit_s, sessions=1))
+    return list(list_refusals([policy], "orders", filter_, time_limit_s=limit_s, sessions=1))
 
 
 ANY = Filter(attributes=(("user", "."),))
@@ -34,7 +34,7 @@ def test_a_policy_holds_for_the_queues_that_a_pattern_fits(patterns: tuple[str, 
 
 
 def test_an_id_with_brackets_fits_itself() -> None:
-    assert Policy(queues=("a[1]",)).holds_for("a[1]")
+    assert Policy(queues=("a[1]",)).applies_to("a[1]")
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_a_refusal_names_the_rule_and_the_queue(policy: Policy, words: str) -> N
 def test_all_policies_that_hold_count_and_all_that_is_broken_is_said() -> None:
     policies = [Policy(queues=("other",), allow_jq=False), Policy(allow_jq=False), Policy(max_time_limit_s=60)]
     asked = QueueFilter(filter=Filter(jq="true"))
-    found = list(refusals(policies, "orders", asked, time_limit_s=61, sessions=0))
+    found = list(list_refusals(policies, "orders", asked, time_limit_s=61, sessions=0))
     assert [each.split(":")[1] for each in found] == [
         " splitting.policies[1].allow_jq",
         " splitting.policies[2].max_time_limit_s",

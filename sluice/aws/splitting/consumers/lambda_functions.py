@@ -59,9 +59,9 @@ class LambdaTriggers(msgspec.Struct, frozen=True, kw_only=True):
     client: LambdaClient
     arn_prefix: str
 
-    def original(self, target: LambdaTrigger, *, queue: str) -> str:
+    def read_original(self, target: LambdaTrigger, *, queue: str) -> str:
         """Read the queue's mapping. Raises `BadConsumer`, and `CallFailed`, also while the mapping is changing."""
-        response = self._mapping(target, queue)
+        response = self._find_mapping(target, queue)
         if response is None:
             raise BadConsumer(describe_target(target), f"there is none from {queue}")
         if "FilterCriteriaError" in response:
@@ -77,15 +77,15 @@ class LambdaTriggers(msgspec.Struct, frozen=True, kw_only=True):
         Mappings other than the original are deleted instead of disabled. Raises `BadConsumer`, `CallFailed`.
         """
         kept = MAPPINGS.from_text(original)
-        return self._is_off(target, kept, instead_of) and self._is_restored(target, kept, queue)
+        return self._disable(target, kept, instead_of) and self._restore(target, kept, queue)
 
     def reads(self, target: LambdaTrigger, *, queue: str) -> bool:
         """Return whether an enabled mapping from this queue exists. Raises `BadConsumer` and `CallFailed`."""
-        response = self._mapping(target, queue)
+        response = self._find_mapping(target, queue)
         return response is not None and response["State"] in {ON, "Enabling", "Creating", "Updating"}
 
-    def _is_off(self, target: LambdaTrigger, kept: Mapping, queue: str) -> bool:
-        response = self._mapping(target, queue)
+    def _disable(self, target: LambdaTrigger, kept: Mapping, queue: str) -> bool:
+        response = self._find_mapping(target, queue)
         if response is None or (response["UUID"], response["State"]) == (kept.mapping_id, OFF):
             return True
         if response["State"] not in STEADY:
@@ -97,8 +97,8 @@ class LambdaTriggers(msgspec.Struct, frozen=True, kw_only=True):
                 self.client.delete_event_source_mapping(UUID=response["UUID"])
         return False
 
-    def _is_restored(self, target: LambdaTrigger, kept: Mapping, queue: str) -> bool:
-        response = self._mapping(target, queue)
+    def _restore(self, target: LambdaTrigger, kept: Mapping, queue: str) -> bool:
+        response = self._find_mapping(target, queue)
         if response is None:
             with calls("CreateEventSourceMapping"):
                 self.client.create_event_source_mapping(
@@ -117,7 +117,7 @@ class LambdaTriggers(msgspec.Struct, frozen=True, kw_only=True):
         with calls("UpdateEventSourceMapping"):
             self.client.update_event_source_mapping(UUID=mapping_id, Enabled=on)
 
-    def _mapping(self, target: LambdaTrigger, queue: str) -> "EventSourceMappingConfigurationTypeDef | None":
+    def _find_mapping(self, target: LambdaTrigger, queue: str) -> "EventSourceMappingConfigurationTypeDef | None":
         """Find the only mapping from the queue to the function. Returns None if there is none."""
         with calls("ListEventSourceMappings"):
             response = self.client.list_event_source_mappings(
@@ -134,9 +134,9 @@ class LambdaVariables(msgspec.Struct, frozen=True, kw_only=True):
     client: LambdaClient
     arn_prefix: str
 
-    def original(self, target: LambdaVariable, *, queue: str) -> str:
+    def read_original(self, target: LambdaVariable, *, queue: str) -> str:
         """Read the value of the variable, which must name the queue. Raises `BadConsumer` and `CallFailed`."""
-        value = _variables(target, self._configuration(target))[target.variable]
+        value = _read_variables(target, self._get_configuration(target))[target.variable]
         check_named(value, target.place, queue=self.arn_prefix + queue, of=describe_target(target))
         return value
 
@@ -146,11 +146,11 @@ class LambdaVariables(msgspec.Struct, frozen=True, kw_only=True):
         Raises `BadConsumer`, and `CallFailed`, also if the function changed since it was read: then the caller should
         retry.
         """
-        response = self._configuration(target)
+        response = self._get_configuration(target)
         status = response.get("LastUpdateStatus", "Successful")
         if status == "InProgress":  # Lambda would refuse a second update
             return False
-        variables = _variables(target, response)
+        variables = _read_variables(target, response)
         old, new = self.arn_prefix + instead_of, self.arn_prefix + queue
         value = rewrite(variables[target.variable], target.place, old=old, new=new, of=describe_target(target))
         if value != variables[target.variable]:
@@ -166,12 +166,12 @@ class LambdaVariables(msgspec.Struct, frozen=True, kw_only=True):
             raise CallFailed("UpdateFunctionConfiguration", code, response.get("LastUpdateStatusReason", ""))
         return True
 
-    def _configuration(self, target: LambdaVariable) -> "FunctionConfigurationResponseTypeDef":
+    def _get_configuration(self, target: LambdaVariable) -> "FunctionConfigurationResponseTypeDef":
         with calls("GetFunctionConfiguration"):
             return self.client.get_function_configuration(FunctionName=target.function)
 
 
-def _variables(target: LambdaVariable, response: "FunctionConfigurationResponseTypeDef") -> dict[str, str]:
+def _read_variables(target: LambdaVariable, response: "FunctionConfigurationResponseTypeDef") -> dict[str, str]:
     """Return all variables, since an update replaces all of them. Raises `BadConsumer` if they can't be read."""
     if response.get("Version", LATEST) != LATEST:
         raise BadConsumer(describe_target(target), "a published version can't be changed")

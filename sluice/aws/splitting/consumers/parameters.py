@@ -29,7 +29,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     arn_prefix: str
     now_ms: Callable[[], int]
 
-    def original(self, target: SystemsManagerParameter, *, queue: str) -> str:
+    def read_original(self, target: SystemsManagerParameter, *, queue: str) -> str:
         """Read the value of the parameter, which must name the queue. Raises `BadConsumer` and `CallFailed`."""
         value: str = self._read(target, target.name)["Value"]
         check_named(value, target.place, queue=self.arn_prefix + queue, of=describe_target(target))
@@ -41,7 +41,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
         Raises `BadConsumer` and `CallFailed`.
         """
         response = self._read(target, target.name)
-        value = self._rewritten(target, response["Value"], queue=queue, instead_of=instead_of)
+        value = self._rewrite_value(target, response["Value"], queue=queue, instead_of=instead_of)
         if value == response["Value"]:
             written_ms: float = response["LastModifiedDate"].timestamp() * 1_000
             return self.now_ms() >= written_ms + target.refresh_s * 1_000
@@ -53,13 +53,13 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
             # Somebody else wrote in between: take that value, and change only the queue's name in it.
             value = self._read(target, f"{response['Name']}:{version - 1}")["Value"]
             with suppress(BadConsumer):  # otherwise restore it unchanged: the next call raises
-                value = self._rewritten(target, value, queue=queue, instead_of=instead_of)
+                value = self._rewrite_value(target, value, queue=queue, instead_of=instead_of)
             expected = version + 1
         raise CallFailed(
             "PutParameter", "Changing", f"others wrote {describe_target(target)} each of {MAX_WRITES} times"
         )
 
-    def _rewritten(self, target: SystemsManagerParameter, value: str, *, queue: str, instead_of: str) -> str:
+    def _rewrite_value(self, target: SystemsManagerParameter, value: str, *, queue: str, instead_of: str) -> str:
         old, new = self.arn_prefix + instead_of, self.arn_prefix + queue
         return rewrite(value, target.place, old=old, new=new, of=describe_target(target))
 

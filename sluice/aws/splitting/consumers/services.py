@@ -21,7 +21,7 @@ from sluice.splitting.consumers.targets import EcsVariable, describe_target
 from sluice.splitting.consumers.temporary_queues import PREFIX
 
 TEMPORARY = "sluice-temporary"  # the tag of revisions that name temporary queues
-MAX_TIDIED = 20  # task definition revisions deregistered per call
+MAX_DEREGISTERED = 20  # task definition revisions deregistered per call
 UNKNOWN = "ClientException"  # ECS's error code for a deleted revision
 
 
@@ -44,10 +44,10 @@ class EcsServices(msgspec.Struct, frozen=True, kw_only=True):
     client: Any  # untyped, as boto3-stubs[ecs] is not installed
     arn_prefix: str
 
-    def original(self, target: EcsVariable, *, queue: str) -> str:
+    def read_original(self, target: EcsVariable, *, queue: str) -> str:
         """Return the service's task definition by ARN; it must name the queue. Raises `BadConsumer`, `CallFailed`."""
-        revision = self._revision(self._service(target)["taskDefinition"])
-        value = _variable(target, revision.fields)["value"]
+        revision = self._describe_revision(self._describe_service(target)["taskDefinition"])
+        value = _find_variable(target, revision.fields)["value"]
         check_named(value, target.place, queue=self.arn_prefix + queue, of=describe_target(target))
         return revision.arn
 
@@ -57,10 +57,10 @@ class EcsServices(msgspec.Struct, frozen=True, kw_only=True):
         No revision is registered if the original or the family's latest one already names the queue. Raises
         `BadConsumer`, and `CallFailed`, also if ECS gave the roll-over up.
         """
-        service = self._service(target)
-        revision = self._revision(service["taskDefinition"])
+        service = self._describe_service(target)
+        revision = self._describe_revision(service["taskDefinition"])
         fields = deepcopy(revision.fields)
-        variable, of = _variable(target, fields), describe_target(target)
+        variable, of = _find_variable(target, fields), describe_target(target)
         old, new = self.arn_prefix + instead_of, self.arn_prefix + queue
         variable["value"] = rewrite(variable["value"], target.place, old=old, new=new, of=of)
         if fields != revision.fields:
@@ -77,15 +77,15 @@ class EcsServices(msgspec.Struct, frozen=True, kw_only=True):
         if not is_complete or self._is_stopping(target, revision.arn):
             return False
         # Deregister the family's latest revisions if they name temporary queues, except the one that runs.
-        for _ in range(MAX_TIDIED):
-            latest = self._revision(revision.fields["family"])
+        for _ in range(MAX_DEREGISTERED):
+            latest = self._describe_revision(revision.fields["family"])
             if not latest.is_temporary or latest.arn == revision.arn:
                 break
             with calls("DeregisterTaskDefinition"):
                 self.client.deregister_task_definition(taskDefinition=latest.arn)
         return True
 
-    def _service(self, target: EcsVariable) -> dict[str, Any]:
+    def _describe_service(self, target: EcsVariable) -> dict[str, Any]:
         with calls("DescribeServices"):
             response = self.client.describe_services(cluster=target.cluster, services=[target.service])["services"]
         if not response or response[0]["status"] == "INACTIVE":
@@ -96,7 +96,7 @@ class EcsServices(msgspec.Struct, frozen=True, kw_only=True):
             raise BadConsumer(describe_target(target), f"the service is deployed by {controller}, and not by ECS")
         return service
 
-    def _revision(self, arn_or_family: str) -> _Revision:
+    def _describe_revision(self, arn_or_family: str) -> _Revision:
         with calls("DescribeTaskDefinition"):
             response = self.client.describe_task_definition(taskDefinition=arn_or_family, include=["TAGS"])
         definition = response["taskDefinition"]
@@ -117,7 +117,7 @@ class EcsServices(msgspec.Struct, frozen=True, kw_only=True):
         """Find an equal revision that exists already: the original, or one registered before a crash."""
         for arn_or_family in (original, fields["family"]):
             try:
-                revision = self._revision(arn_or_family)
+                revision = self._describe_revision(arn_or_family)
             except CallFailed as error:
                 if error.code != UNKNOWN:
                     raise
@@ -156,7 +156,7 @@ class EcsServices(msgspec.Struct, frozen=True, kw_only=True):
                 return True
 
 
-def _variable(target: EcsVariable, fields: Mapping[str, Any]) -> dict[str, str]:
+def _find_variable(target: EcsVariable, fields: Mapping[str, Any]) -> dict[str, str]:
     """Find the variable of the target's container. Raises `BadConsumer` if it isn't set there."""
     for container in fields["containerDefinitions"]:
         if container["name"] == target.container:

@@ -37,9 +37,9 @@ SIGNED = "before-sign.sts.GetCallerIdentity"
 class AwsConsumers(msgspec.Struct, frozen=True, kw_only=True):
     """Re-points all kinds of targets. `client` creates an AWS client by service, each when a target needs it.
 
-    `arn_prefix` is an ARN of the site's queues without the name. A state that `original` returns is only for targets of
-    the same kind. `cluster` connects to a Kubernetes cluster by its name; by default the name is that of an EKS
-    cluster.
+    `arn_prefix` is an ARN of the site's queues without the name. A state that `read_original` returns is only for
+    targets of the same kind. `cluster` connects to a Kubernetes cluster by its name; by default the name is that of an
+    EKS cluster.
     """
 
     client: Callable[[str], Any]
@@ -47,41 +47,41 @@ class AwsConsumers(msgspec.Struct, frozen=True, kw_only=True):
     now_ms: Callable[[], int]
     cluster: Callable[[str], Api] | None = None
 
-    def original(self, target: Target, *, queue: str) -> str:
+    def read_original(self, target: Target, *, queue: str) -> str:
         """Return the state of a target that reads this queue. Changes nothing. Raises `BadConsumer` and `CallFailed`.
 
         The caller must store the state before the first call of `point`.
         """
-        original: str = self._adapter(target).original(target, queue=queue)
+        original: str = self._build_adapter(target).read_original(target, queue=queue)
         return original
 
     def point(self, target: Target, original: str, *, queue: str, instead_of: str) -> bool:
         """Make the target read another queue, in either direction. Returns True once every reader does.
 
-        Raises as `original` does. It never waits: if it returns False or raises, the caller calls again, also after a
-        crash. Changes that others make in the meantime are kept; without any, the way back restores exactly the
+        Raises as `read_original` does. It never waits: if it returns False or raises, the caller calls again, also
+        after a crash. Changes that others make in the meantime are kept; without any, the way back restores exactly the
         original state. Variables and parameters are rewritten in their current value; their stored original is only for
         operators to see.
         """
-        adapter = self._adapter(target)
+        adapter = self._build_adapter(target)
         if isinstance(target, LambdaVariable | SystemsManagerParameter):
-            is_there: bool = adapter.point(target, queue=queue, instead_of=instead_of)
+            is_done: bool = adapter.point(target, queue=queue, instead_of=instead_of)
         else:
-            is_there = adapter.point(target, original, queue=queue, instead_of=instead_of)
-        return is_there
+            is_done = adapter.point(target, original, queue=queue, instead_of=instead_of)
+        return is_done
 
     def reads(self, target: Target, *, queue: str) -> bool:
         """Return whether the target is configured to read this queue now. Changes nothing. Raises `CallFailed`."""
         try:
             if isinstance(target, LambdaTrigger | KubernetesWorkload):
-                is_read: bool = self._adapter(target).reads(target, queue=queue)
+                is_read: bool = self._build_adapter(target).reads(target, queue=queue)
                 return is_read
-            self.original(target, queue=queue)
+            self.read_original(target, queue=queue)
         except BadConsumer:
             return False
         return True
 
-    def _adapter(self, target: Target) -> Any:
+    def _build_adapter(self, target: Target) -> Any:
         """Build the adapter for the target's kind, which accepts only targets of this kind."""
         match target:
             case LambdaTrigger():
@@ -101,18 +101,18 @@ class EksClusters(msgspec.Struct, frozen=True, kw_only=True):
     """Connects to EKS clusters by name. Caches connections, but no tokens. `client` creates AWS clients by service."""
 
     client: Callable[[str], Any]
-    _known: dict[str, Api] = msgspec.field(default_factory=dict)
+    _connections: dict[str, Api] = msgspec.field(default_factory=dict)
 
     def __call__(self, cluster: str) -> Api:
         """Connect to a cluster by its name. Raises `CallFailed`, also while the cluster is being created."""
-        if cluster not in self._known:
+        if cluster not in self._connections:
             with calls("DescribeCluster"):
                 description = self.client("eks").describe_cluster(name=cluster)["cluster"]
             if not description.get("endpoint") or not description.get("certificateAuthority"):
                 raise CallFailed("DescribeCluster", description["status"], f"{cluster} has no API server yet")
             authority = base64.b64decode(description["certificateAuthority"]["data"]).decode()
-            self._known[cluster] = connect(description["endpoint"], authority, partial(self.token, cluster))
-        return self._known[cluster]
+            self._connections[cluster] = connect(description["endpoint"], authority, partial(self.token, cluster))
+        return self._connections[cluster]
 
     def token(self, cluster: str) -> str:
         """Sign a token for one cluster, without a request. Raises `CallFailed` if there are no credentials."""

@@ -106,6 +106,6 @@ function drawChanges(found, site) {
   return el("section", { class: "card", "data-key": "changes", "aria-label": `What changed in the last hour at ${site.name}` },
     el("h3", {}, "What changed in the last hour"),
     drawTable("What changed in the last hour", [{ name: "When" }, { name: "Part" }, { name: "What" }],
-      found.changes.map((change) => [el("time", { datetime: new Date(change.at_ms).toISOString() }, formatTime(change.at_ms).slice(11)), change.part.replace("_", " "), change.what]),),
+      found.changes.map((change) => [el("time", { datetime: new Date(change.at_ms).toISOString() }, formatTime(change.at_ms).slice(11)), change.part.replace("_", " "), change.text]),),
     el("p", { class: "quiet" }, found.alarms_watched === null ? "" : `${formatNumber(found.alarms_watched)} alarms watch this site; ${formatNumber(found.alarms?.length ?? 0)} are on.`));
 }

@@ -51,7 +51,7 @@ class Asked(Site):
     role_arn: str | None = None
     asked: list[FederationOperation] = field(default_factory=list)
     redriven: list[str] = field(default_factory=list)
-    readable: Callable[[str], str] = NAMES.readable
+    readable_queue: Callable[[str], str] = NAMES.readable_queue
     known_ways: tuple[PathView, ...] = ()
 
     @property
@@ -60,9 +60,9 @@ class Asked(Site):
         here = msgspec.structs.replace(super().address, region=self.region, account=self.account)
         return msgspec.structs.replace(here, role_arn=self.role_arn, external_id=external_id)
 
-    def registrar(self) -> LinkService:
+    def link_service(self) -> LinkService:
         accounts = frozenset({"000000000000", "000000000001"})
-        return replace(super().registrar(), peer_accounts=accounts)
+        return replace(super().link_service(), peer_accounts=accounts)
 
     def ask(self, operation: Operation[R], /) -> R:
         """As it would go over the wire."""
@@ -70,18 +70,18 @@ class Asked(Site):
 
     def reply(self, request: bytes) -> bytes:
         """What the links function says."""
-        registrar = self.registrar()
-        administration = administration_of(
-            registrar,
-            self.upkeep(registrar, redrive=self._redrive),
+        link_service = self.link_service()
+        operation_handler = administration_of(
+            link_service,
+            self.drift_repair(link_service, redrive=self._redrive),
             names=NAMES,
-            ways=lambda: PathsView(ways=self.known_ways),
+            paths=lambda: PathsView(paths=self.known_ways),
             senders=self.introduction.senders,
         )
         try:
             operation = parse_request(request, OPERATIONS)
             self.asked.append(operation)
-            reply = build_reply(administration.perform(operation))
+            reply = build_reply(operation_handler.apply(operation))
         except (BadConfiguration, SenderFault, QueueGone) as error:
             reply = build_error_reply(error)
         else:
@@ -408,7 +408,7 @@ def test_what_can_be_told_to_a_route(sites: Sites) -> None:
     name = "to-WEST:amq.topic:amq.topic:a"
     for what in ("pause", "resume", "drain", "retry"):
         sites.run("route", what, EAST, name)
-    told = [each.what for each in sites[EAST].asked if isinstance(each, CommandBridge)]
+    told = [each.command for each in sites[EAST].asked if isinstance(each, CommandBridge)]
     assert told == ["pause", "resume", "drain", "retry"]
     assert sites.json("route", "redrive", EAST, name) == {"redriven": 3}
     assert sites[EAST].redriven == [sites.json("route", "status", EAST, name)["reads"]]
@@ -434,15 +434,15 @@ def test_a_route_says_what_of_it_was_made_anew(sites: Sites) -> None:
     name, site = "to-WEST:amq.topic:amq.topic:a", sites[EAST]
     queue = sites.json("route", "status", EAST, name)["reads"]
     site.publish("m", exchange="amq.topic", key="a")
-    site.upkeep().sweep()
+    site.drift_repair().sweep()
     for _ in range(2):
         site.queues.queues.pop(queue, None)
-        site.upkeep().sweep()
+        site.drift_repair().sweep()
         sites.world.at_ms += 60_000
     status = " ".join(sites.run("route", "status", EAST, name).stdout.split())
     assert "once: its queue, 2023-" in status
     assert "about 1 messages were lost with its queue" in status
-    assert sites.json("route", "status", EAST, name)["mends"]["lost"] == 1
+    assert sites.json("route", "status", EAST, name)["repairs"]["lost"] == 1
 
 
 # Queue routes
@@ -517,18 +517,18 @@ def test_lists_and_maps_show_who_wants_what_by_which_way(sites: Sites) -> None:
         "origin": "FAR",
         "route": "b",
         "outages": 0,
-        "wants": len(keys),
+        "bindings": len(keys),
         "keys": keys,
     }
     ways = (("WEST", "FAR"), True), (("NORTH", "FAR"), False)
     sites[EAST].known_ways = tuple(PathView(**far, path=path, active=active) for path, active in ways)
-    for command in (("dynamic", "ways", EAST), ("route", "list", EAST), ("route", "map", EAST)):
+    for command in (("dynamic", "paths", EAST), ("route", "list", EAST), ("route", "map", EAST)):
         said = " ".join(sites.run(*command).stdout.split())
         assert "WEST → FAR" in said
         assert "standby" in said
         assert "key-4, …" in said
     said = json.loads(sites.run("route", "map", EAST, "--json").stdout)
-    assert [(each["at"], each["path"], each["active"]) for each in said["ways"]] == [
+    assert [(each["at"], each["path"], each["active"]) for each in said["paths"]] == [
         ("EAST", ["WEST", "FAR"], True),
         ("EAST", ["NORTH", "FAR"], False),
     ]
@@ -618,7 +618,7 @@ def test_links_are_listed_and_told(sites: Sites) -> None:
     assert [each["name"] for each in sites.json("link", "list", EAST)] == ["EAST@WEST"]
     for what in ("pause", "resume", "drain", "retry"):
         sites.run("link", what, WEST, "EAST")
-    told = [each.what for each in sites[WEST].asked if isinstance(each, CommandLink)]
+    told = [each.command for each in sites[WEST].asked if isinstance(each, CommandLink)]
     assert told == ["pause", "resume", "drain", "retry"]
     assert "no such link: nope" in sites.run("link", "pause", WEST, "nope", code=1).stderr
 

@@ -34,14 +34,16 @@ class OfMoto(Site):
     late: int = 0
 
     def ask(self, operation: Operation[R], /) -> R:
-        registrar = self.registrar()
-        administration = administration_of(registrar, self.upkeep(registrar, redrive=lambda _: 0), names=NAMES)
+        link_service = self.link_service()
+        operation_handler = administration_of(
+            link_service, self.drift_repair(link_service, redrive=lambda _: 0), names=NAMES
+        )
         try:
             asked = parse_request(encode(operation), OPERATIONS)
             if isinstance(asked, BindQueue) and self.late:
                 self.late -= 1
                 return parse_result(operation, encode(build_error_reply(QueueGone(asked.queue))))
-            reply = build_reply(administration.perform(asked))
+            reply = build_reply(operation_handler.apply(asked))
         except (BadConfiguration, SenderFault, QueueGone) as error:
             reply = build_error_reply(error)
         return parse_result(operation, encode(reply))

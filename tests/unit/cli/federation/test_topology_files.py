@@ -159,7 +159,7 @@ def test_what_is_new_is_made_from_peers_to_routes_and_alternates_come_first(site
     )
     bindings = (BindingDeclaration(exchange="a", queue="orders", key="k"),)
     desired = topology(WEST={**PULLED, "exchanges": own, "bindings": bindings})
-    made = [(step.what, step.name) for step in sites.plan(desired).steps if step.site == "WEST"]
+    made = [(step.kind, step.name) for step in sites.plan(desired).steps if step.site == "WEST"]
     assert made[3:] == [
         *(("exchange", name) for name in "cba"),
         ("binding", "a orders k"),
@@ -167,7 +167,7 @@ def test_what_is_new_is_made_from_peers_to_routes_and_alternates_come_first(site
         ("route", "r"),
     ]
     sites.apply(desired)
-    gone = [(step.what, step.name) for step in sites.plan(topology()).steps]
+    gone = [(step.kind, step.name) for step in sites.plan(topology()).steps]
     assert gone == [
         ("route", "r"),
         ("link", "EAST"),
@@ -180,7 +180,7 @@ def test_without_prune_what_the_file_hasnt_stays_and_is_said(sites: Four) -> Non
     sites.apply(topology(WEST=PULLED))
     plan = sites.plan(topology(), prune=False)
     assert plan.steps == []
-    assert [(each.what, each.name, each.reason) for each in plan.leftovers] == [
+    assert [(each.kind, each.name, each.reason) for each in plan.leftovers] == [
         ("link", "EAST", "--prune takes it away"),
         ("route", "r", "--prune takes it away"),
     ]
@@ -241,7 +241,9 @@ def test_a_route_that_goes_elsewhere_is_remade_and_that_is_said(sites: Four) -> 
     sites.apply(topology(WEST={**PULLED, "routes": (pull("EAST"), queue)}))
     routes = (pull("EAST", dest="amq.fanout"), replace(queue, dest="amq.fanout"))
     desired = topology(WEST={**PULLED, "routes": routes})
-    remade = [(step.name, step.change, step.costs) for step in sites.plan(desired).steps if step.act is Act.REMAKE]
+    remade = [
+        (step.name, step.change, step.message_effect) for step in sites.plan(desired).steps if step.act is Act.REMAKE
+    ]
     change = 'dest "amq.topic" → "amq.fanout"'
     assert remade == [
         ("q", change, "what comes meanwhile waits in its queue"),
@@ -348,7 +350,7 @@ def test_a_peer_may_more_at_once_and_less_when_what_takes_its_place_carries(site
 def test_a_pause_is_neither_written_nor_changed(sites: Four) -> None:
     desired = topology(WEST=PULLED)
     sites.apply(desired)
-    sites[REGIONS["WEST"]].ask(CommandBridge(name="r", what=Command.PAUSE))
+    sites[REGIONS["WEST"]].ask(CommandBridge(name="r", command=Command.PAUSE))
     assert sites.plan(desired).steps == []
     assert in_order(export_topology(sites.states())) == in_order(desired)
 

@@ -66,7 +66,7 @@ class FakeAws:
 
     def _function(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
-            return build_reply(self.site.reconciler.perform(parse_request(request, JobsOperation)))
+            return build_reply(self.site.reconciler.apply(parse_request(request, JobsOperation)))
         except BadRequest as error:
             return build_error_reply(error)
 
@@ -272,7 +272,9 @@ class Here:
 
     @property
     def asked(self) -> LocalPipeline:
-        told = local_settings(self.folder, queue_url=self.queue, ingress_url="i", reach=SqsEndpoint(region=REGION))
+        told = local_settings(
+            self.folder, queue_url=self.queue, ingress_url="i", sqs_endpoint=SqsEndpoint(region=REGION)
+        )
         runs = LocalRuns(folder=self.folder, given_python=str(self.script), variables={"DELAY": self.delay})
         # A process that knows nothing of signals ends at once; the grace period is for those that do.
         return LocalPipeline.create(

@@ -30,7 +30,7 @@ from sluice.cli.sites import with_first_site
 from sluice.operator.metrics import quantile
 from sluice.peers.channels import LOOPBACK, Network
 from sluice.peers.client import Connected, connect
-from sluice.peers.methods import over_http
+from sluice.peers.methods import exchange_over_http
 from sluice.peers.volunteer import Volunteer, VolunteerLimits
 from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import Nat, OfferMethod, OfferRecord, Pool, WaitingProxy
@@ -219,7 +219,7 @@ def one_client(background: Background, url: str) -> None:
     async def offer(_: Background, ready: asyncio.Future[Any]) -> None:
         ready.set_result(None)
         async with aiohttp.ClientSession() as session:
-            connected = await connect(over_http(session, url), network=Network(loopback=True))
+            connected = await connect(exchange_over_http(session, url), network=Network(loopback=True))
             assert isinstance(connected, Connected), connected
             async with connected.peer:
                 await connected.channel.send(b"ping")
@@ -267,7 +267,7 @@ def fill(site: Site) -> None:
     site.sqs.send_message(QueueUrl=site.outputs["DeadLettersUrl"], MessageBody="a", MessageAttributes=attributes)
     site.sqs.send_message(QueueUrl=site.outputs["DeadLettersUrl"], MessageBody="b")
     for name, polled_at_ms in (("p", now_ms), ("q", now_ms), ("gone", now_ms - 60_000)):
-        site.pools.enter(waiting_proxy(name, polled_at_ms))
+        site.pools.enter(parse_waiting_proxy(name, polled_at_ms))
     for name, sent_at_ms, end in (
         ("new", now_ms, None),
         ("malformed", now_ms, End.OFFER_REFUSED),
@@ -277,7 +277,7 @@ def fill(site: Site) -> None:
         site.offers.record(OfferRecord(client_id=name, sent_at_ms=sent_at_ms, method=OfferMethod.SQS, end=end))
 
 
-def waiting_proxy(name: str, now_ms: int) -> WaitingProxy:
+def parse_waiting_proxy(name: str, now_ms: int) -> WaitingProxy:
     return WaitingProxy(
         poll_id=name, sid=name, pool=Pool.UNRESTRICTED, clients=0, polled_at_ms=now_ms, mailbox=f"mailbox of {name}"
     )

@@ -16,7 +16,7 @@ from sluice.cli.splitting.tables import BadPeriod, format_message, new_messages,
 from sluice.errors import CallFailed
 from sluice.operator.logs import LATE_MS, FunctionLogs
 from sluice.splitting.filters.values import Mode
-from sluice.splitting.routing.routed import EVENT, MESSAGES_A_LINE, Routed, RoutedMessage, lines, read
+from sluice.splitting.routing.routed import EVENT, MESSAGES_A_LINE, Routed, RoutedMessage, format_lines, parse_routed
 from tests.unit.cli.pipeline.test_commands import serving
 
 
@@ -34,11 +34,11 @@ ROUTED = st.lists(st.builds(Routed, session=st.text(), key=st.text(), mode=st.sa
 
 @given(ROUTED)
 def test_what_is_logged_is_read_in_as_few_lines_as_there_can_be(batch: list[Routed]) -> None:
-    logged = list(lines(batch))
+    logged = list(format_lines(batch))
     sizes = [sum(len(each["messages"]) for each in line) for line in logged]
     assert all(size == MESSAGES_A_LINE for size in sizes[:-1])
     assert all(0 < size <= MESSAGES_A_LINE for size in sizes)
-    found = [each for line in logged for each in read(text(line), at_ms=7)]
+    found = [each for line in logged for each in parse_routed(text(line), at_ms=7)]
     assert found == [
         RoutedMessage(at_ms=7, queue="q", session=each.session, key=each.key, mode=each.mode, message=message)
         for each in batch
@@ -57,7 +57,7 @@ def test_what_is_logged_is_read_in_as_few_lines_as_there_can_be(batch: list[Rout
     ],
 )
 def test_what_is_about_something_else_is_passed_over(said: str) -> None:
-    assert list(read(said, at_ms=0)) == []
+    assert list(parse_routed(said, at_ms=0)) == []
 
 
 @dataclass
@@ -134,7 +134,7 @@ def test_who_may_not_go_on_there_begins_again_and_gives_no_line_twice() -> None:
 
 
 def routed_(message: str, session: str = "s") -> dict[str, Any]:
-    return next(lines([routed(session, message)]))[0]
+    return next(format_lines([routed(session, message)]))[0]
 
 
 def test_only_the_session_and_the_queue_that_are_asked_for_are_shown() -> None:

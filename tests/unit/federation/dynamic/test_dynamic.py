@@ -41,7 +41,7 @@ from sluice.federation.dynamic.state import (
     DynamicEvent,
     DynamicRoutes,
     DynamicStep,
-    Ignored,
+    IgnoredReason,
     PulledRoute,
     ServedRoute,
 )
@@ -94,11 +94,11 @@ def bound(*queues: tuple[str, BindingAdvertisement]) -> DynamicEvent:
 
 
 def ops(taken: DynamicStep) -> list[DynamicOp]:
-    return [sending.op for sending in taken.sendings]
+    return [sending.op for sending in taken.outgoing_ops]
 
 
-def snapshot(reaches: dict[str, AdvertisedRoute], *, epoch: int = 1, sequence: int = 1) -> list[DynamicOp]:
-    parts = snapshot_parts(reaches)
+def snapshot(advertised_routes: dict[str, AdvertisedRoute], *, epoch: int = 1, sequence: int = 1) -> list[DynamicOp]:
+    parts = snapshot_parts(advertised_routes)
     return [
         SnapshotPart(
             exchange=EXCHANGE, bridge="pull", epoch=epoch, sequence=sequence, part=part, parts=len(parts), data=data
@@ -117,19 +117,19 @@ def bind(key: str, *, sequence: int, epoch: int = 1, path: tuple[str, ...] = ("D
         path=path,
         hops_left=hops_left,
         outages=0,
-        want=BindingAdvertisement(key),
+        binding=BindingAdvertisement(key),
     )
 
 
 def unbind(key: str | None, *, sequence: int, origin: str = "D") -> Unbind:
     want = None if key is None else BindingAdvertisement(key)
-    return Unbind(exchange=EXCHANGE, bridge="pull", epoch=1, sequence=sequence, origin=origin, want=want)
+    return Unbind(exchange=EXCHANGE, bridge="pull", epoch=1, sequence=sequence, origin=origin, binding=want)
 
 
 def hello(
     routes: DynamicRoutes, *, number: int, sequence: int = 1, digest: str | None = None, epoch: int = 1
 ) -> RouteHello:
-    found = compute_digest(routes.served[NAME].reaches) if digest is None else digest
+    found = compute_digest(routes.served[NAME].advertised_routes) if digest is None else digest
     return RouteHello(
         exchange=EXCHANGE,
         bridge="pull",
@@ -148,7 +148,7 @@ def bound_by(routes: DynamicRoutes, name: str = NAME) -> BindingAdvertisements:
     return collect_advertised_bindings(routes, name, choose_bridges_in_use(routes))
 
 
-BEGUN = snapshot({"D": AdvertisedRoute(path=("D",), hops_left=8, wants=frozenset({BindingAdvertisement("a")}))})
+BEGUN = snapshot({"D": AdvertisedRoute(path=("D",), hops_left=8, bindings=frozenset({BindingAdvertisement("a")}))})
 
 
 # What the destination tells
@@ -173,7 +173,7 @@ def test_a_binding_with_other_arguments_is_another() -> None:
         BindingAdvertisement.from_binding("k", {"x-match": "all", "n": True}),
     )
     taken = after(destination(bound(("q1", one))), bound(("q1", one), ("q2", other)))
-    assert [op.want for op in ops(taken) if isinstance(op, Bind)] == [other]
+    assert [op.binding for op in ops(taken) if isinstance(op, Bind)] == [other]
 
 
 def test_what_was_bound_before_the_route_is_in_the_snapshot_that_the_source_asks_for() -> None:
@@ -181,13 +181,13 @@ def test_what_was_bound_before_the_route_is_in_the_snapshot_that_the_source_asks
     start = after(DynamicRoutes(here="D", exchange=EXCHANGE), bound(("q", want)), add_pull(pull())).routes
     ask = RequestSnapshot(exchange=EXCHANGE, bridge="pull", epoch=1, number=1)
     parts = [op.data for op in ops(step(start, receive_op("S", ask))) if isinstance(op, SnapshotPart)]
-    assert read_snapshot(parts)["D"].wants == {want}
+    assert read_snapshot(parts)["D"].bindings == {want}
 
 
 def test_a_survey_tells_what_has_changed_and_nothing_else() -> None:
     start = destination(bound(("q", BindingAdvertisement("a")), ("q", BindingAdvertisement("b"))))
     taken = step(start, bound(("q2", BindingAdvertisement("b")), ("q", BindingAdvertisement("c"))))
-    assert [(type(op), op.want) for op in ops(taken) if isinstance(op, Bind | Unbind)] == [
+    assert [(type(op), op.binding) for op in ops(taken) if isinstance(op, Bind | Unbind)] == [
         (Unbind, BindingAdvertisement("a")),
         (Bind, BindingAdvertisement("c")),
     ]
@@ -210,7 +210,7 @@ def test_forty_thousand_bindings_take_at_most_ten_messages() -> None:
 
 def test_over_a_link_that_is_down_nothing_is_told_and_after_it_a_hello_shows_the_change() -> None:
     down = after(destination(), set_link_up("to-S", up=False, now_ms=0), bound(("q", BindingAdvertisement("k"))))
-    assert not down.sendings
+    assert not down.outgoing_ops
     back = ops(step(down.routes, set_link_up("to-S", up=True, now_ms=0)))
     assert [type(op) for op in back] == [RouteHello]
     assert isinstance(back[0], RouteHello)
@@ -234,19 +234,19 @@ def test_ops_in_order_bind_and_unbind() -> None:
 @pytest.mark.parametrize(
     ("op", "why"),
     [
-        (bind("b", sequence=1), Ignored.REPLAYED),
-        (bind("b", sequence=3), Ignored.GAP),
-        (bind("b", sequence=2, epoch=0), Ignored.EPOCH),
-        (bind("b", sequence=2, epoch=2), Ignored.EPOCH),
-        (bind("b", sequence=2, path=("Z", "S", "D")), Ignored.LOOP),
-        (bind("b", sequence=2, path=("Z", "E")), Ignored.MALFORMED),
-        (replace(bind("b", sequence=2), bridge="another"), Ignored.UNKNOWN_BRIDGE),
-        (replace(bind("b", sequence=2), exchange="another"), Ignored.UNKNOWN_BRIDGE),
-        (RequestSnapshot(exchange=EXCHANGE, bridge="pull", epoch=9, number=9), Ignored.UNKNOWN_BRIDGE),
-        (BEGUN[0], Ignored.REPLAYED),
+        (bind("b", sequence=1), IgnoredReason.REPLAYED),
+        (bind("b", sequence=3), IgnoredReason.GAP),
+        (bind("b", sequence=2, epoch=0), IgnoredReason.EPOCH),
+        (bind("b", sequence=2, epoch=2), IgnoredReason.EPOCH),
+        (bind("b", sequence=2, path=("Z", "S", "D")), IgnoredReason.LOOP),
+        (bind("b", sequence=2, path=("Z", "E")), IgnoredReason.MALFORMED),
+        (replace(bind("b", sequence=2), bridge="another"), IgnoredReason.UNKNOWN_BRIDGE),
+        (replace(bind("b", sequence=2), exchange="another"), IgnoredReason.UNKNOWN_BRIDGE),
+        (RequestSnapshot(exchange=EXCHANGE, bridge="pull", epoch=9, number=9), IgnoredReason.UNKNOWN_BRIDGE),
+        (BEGUN[0], IgnoredReason.REPLAYED),
     ],
 )
-def test_an_op_that_cannot_be_taken_is_ignored_and_counted(op: DynamicOp, why: Ignored) -> None:
+def test_an_op_that_cannot_be_taken_is_ignored_and_counted(op: DynamicOp, why: IgnoredReason) -> None:
     taken = step(source(*BEGUN), receive_op("D", op))
     assert taken.ignored is why
     assert keys(taken.routes) == ["a"]
@@ -254,7 +254,7 @@ def test_an_op_that_cannot_be_taken_is_ignored_and_counted(op: DynamicOp, why: I
 
 def test_a_peer_cannot_speak_of_a_bridge_of_another() -> None:
     taken = step(source(*BEGUN), receive_op("E", bind("b", sequence=2)))
-    assert taken.ignored is Ignored.UNKNOWN_BRIDGE
+    assert taken.ignored is IgnoredReason.UNKNOWN_BRIDGE
 
 
 def test_after_a_gap_one_snapshot_is_asked_for_and_puts_it_right() -> None:
@@ -262,7 +262,7 @@ def test_after_a_gap_one_snapshot_is_asked_for_and_puts_it_right() -> None:
     assert [type(op) for op in ops(first)] == [RequestSnapshot]
     second = step(first.routes, receive_op("D", bind("d", sequence=4)))
     assert not ops(second)
-    complete = {"D": AdvertisedRoute(path=("D",), hops_left=8, wants=frozenset(map(BindingAdvertisement, "abcd")))}
+    complete = {"D": AdvertisedRoute(path=("D",), hops_left=8, bindings=frozenset(map(BindingAdvertisement, "abcd")))}
     right = after(second.routes, *(receive_op("D", op) for op in snapshot(complete, sequence=4)))
     assert keys(right.routes) == ["a", "b", "c", "d"]
     assert keys(after(right.routes, receive_op("D", bind("e", sequence=5))).routes) == ["a", "b", "c", "d", "e"]
@@ -292,7 +292,7 @@ def test_an_older_hello_is_ignored() -> None:
     routes = source(*BEGUN)
     newer = step(routes, receive_op("D", hello(routes, number=5)))
     older = step(newer.routes, receive_op("D", hello(routes, number=4, digest="other")))
-    assert older.ignored is Ignored.REPLAYED
+    assert older.ignored is IgnoredReason.REPLAYED
     assert not ops(older)
 
 
@@ -308,7 +308,7 @@ def test_who_begins_anew_is_asked_and_what_was_bound_stays_until_it_answers() ->
 def test_a_snapshot_counts_when_all_its_parts_are_there_in_whatever_order() -> None:
     chance = random.Random(1)
     many = {BindingAdvertisement(chance.randbytes(100).hex()) for _ in range(6_000)}
-    parts = snapshot({"D": AdvertisedRoute(path=("D",), hops_left=8, wants=frozenset(many))})
+    parts = snapshot({"D": AdvertisedRoute(path=("D",), hops_left=8, bindings=frozenset(many))})
     assert len(parts) > 2
     first, *others = [receive_op("D", op) for op in reversed(parts)]
     begun = after(source(), first, first, *others[:-1]).routes
@@ -319,7 +319,7 @@ def test_a_snapshot_counts_when_all_its_parts_are_there_in_whatever_order() -> N
 def test_a_snapshot_that_cannot_be_read_changes_nothing() -> None:
     bad = replace(snapshot({}, sequence=7)[0], data="eJw=")
     taken = step(source(*BEGUN), receive_op("D", bad))
-    assert taken.ignored is Ignored.MALFORMED
+    assert taken.ignored is IgnoredReason.MALFORMED
     assert keys(taken.routes) == ["a"]
 
 
@@ -344,7 +344,9 @@ def test_what_has_expired_is_forgotten_and_asked_for_when_the_link_is_back() -> 
 
 def test_ways_show_the_active_one_first_and_who_stands_by() -> None:
     routes = after(source(*BEGUN), add_served(served(peer="E"))).routes
-    by_e = snapshot({"D": AdvertisedRoute(path=("D", "E"), hops_left=7, wants=frozenset({BindingAdvertisement("a")}))})
+    by_e = snapshot(
+        {"D": AdvertisedRoute(path=("D", "E"), hops_left=7, bindings=frozenset({BindingAdvertisement("a")}))}
+    )
     routes = after(routes, *(receive_op("E", op) for op in by_e)).routes
     assert [(way.route, way.path, way.active) for way in list_paths(routes)] == [
         ("pull@D", ("D",), True),
@@ -360,7 +362,9 @@ def test_ways_show_the_active_one_first_and_who_stands_by() -> None:
 
 def test_of_two_ways_one_is_bound_at_any_time() -> None:
     start = after(source(*BEGUN), add_served(served(peer="E"))).routes
-    by_e = snapshot({"D": AdvertisedRoute(path=("D", "E"), hops_left=7, wants=frozenset({BindingAdvertisement("a")}))})
+    by_e = snapshot(
+        {"D": AdvertisedRoute(path=("D", "E"), hops_left=7, bindings=frozenset({BindingAdvertisement("a")}))}
+    )
     start = after(start, *(receive_op("E", op) for op in by_e)).routes
     found = []
     down, up = (set_link_up("of-D", up=is_up, now_ms=0) for is_up in (False, True))
@@ -380,7 +384,7 @@ def test_where_nobody_tells_of_a_way_any_more_the_last_one_is_bound_for_two_hear
     assert build_advertisement(left, left.pulls["pull"], choose_active_bridges(left)).keys() == {"S"}
     beats = [keys(after(left, *[handle_heartbeat(number)] * number).routes) for number in range(4)]
     assert beats == [["a"], ["a"], ["a"], []]
-    again = replace(behind, want=BindingAdvertisement("b"), sequence=4)
+    again = replace(behind, binding=BindingAdvertisement("b"), sequence=4)
     assert keys(after(left, receive_op("D", again)).routes) == ["b"]
     assert not after(left, remove_served(NAME)).routes.former
 
@@ -432,12 +436,12 @@ binds = st.builds(
     sequence=numbers,
     hops_left=st.integers(1, 64),
     outages=st.integers(0, 8),
-    want=st.none() | wants,
+    binding=st.none() | wants,
 )
 some_ops = st.one_of(
     binds,
     st.builds(
-        Unbind, exchange=names, bridge=names, epoch=numbers, sequence=numbers, origin=tags, want=st.none() | wants
+        Unbind, exchange=names, bridge=names, epoch=numbers, sequence=numbers, origin=tags, binding=st.none() | wants
     ),
     st.builds(
         RouteHello,
@@ -503,14 +507,14 @@ def test_a_snapshot_that_unpacks_to_too_much_is_malformed() -> None:
         read_snapshot([bomb])
 
 
-reaches = st.dictionaries(
+advertised_routes = st.dictionaries(
     tags,
-    st.builds(AdvertisedRoute, path=paths, hops_left=st.integers(1, 9), wants=st.frozensets(wants, max_size=4)),
+    st.builds(AdvertisedRoute, path=paths, hops_left=st.integers(1, 9), bindings=st.frozensets(wants, max_size=4)),
     max_size=4,
 ).map(lambda found: {reach.path[0]: reach for reach in found.values()})
 
 
-@given(reaches)
+@given(advertised_routes)
 def test_a_snapshot_comes_out_as_it_went_in(told: dict[str, AdvertisedRoute]) -> None:
     assert read_snapshot(snapshot_parts(told)) == told
     assert compute_digest(read_snapshot(snapshot_parts(dict(reversed(told.items()))))) == compute_digest(told)

@@ -26,18 +26,18 @@ class DynamicSite(Site):
     states: FakeDocument = field(default_factory=FakeDocument)
 
     def dynamics(self) -> DynamicRouteService:
-        return DynamicRouteService(registrar=self.registrar(), document=self.states)
+        return DynamicRouteService(link_service=self.link_service(), document=self.states)
 
-    def hear(self) -> None:
+    def receive(self) -> None:
         if not self.control:
             return
         group, body = self.control[0]
         control, sender_id = decode_control(body), role_of(group.partition("/")[0])
         try:
             if isinstance(control, DynamicMessage):
-                self.dynamics().hear(control, sender_id=sender_id)
+                self.dynamics().receive(control, sender_id=sender_id)
             else:
-                self.registrar().hear(control, sender_id=sender_id)
+                self.link_service().receive(control, sender_id=sender_id)
                 self.dynamics().sync()
         except DestinationFault:
             return
@@ -47,16 +47,16 @@ class DynamicSite(Site):
         queue = f"own-{key}.fifo"
         self.queues.queues.setdefault(queue, [])
         destination = Destination(queue=queue, url=self.queues.url(queue))
-        self.registrar().exchanges.change(add_binding(Binding(exchange=TOPIC, queue=queue, key=key), destination))
+        self.link_service().exchanges.change(add_binding(Binding(exchange=TOPIC, queue=queue, key=key), destination))
         self.dynamics().sync()
 
     def unbind(self, key: str) -> None:
-        self.registrar().exchanges.change(remove_binding((TOPIC, f"own-{key}.fifo", key)))
+        self.link_service().exchanges.change(remove_binding((TOPIC, f"own-{key}.fifo", key)))
         self.dynamics().sync()
 
     def keys(self) -> list[str]:
         """What bridges' queues are bound by."""
-        bindings = self.registrar().exchanges.bindings()
+        bindings = self.link_service().exchanges.bindings()
         return sorted(binding.key for binding in bindings if binding.queue.startswith("sluice-bridge-"))
 
 
@@ -74,7 +74,7 @@ class DynamicWorld(World):
         site = self[dest]
         link = self.link(dest, src)
         bridge = Bridge(name=f"from-{src}", link=link.name, src=TOPIC, dest=TOPIC, dynamic=True, **fields)
-        site.registrar().advance([add_link(link), add_bridge(bridge)])
+        site.link_service().advance([add_link(link), add_bridge(bridge)])
         site.dynamics().sync()
 
     def minutes(self, number: int) -> None:
@@ -83,8 +83,8 @@ class DynamicWorld(World):
             self.at_ms += 60_000
             for tag in self.tags:
                 site = self[tag]
-                site.upkeep().sweep()
-                site.registrar().advance()
+                site.drift_repair().sweep()
+                site.link_service().advance()
                 site.dynamics().sync(heartbeat=True)
             self.talk()
             self.forward()
@@ -140,7 +140,7 @@ def test_a_link_that_is_down_keeps_what_is_wanted_unless_it_expires() -> None:
     world.route("C", "A", expires_s=600)
     world.minutes(2)
     served = next(name for name in world["A"].registry().links)
-    world["A"].registrar().save_changes([update_link(served, Command.PAUSE)])
+    world["A"].link_service().save_changes([update_link(served, Command.PAUSE)])
     world["C"].peers.unreachable.add("A")
     for minutes, kept in ((5, ["k"]), (10, [])):
         for _ in range(minutes):
@@ -153,13 +153,13 @@ def test_what_is_wanted_over_a_route_is_kept_while_its_queue_is_made_anew(line: 
     """Its peer may be away, and wouldn't say it again."""
     here = line["A"]
     [name] = here.registry().bridges
-    here.registrar().save_changes([record_resources(bridge=name, queue="", mapping="", on=False, error="gone")])
+    here.link_service().save_changes([record_resources(bridge=name, queue="", mapping="", on=False, error="gone")])
     here.dynamics().sync()
     assert here.keys() == ["before"]
     line["B"].bind("own")
     line.talk()
     assert here.keys() == ["before"]  # nothing is bound while there is no queue
-    here.registrar().advance()
+    here.link_service().advance()
     here.dynamics().sync()
     assert here.keys() == ["before", "own"]
 
@@ -169,7 +169,7 @@ def test_a_queue_that_is_made_anew_is_no_want_of_its_site(line: DynamicWorld) ->
     line.minutes(2)
     here = line["A"]
     [name] = [name for name, record in here.registry().bridges.items() if record.bridge.src_is_local]
-    here.registrar().save_changes([record_resources(bridge=name, queue="", mapping="", on=False, error="gone")])
+    here.link_service().save_changes([record_resources(bridge=name, queue="", mapping="", on=False, error="gone")])
     here.dynamics().sync()
     line.talk()
     assert line["C"].keys() == []
@@ -178,7 +178,7 @@ def test_a_queue_that_is_made_anew_is_no_want_of_its_site(line: DynamicWorld) ->
 def test_a_route_that_goes_leaves_nothing(line: DynamicWorld) -> None:
     for tag in ("B", "C"):
         site = line[tag]
-        site.registrar().advance(
+        site.link_service().advance(
             [close_bridge(name) for name, record in site.registry().bridges.items() if not record.served]
         )
         site.dynamics().sync()
@@ -193,14 +193,14 @@ def test_a_route_that_goes_leaves_nothing(line: DynamicWorld) -> None:
 def test_what_cannot_be_read_is_counted_and_strangers_are_refused(line: DynamicWorld) -> None:
     dynamics = line["A"].dynamics()
     for said in (b"{", b'{"op": "X"}', b"[]"):
-        said_by = DynamicMessage(link="l", sender=line["B"].address, said=Raw(said))
-        dynamics.hear(said_by, sender_id=role_of("B"))
+        said_by = DynamicMessage(link="l", sender=line["B"].address, op=Raw(said))
+        dynamics.receive(said_by, sender_id=role_of("B"))
     assert dynamics.ignored == {"malformed": 3}
     stranger = replace(line["B"].address, tag="STRANGER")
     with pytest.raises(BadRoute, match="'STRANGER' is no peer of this site"):
-        dynamics.hear(DynamicMessage(link="l", sender=stranger, said=Raw(b"{}")), sender_id=role_of("STRANGER"))
+        dynamics.receive(DynamicMessage(link="l", sender=stranger, op=Raw(b"{}")), sender_id=role_of("STRANGER"))
     with pytest.raises(BadRoute, match="B: sent by 'AROAC', which is none of its roles"):
-        dynamics.hear(DynamicMessage(link="l", sender=line["B"].address, said=Raw(b"{}")), sender_id=role_of("C"))
+        dynamics.receive(DynamicMessage(link="l", sender=line["B"].address, op=Raw(b"{}")), sender_id=role_of("C"))
 
 
 def test_the_state_comes_back_as_it_was(line: DynamicWorld) -> None:

@@ -81,8 +81,8 @@ AT_STAGE = replace(THERE, stage="dev")
 
 
 def test_queues_of_a_peer_at_a_stage_are_that_stages() -> None:
-    assert verify_address(STAGED, AT_STAGE, url_of=URL_OF) == STAGED
-    assert verify_address(replace(STAGED, stage="prod"), AT_STAGE, url_of=URL_OF) == STAGED
+    assert verify_address(STAGED, AT_STAGE, peer_queue_url=URL_OF) == STAGED
+    assert verify_address(replace(STAGED, stage="prod"), AT_STAGE, peer_queue_url=URL_OF) == STAGED
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_queues_of_a_peer_at_a_stage_are_that_stages() -> None:
 def test_a_peer_leads_into_no_other_stage_of_its_account(peer: Peer, name: str) -> None:
     said = replace(STAGED if peer is AT_STAGE else ADDRESS, control_queue_url=URLS + name)
     with pytest.raises(BadRoute, match=f"{name}' is no queue of {'dev' if peer is AT_STAGE else 'a site without'}"):
-        verify_address(said, peer, url_of=URL_OF)
+        verify_address(said, peer, peer_queue_url=URL_OF)
 
 
 def test_a_peers_stage_is_one_that_the_configuration_lists() -> None:
@@ -120,14 +120,16 @@ def test_queues_are_those_of_the_peers_account_and_region_whatever_it_says() -> 
         ingress_url="https://evil.example/x/ingress",
         sqs_url="http://127.0.0.1:1",
     )
-    assert verify_address(said, THERE, url_of=URL_OF) == ADDRESS
+    assert verify_address(said, THERE, peer_queue_url=URL_OF) == ADDRESS
     at_endpoint = replace(THERE, sqs_url="https://vpce-1.sqs.eu-west-1.vpce.amazonaws.com")
-    assert verify_address(said, at_endpoint, url_of=URL_OF).sqs_url == at_endpoint.sqs_url
+    assert verify_address(said, at_endpoint, peer_queue_url=URL_OF).sqs_url == at_endpoint.sqs_url
 
 
 def test_where_there_is_one_endpoint_peers_are_there_too() -> None:
     url_of = build_peer_url_function("http://127.0.0.1:4566/000000000000/links.fifo", here="us-east-1")
-    assert verify_address(ADDRESS, THERE, url_of=url_of).ingress_url == f"http://127.0.0.1:4566/{ACCOUNT}/ingress"
+    assert (
+        verify_address(ADDRESS, THERE, peer_queue_url=url_of).ingress_url == f"http://127.0.0.1:4566/{ACCOUNT}/ingress"
+    )
 
 
 @pytest.mark.parametrize(
@@ -144,7 +146,7 @@ def test_where_there_is_one_endpoint_peers_are_there_too() -> None:
 )
 def test_an_address_that_leads_elsewhere_is_refused(fields: dict[str, str], reason: str) -> None:
     with pytest.raises(BadRoute, match=f"THERE: .*{reason}"):
-        verify_address(replace(ADDRESS, **fields), THERE, url_of=URL_OF)
+        verify_address(replace(ADDRESS, **fields), THERE, peer_queue_url=URL_OF)
 
 
 # What it may

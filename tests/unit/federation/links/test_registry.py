@@ -26,7 +26,7 @@ from sluice.federation.links.transitions import (
     Change,
     accept_answer,
     accept_hello,
-    accept_parting,
+    accept_link_closed,
     add_bridge,
     add_link,
     apply,
@@ -35,7 +35,7 @@ from sluice.federation.links.transitions import (
     command_bridge,
     record_count,
     record_hello_sent,
-    record_refit,
+    record_reconfigured,
     record_resources,
     remove_bridge,
     remove_link,
@@ -83,7 +83,7 @@ def pushing() -> Registry:
 
 
 def answering(**fields: Any) -> Change:
-    said: dict[str, Any] = {"link": "link", "peer": PEER, "exchanges": {"amq.topic": "topic"}, "ours": {}}
+    said: dict[str, Any] = {"link": "link", "peer": PEER, "exchanges": {"amq.topic": "topic"}, "own_exchanges": {}}
     return accept_answer(**{**said, "bridges": {"pull": "Operational"}, **fields})
 
 
@@ -131,7 +131,7 @@ def test_a_pull_is_told_to_the_peer_and_needs_nothing_here() -> None:
 def test_a_dynamic_pull_between_exchanges_of_two_types_fails_until_they_are_of_one() -> None:
     pull = replace(PULL, dynamic=True)
     registry = after(up(pull), record_hello_sent("link"))
-    mismatched = answering(ours={"amq.topic": "direct"})
+    mismatched = answering(own_exchanges={"amq.topic": "direct"})
     failed = after(registry, mismatched)
     assert describe_state(failed.bridges["pull"], failed.links["link"]) == (
         "Failed: amq.topic is topic at THERE, direct at HERE: a dynamic route needs one type"
@@ -141,16 +141,16 @@ def test_a_dynamic_pull_between_exchanges_of_two_types_fails_until_they_are_of_o
         [DueAction(Action.SEND_HELLO, "link")],
     )  # which withdraws it
     assert actions(after(failed, record_hello_sent("link"), mismatched)) == []
-    mended = after(failed, record_hello_sent("link"), answering(ours={"amq.topic": "topic"}))
+    mended = after(failed, record_hello_sent("link"), answering(own_exchanges={"amq.topic": "topic"}))
     assert (collect_pulls(mended, "link")[0], actions(mended)) == ((pull,), [DueAction(Action.SEND_HELLO, "link")])
     assert describe_state(mended.bridges["pull"], mended.links["link"]) == "Operational"
 
 
 @pytest.mark.parametrize("ours", [{}, {"amq.topic": "topic"}])
 def test_a_static_pull_and_what_isnt_known_of_types_fail_for_nothing(ours: dict[str, str]) -> None:
-    static = after(up(PULL), answering(ours={"amq.topic": "direct"}))
+    static = after(up(PULL), answering(own_exchanges={"amq.topic": "direct"}))
     assert describe_state(static.bridges["pull"], static.links["link"]) == "Operational"
-    dynamic = after(up(replace(PULL, dynamic=True)), answering(ours=ours))
+    dynamic = after(up(replace(PULL, dynamic=True)), answering(own_exchanges=ours))
     assert describe_state(dynamic.bridges["pull"], dynamic.links["link"]) == "Operational"
 
 
@@ -213,21 +213,21 @@ def test_what_a_closing_link_cannot_send_is_buried_before_the_queue_goes() -> No
     closing = after(pushing(), update_link("link", LinkEvent.CLOSE), record_resources(bridge="push", bound=False))
     assert actions(closing) == [DueAction(Action.COUNT_QUEUE, "push")]
     given_up = after(closing, update_link("link", Unreachable("down")))
-    assert actions(given_up) == [DueAction(Action.BURY_LEFTOVERS, "push")]
+    assert actions(given_up) == [DueAction(Action.DEAD_LETTER_LEFTOVERS, "push")]
     buried = after(given_up, record_count("push", 0))
     assert actions(buried, EMPTY_FOR_MS) == [DueAction(Action.TEAR_DOWN, "push")]
 
 
 def test_what_may_have_been_made_is_waited_for() -> None:
     """Whoever makes a queue may be about to say so, or have died before."""
-    assert actions(after(up(PUSH), close_bridge("push"))) == [DueAction(Action.BURY_LEFTOVERS, "push")]
+    assert actions(after(up(PUSH), close_bridge("push"))) == [DueAction(Action.DEAD_LETTER_LEFTOVERS, "push")]
 
 
 def test_a_link_goes_after_its_bridges_with_a_parting() -> None:
     closing = after(pushing(), update_link("link", LinkEvent.CLOSE))
-    assert DueAction(Action.SEND_PARTING, "link") not in actions(closing)
+    assert DueAction(Action.SEND_LINK_CLOSED, "link") not in actions(closing)
     bare = after(closing, remove_bridge("push"))
-    assert actions(bare) == [DueAction(Action.SEND_PARTING, "link")]
+    assert actions(bare) == [DueAction(Action.SEND_LINK_CLOSED, "link")]
     assert after(bare, remove_link("link")) == EMPTY
 
 
@@ -238,7 +238,7 @@ def test_a_hello_makes_what_it_asks_for_and_closes_the_rest() -> None:
     again = after(served, greeting())
     assert [each.closing for each in again.bridges.values()] == [True]
     paused = after(served, greeting(PULL, paused={"pull"}))
-    assert [each.wanted for each in paused.bridges.values()] == [Intent.PAUSED]
+    assert [each.intent for each in paused.bridges.values()] == [Intent.PAUSED]
     another = after(served, greeting(replace(PULL, fifo=False)))
     assert [each.closing for each in another.bridges.values()] == [True]
 
@@ -251,10 +251,10 @@ def test_a_hello_with_other_options_changes_a_route_where_it_stands() -> None:
     changed = after(served, greeting(replace(PULL, max_hops=3)))
     [record] = changed.bridges.values()
     assert (record.queue, record.mapping, record.on, record.bound) == ("q", "m", True, True)
-    assert actions(changed) == [DueAction(Action.REFIT, "pull@THERE")]
-    more = after(changed, greeting(replace(PULL, max_hops=4)), record_refit(record.bridge))
-    assert actions(more) == [DueAction(Action.REFIT, "pull@THERE")]  # what was done was for the one before
-    assert actions(after(more, record_refit(more.bridges["pull@THERE"].bridge))) == []
+    assert actions(changed) == [DueAction(Action.RECONFIGURE, "pull@THERE")]
+    more = after(changed, greeting(replace(PULL, max_hops=4)), record_reconfigured(record.bridge))
+    assert actions(more) == [DueAction(Action.RECONFIGURE, "pull@THERE")]  # what was done was for the one before
+    assert actions(after(more, record_reconfigured(more.bridges["pull@THERE"].bridge))) == []
 
 
 def test_what_may_not_be_changed_is_refused_with_the_reason() -> None:
@@ -274,9 +274,9 @@ def test_what_may_not_be_changed_is_refused_with_the_reason() -> None:
 
 def test_a_served_link_goes_with_its_peers() -> None:
     served = after(EMPTY, greeting(PULL))
-    parted = after(served, accept_parting("link", "THERE"))
+    parted = after(served, accept_link_closed("link", "THERE"))
     assert parted.links["link@THERE"].status.state is LinkState.CLOSING
-    assert after(EMPTY, accept_parting("link", "THERE")) == EMPTY
+    assert after(EMPTY, accept_link_closed("link", "THERE")) == EMPTY
     back = after(parted, remove_bridge("pull@THERE"), greeting(PULL))
     assert back.links["link@THERE"].carries
 
@@ -326,7 +326,7 @@ def test_an_answer_of_another_site_fails_the_link() -> None:
     [
         *(add_link(LINK), add_bridge(PUSH), MADE, BOUND, MAPPED, record_hello_sent("link")),
         *(close_bridge("none"), command_bridge("none", Command.PAUSE), remove_bridge("none"), record_count("none", 1)),
-        *(update_link("none", LinkEvent.CLOSE), accept_parting("none", "THERE"), answering(link="none")),
+        *(update_link("none", LinkEvent.CLOSE), accept_link_closed("none", "THERE"), answering(link="none")),
         *(record_resources(bridge="none", queue="q"), record_hello_sent("none"), remove_link("link")),
     ],
 )
@@ -344,7 +344,7 @@ def test_several_queue_routes_share_a_queue_while_they_may_flow() -> None:
     assert [each.bridge.name for each in find_forwards(registry, "q")] == ["queue"]
     down = after(registry, update_link("link", Unreachable("down")))
     assert find_forwards(down, "q") == []
-    assert {action for action in actions(down) if action.act is Action.SWITCH_MAPPING} == {
+    assert {action for action in actions(down) if action.action is Action.SWITCH_MAPPING} == {
         DueAction(Action.SWITCH_MAPPING, "queue", False),
         DueAction(Action.SWITCH_MAPPING, "second", False),
     }

@@ -22,7 +22,7 @@ from sluice.rendezvous.counts.events import (
     parse_event,
 )
 from sluice.rendezvous.counts.statistics import tally
-from sluice.rendezvous.event_recorder import HELD_BACK_MS
+from sluice.rendezvous.event_recorder import MAX_BUFFERED_MS
 from sluice.rendezvous.http import HttpRequest
 from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import ANSWER_QUEUE_AGE_MS, PATIENCE_MS, Nat, OfferMethod, WaitingProxy
@@ -413,7 +413,7 @@ def test_polls_without_a_client_are_held_back_and_told_of_together() -> None:
 
     assert invoked("a") == [1]  # the first at once
     assert [invoked("b"), invoked("c")] == [[], []]
-    clock.ms += HELD_BACK_MS
+    clock.ms += MAX_BUFFERED_MS
     assert invoked("b") == [3]
     assert invoked("b") == []
 
@@ -433,7 +433,7 @@ def test_offers_over_http_end_when_their_clients_are_told() -> None:
 
 def test_an_offer_over_http_that_is_answered_is_told_of_by_who_answered_it() -> None:
     world = HttpWorld()
-    world.waiting_proxy()
+    world.parse_waiting_proxy()
     world.request("POST", "/client", CLIENT)
     assert told(world) == []
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import BadSnapshot
-from sluice.rendezvous.counting import Counted, Counting
+from sluice.rendezvous.counting import CountResult, EventCounter
 from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id
 from sluice.rendezvous.counts.pages import daily_log, exposition
 from sluice.rendezvous.counts.statistics import (
@@ -323,15 +323,15 @@ class Exchange:
         self.taken += sent
         return len(sent)
 
-    def counting(self, statistics: Any) -> Counting:
-        return Counting(statistics=statistics, is_wanted=self.is_wanted, publish=self.publish)
+    def counting(self, statistics: Any) -> EventCounter:
+        return EventCounter(statistics=statistics, is_wanted=self.is_wanted, publish=self.publish)
 
 
 def test_what_is_counted_is_published_where_a_queue_is_bound() -> None:
     for exchange, published in ((Exchange(), 6), (Exchange(is_bound=False), 0)):
         statistics = FakeStatisticsStore()
         found = exchange.counting(statistics).count(told(3, each=2))
-        assert found == Counted(done=3, counted=6, published=published)
+        assert found == CountResult(done=3, counted=6, published=published)
         assert len(exchange.taken) == published
         assert statistics.totals().total() == 6
 
@@ -339,7 +339,7 @@ def test_what_is_counted_is_published_where_a_queue_is_bound() -> None:
 def test_without_events_nobody_is_asked() -> None:
     exchange = Exchange(is_bound=None)
     empty = StreamRecord(sequence_number="1")
-    assert exchange.counting(FakeStatisticsStore()).count([empty]) == Counted(done=1)
+    assert exchange.counting(FakeStatisticsStore()).count([empty]) == CountResult(done=1)
 
 
 def test_the_first_record_that_cant_be_published_and_what_follows_it_are_counted_when_they_are() -> None:
@@ -358,9 +358,9 @@ def test_where_it_isnt_known_who_is_bound_nothing_is_counted_before_it_is() -> N
     statistics, exchange = FakeStatisticsStore(), Exchange(is_bound=None)
     counting = exchange.counting(statistics)
     found = counting.count(told(2))
-    assert found == Counted(reason="of the future")
+    assert found == CountResult(reason="of the future")
     exchange.is_bound = True
-    assert counting.count(told(2)) == Counted(done=2, counted=2, published=2)
+    assert counting.count(told(2)) == CountResult(done=2, counted=2, published=2)
     assert statistics.totals().total() == 2
 
 

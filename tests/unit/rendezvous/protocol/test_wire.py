@@ -41,8 +41,8 @@ def test_a_client_over_sqs_is_told(body: str, text: str) -> None:
     ("body", "text"), [*((body.encode(), text) for body, text in CLIENTS), *BYTES.items()], ids=named
 )
 def test_a_client_over_http_and_amp_is_told_the_same(body: bytes, text: str) -> None:
-    over_http = answered(request("POST", "/client", body), proxies=0)
-    assert over_http == ("400" if len(body) > 100_000 else f"200 {error(text)}")
+    exchange_over_http = answered(request("POST", "/client", body), proxies=0)
+    assert exchange_over_http == ("400" if len(body) > 100_000 else f"200 {error(text)}")
     assert amp("0/" + base64.urlsafe_b64encode(body).decode().rstrip("=")) == error(text)
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from regex import _regex_core
 
 from sluice.splitting.filters.dialect import tokens
-from sluice.splitting.filters.index import Need, derive_need, fold
-from sluice.splitting.filters.patterns import PatternTimedOut, problem, searches, with_true_ends
+from sluice.splitting.filters.index import RequiredLiterals, derive_required_literals, fold
+from sluice.splitting.filters.patterns import PatternTimedOut, matches, problem, with_true_ends
 from tests.splitting_fakes import meets_need
 
 FLAGS = regex.VERSION1 | regex.IGNORECASE
@@ -42,7 +42,7 @@ FLAGS = regex.VERSION1 | regex.IGNORECASE
 )
 def test_the_dialect(pattern: str, text: str, found: bool) -> None:
     assert problem(pattern) is None
-    assert searches(pattern, text) is found
+    assert matches(pattern, text) is found
 
 
 @pytest.mark.parametrize("pattern", ["(", "a{3,1}", "(?V0)a", "[", "*", "(" * 1_500 + ")" * 1_500, "a" * 5_000])
@@ -52,7 +52,7 @@ def test_what_does_not_compile_says_why(pattern: str) -> None:
 
 def test_a_pattern_that_backtracks_without_end_times_out() -> None:
     with pytest.raises(PatternTimedOut):
-        searches("^(a|aa)+$", "a" * 60 + "!", time_limit_s=0.01)
+        matches("^(a|aa)+$", "a" * 60 + "!", time_limit_s=0.01)
 
 
 PIECES = st.sampled_from(
@@ -124,11 +124,11 @@ def test_a_text_in_which_a_pattern_is_found_meets_its_need(pattern: str, text: s
     if problem(pattern, exact_case=exact_case) is not None:
         assume(False)
     try:
-        found = searches(pattern, text, exact_case=exact_case)
+        found = matches(pattern, text, exact_case=exact_case)
     except PatternTimedOut:
         assume(False)
     if found:
-        assert meets_need(text, derive_need(pattern))
+        assert meets_need(text, derive_required_literals(pattern))
 
 
 def test_folding_covers_all_that_the_dialect_takes_for_an_ascii_character() -> None:
@@ -141,28 +141,28 @@ def test_folding_covers_all_that_the_dialect_takes_for_an_ascii_character() -> N
 @pytest.mark.parametrize(
     ("pattern", "need"),
     [
-        ("^Alice$", Need(("alice",), is_whole=True)),
-        ("^(beginner|intermediate)$", Need(("beginner", "intermediate"), is_whole=True)),
-        (r"^a\.b\|c$", Need(("a.b|c",), is_whole=True)),
-        (".*session=alice.*", Need(("session=alice",))),
-        (r"session=(alice|bob)\b", Need(("session=",))),
-        (r"^tenant-\d+$", Need(("tenant-",))),
-        (r"session=dev-17(,|$)", Need(("session=dev-17",))),
-        ("^a$|^b$", Need()),
-        ("ab?c+d{2}", Need()),
-        (r"\d+", Need()),
-        (r"\p{L}\x41", Need()),
-        ("^feature/[a-z]+-17$", Need()),
-        ("a|.", Need()),
-        ("(?x) a b", Need()),
-        ("(?:alice){e<=1}", Need()),
+        ("^Alice$", RequiredLiterals(("alice",), is_whole=True)),
+        ("^(beginner|intermediate)$", RequiredLiterals(("beginner", "intermediate"), is_whole=True)),
+        (r"^a\.b\|c$", RequiredLiterals(("a.b|c",), is_whole=True)),
+        (".*session=alice.*", RequiredLiterals(("session=alice",))),
+        (r"session=(alice|bob)\b", RequiredLiterals(("session=",))),
+        (r"^tenant-\d+$", RequiredLiterals(("tenant-",))),
+        (r"session=dev-17(,|$)", RequiredLiterals(("session=dev-17",))),
+        ("^a$|^b$", RequiredLiterals()),
+        ("ab?c+d{2}", RequiredLiterals()),
+        (r"\d+", RequiredLiterals()),
+        (r"\p{L}\x41", RequiredLiterals()),
+        ("^feature/[a-z]+-17$", RequiredLiterals()),
+        ("a|.", RequiredLiterals()),
+        ("(?x) a b", RequiredLiterals()),
+        ("(?:alice){e<=1}", RequiredLiterals()),
     ],
 )
-def test_needs_of_what_people_write(pattern: str, need: Need) -> None:
-    assert derive_need(pattern) == need
+def test_needs_of_what_people_write(pattern: str, need: RequiredLiterals) -> None:
+    assert derive_required_literals(pattern) == need
 
 
 def test_patterns_of_python_that_look_alike_are_not_mistaken() -> None:
     # Python's own `$` is the trap this dialect avoids.
     assert re.search("^a$", "a\n")
-    assert not searches("^a$", "a\n")
+    assert not matches("^a$", "a\n")

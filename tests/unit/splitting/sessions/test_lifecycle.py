@@ -23,8 +23,8 @@ from sluice.splitting.sessions.actions import (
     PointConsumer,
     ReturnLeftovers,
     SwitchSplitter,
-    due,
-    orphans,
+    find_due_actions,
+    find_orphans,
 )
 from sluice.splitting.sessions.events import (
     HEARTBEAT_LIMIT_S,
@@ -48,7 +48,15 @@ from sluice.splitting.sessions.events import (
     TimePassed,
 )
 from sluice.splitting.sessions.rules import DRAIN_QUIET_S, KEEP_FAILED_S, QUEUE_IS_USED_AFTER_MS, apply
-from sluice.splitting.sessions.state import SPLITTER_LEASE_S, Phase, Reason, Registry, Sighting, Split, Status
+from sluice.splitting.sessions.state import (
+    SPLITTER_LEASE_S,
+    Phase,
+    Reason,
+    Registry,
+    Split,
+    SplitterAnnouncement,
+    Status,
+)
 
 TRIGGER = LambdaTrigger(function="orders")
 STEAL = QueueFilter(filter=Filter(attributes=(("a", "b"),)))
@@ -69,7 +77,7 @@ class SplitterSaw:
     version: int
 
     def __call__(self, registry: Registry, now_ms: int) -> Registry:
-        seen = Sighting(min(self.version, registry.version), now_ms)
+        seen = SplitterAnnouncement(min(self.version, registry.version), now_ms)
         return replace(registry, splitters={**registry.splitters, self.splitter_id: seen})
 
 
@@ -120,7 +128,7 @@ def after(registry: Registry, *events: Event, at_s: float = 0) -> Registry:
 
 
 def actions(registry: Registry, at_s: float = 0) -> list[Action]:
-    return list(due(registry))
+    return list(find_due_actions(registry))
 
 
 def ready(split: Split = STATIC, **more: object) -> Registry:
@@ -437,7 +445,7 @@ def test_the_sweep_takes_this_deployments_unknown_queues_and_no_others() -> None
     orphan = temporary_queue_name("q", deployment="aaaaaa", token="1" * 12, is_main=True)
     others = temporary_queue_name("q", deployment="bbbbbb", token="2" * 12)
     registry = after(registry_of(STATIC), msgspec.structs.replace(start(), names={"q": name}))
-    assert orphans([name, orphan, others, "q", "sluice-tmp-"], registry, deployment="aaaaaa") == [orphan]
+    assert find_orphans([name, orphan, others, "q", "sluice-tmp-"], registry, deployment="aaaaaa") == [orphan]
 
 
 # A simulated world
@@ -532,7 +540,7 @@ class World:
         self.event(TimePassed())
 
     def act(self) -> None:
-        todo = list(due(self.registry))
+        todo = list(find_due_actions(self.registry))
         self.random.shuffle(todo)
         for action in todo[: self.random.randint(1, 3)]:
             event = self.done(action)

@@ -32,11 +32,11 @@ from sluice.splitting.operations import (
     TakeSteps,
     TickSessions,
 )
-from sluice.splitting.pointing import HELD_MS
+from sluice.splitting.pointing import HOLD_MS
 from sluice.splitting.sessions.state import Registry, Session
 
 
-class Performer(msgspec.Struct, frozen=True, kw_only=True):
+class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
     """Applies the operations of one invocation. `counts` returns the number of messages sent to each session, by id."""
 
     control: Control
@@ -44,7 +44,7 @@ class Performer(msgspec.Struct, frozen=True, kw_only=True):
     counts: Callable[[], Mapping[str, int]]
     url: Callable[[str], str]  # returns a queue's URL, by name
 
-    def perform(self, operation: ControlOperation) -> object:
+    def apply(self, operation: ControlOperation) -> object:
         """Apply the operation. Returns a result of its type.
 
         Raises a `BadConfiguration` for an invalid request: then nothing was changed.
@@ -77,7 +77,7 @@ class Performer(msgspec.Struct, frozen=True, kw_only=True):
                 result = queues if is_list else SplittingView(queues=queues, sessions=self.sessions().sessions)
             case TakeSteps():
                 steps = self.control.take_steps(operation.agent, operation.clusters)
-                result = ConsumerSteps(steps=steps, held_s=HELD_MS // 1_000)
+                result = ConsumerSteps(steps=steps, lease_s=HOLD_MS // 1_000)
             case ReportSteps():
                 self.control.report_steps(operation.agent, operation.reports)
             case TickSessions() | SweepQueues():
@@ -90,16 +90,16 @@ class Performer(msgspec.Struct, frozen=True, kw_only=True):
         registry = self.control.view()
         session = registry.sessions.get(session_id)
         if session is None:
-            reason = self.control.known.store.find_ended_reason(session_id) or ""
+            reason = self.control.registry_cache.store.find_ended_reason(session_id) or ""
             return EndedSession(session_id=session_id, reason=reason)
-        return self._view(registry, session, self.counts())
+        return self._build_view(registry, session, self.counts())
 
     def sessions(self) -> SessionsView:
         """Show all sessions as of now."""
         registry, counts = self.control.view(), self.counts()
         ordered = sorted(registry.sessions.values(), key=lambda session: (session.started_at_ms, session.session_id))
         return SessionsView(
-            version=registry.version, sessions=tuple(self._view(registry, session, counts) for session in ordered)
+            version=registry.version, sessions=tuple(self._build_view(registry, session, counts) for session in ordered)
         )
 
     def queues(self) -> tuple[QueueView, ...]:
@@ -115,14 +115,14 @@ class Performer(msgspec.Struct, frozen=True, kw_only=True):
                 rules=tuple(
                     rule
                     for policy in self.control.settings.policies
-                    if policy.holds_for(config.queue_id)
+                    if policy.applies_to(config.queue_id)
                     for rule in policy.rules()
                 ),
             )
             for config in self.control.settings.by_id.values()
         )
 
-    def _view(self, registry: Registry, session: Session, counts: Mapping[str, int]) -> SessionView:
+    def _build_view(self, registry: Registry, session: Session, counts: Mapping[str, int]) -> SessionView:
         queues = {queue_id: registry.find_session_queue(session.session_id, queue_id) for queue_id in session.filters}
         return SessionView(
             session_id=session.session_id,
