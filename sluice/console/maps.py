@@ -242,7 +242,7 @@ def trace(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
                 "passages": [
                     {
                         **route_document(outcome.route),
-                        "held": outcome.drop_reason,
+                        "drop_reason": outcome.drop_reason,
                         "waits": outcome.is_queued,
                         "sure": outcome.is_sure,
                     }

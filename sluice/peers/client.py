@@ -16,6 +16,7 @@ from sluice.rendezvous.protocol.messages import DEFAULT_FINGERPRINT
 
 OPEN_TIMEOUT_S = 10.0  # as in Snowflake's client
 ECHO_TIMEOUT_S = 30.0
+RETRY_S = 10.0  # as in Snowflake's client, between an offer that failed and the next
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,11 +83,13 @@ class AttemptPlan:
     nat: Nat = Nat.UNKNOWN
     fingerprint: str = DEFAULT_FINGERPRINT
     payload_bytes: int = 1000
+    tries: int = 1  # offers until one is answered and its channel opens
+    retry_s: float = RETRY_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """A client's result. Times begin when its offer is sent; `detail` is the broker's or the client's error."""
+    """A client's result, of its last offer. Times begin when that is sent; `detail` is the broker's or client's error."""
 
     outcome: AttemptOutcome
     answered_ms: float | None = None
@@ -114,8 +117,13 @@ async def attempt_all(method: RendezvousMethod, plans: Sequence[AttemptPlan], *,
 
 
 async def attempt(method: RendezvousMethod, plan: AttemptPlan) -> Attempt:
-    """Run one client, from its offer to the end of its channel. Raises as `method` does."""
-    outcome = await connect(method, network=plan.network, nat=plan.nat, fingerprint=plan.fingerprint)
+    """Run one client, from its first offer to the end of its channel. Raises as `method` does."""
+    for number in range(plan.tries):
+        if number:
+            await asyncio.sleep(plan.retry_s)
+        outcome = await connect(method, network=plan.network, nat=plan.nat, fingerprint=plan.fingerprint)
+        if isinstance(outcome, Connected):
+            break
     match outcome:
         case Denied(error):
             return Attempt(outcome=AttemptOutcome.DENIED, detail=error)

@@ -18,7 +18,7 @@ def the_map(page: Page) -> Any:
 
 def a_route(name: str, source: str, dest: str, **fields: Any) -> dict[str, Any]:
     told = {"name": name, "served": f"{name}@{dest}", "source": source, "dest": dest, "declared_at": source}
-    return {**told, "state": "Operational", "held": "", "waits": False, "sure": True, **fields}
+    return {**told, "state": "Operational", "drop_reason": "", "waits": False, "sure": True, **fields}
 
 
 TRACED = {

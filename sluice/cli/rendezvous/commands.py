@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # aiortc is an extra, which may not be installed
 
 MAX_OFFERS = 100_000
 MAX_AT_ONCE = 32  # clients' SQS calls use this many threads
+MAX_TRIES = 100
 MAX_BYTES = 64 * 1024 * 1024
 MAX_PROXIES = 100  # an HTTP session has this many connections
 MAX_CLIENTS = 1_000
@@ -106,6 +107,9 @@ def offer(
     payload_bytes: Annotated[
         int, typer.Option("--bytes", min=0, max=MAX_BYTES, help="Bytes that each client sends and expects back.")
     ] = 1000,
+    tries: Annotated[
+        int, typer.Option(min=1, max=MAX_TRIES, help="Offers of each client until a proxy answers, ten seconds apart.")
+    ] = 3,
     nat: Annotated[Nat, typer.Option(help="NAT type that the client reports.")] = Nat.UNKNOWN,
     http: Annotated[bool, typer.Option("--http", help="Send offers to the URL for clients instead of SQS.")] = False,
     sqscreds: Annotated[
@@ -124,7 +128,10 @@ def offer(
     from sluice.peers.client import AttemptPlan  # noqa: PLC0415 - see above
 
     plan = AttemptPlan(
-        network=_choose_network(loopback=loopback, site=site, stun=stun), nat=nat, payload_bytes=payload_bytes
+        network=_choose_network(loopback=loopback, site=site, stun=stun),
+        nat=nat,
+        payload_bytes=payload_bytes,
+        tries=tries,
     )
     connection = site.connect()
     attempts = asyncio.run(

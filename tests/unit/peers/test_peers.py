@@ -13,7 +13,7 @@ from aiohttp import web
 
 from sluice.errors import CallFailed, Malformed, QueueGone
 from sluice.peers.channels import LOOPBACK, Channel, ChannelLimits, Network, Peer
-from sluice.peers.client import Connected, connect
+from sluice.peers.client import AttemptOutcome, AttemptPlan, Connected, attempt, connect
 from sluice.peers.methods import (
     Answered,
     ClientTimeouts,
@@ -301,6 +301,20 @@ async def test_a_denied_client_gets_the_brokers_words() -> None:
     queues = ScriptedQueues('{"error": "no snowflake proxies currently available"}')
     outcome = await connect(through(queues), network=ON_LOOPBACK)
     assert outcome == Denied("no snowflake proxies currently available")
+
+
+@run
+async def test_a_denied_client_offers_as_often_as_planned() -> None:
+    denials = [Denied("no snowflake proxies currently available")] * 5
+
+    async with site() as here:
+
+        async def deny_five_times(message: str) -> Reply:
+            return denials.pop() if denials else await through(here.broker)(message)
+
+        plan = AttemptPlan(network=ON_LOOPBACK, tries=3, retry_s=0)
+        assert (await attempt(deny_five_times, plan)).outcome is AttemptOutcome.DENIED
+        assert (await attempt(deny_five_times, plan)).outcome is AttemptOutcome.ECHOED
 
 
 @run

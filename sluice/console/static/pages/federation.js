@@ -170,7 +170,7 @@ function nameRoute(route) {
 
 function listTracedRoutes() {
   if (!state.found) return null;
-  return new Set(state.found.stages.flatMap((stage) => stage.passages.filter((passage) => !passage.held).map(nameRoute)));
+  return new Set(state.found.stages.flatMap((stage) => stage.passages.filter((passage) => !passage.drop_reason).map(nameRoute)));
 }
 
 function drawTrace() {
@@ -187,12 +187,12 @@ function drawTrace() {
         ? el("ul", { class: "chips" }, stage.queues.map((queue) => el("li", { "data-key": queue, class: "chip" }, queue)))
         : el("p", { class: "quiet" }, "no queue here"),
       stage.passages.map((passage) => el("p", { "data-key": passage.name, class: "quiet" },
-        `→ ${passage.dest} over ${passage.name}: `, el("span", { class: passage.held ? "no" : "yes" }, describePassage(passage))))))),
+        `→ ${passage.dest} over ${passage.name}: `, el("span", { class: passage.drop_reason ? "no" : "yes" }, describePassage(passage))))))),
     found.unknown.map((entry) => el("p", { "data-key": entry.site, class: "quiet" }, `Unknown at ${entry.site}: ${entry.why}`)));
 }
 
 function describePassage(passage) {
-  if (passage.held) return `not forwarded: ${passage.held}`;
+  if (passage.drop_reason) return `not forwarded: ${passage.drop_reason}`;
   const text = passage.waits ? `waits in the route's queue, ${passage.state.toLowerCase()}` : "forwarded";
   return passage.sure ? text : `${text}, if a binding there matches`;
 }

@@ -362,7 +362,7 @@ def test_an_offer_is_answered_and_its_bytes_come_back(site: Site, background: Ba
 
 def test_a_denied_offer_is_exit_code_1_and_the_brokers_words(site: Site, background: Background) -> None:
     site.outputs["ClientUrl"] = broker_url(background, DenyingBroker())
-    done = sluice("offer", "--http", "--loopback", "--count", "3", "--concurrency", "2")
+    done = sluice("offer", "--http", "--loopback", "--count", "3", "--concurrency", "2", "--tries", "1")
     assert done.exit_code == 1
     assert done.stdout.count("no snowflake proxies currently available") == 3
     assert "3 denied" in done.stdout
