@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: template help setup assets setup-demo demo test test-unit test-console test-lambda-python test-stacks test-slow test-deployed test-rendezvous test-federated test-snippets test-wheels deployed-then-stacks snippets-then-console test-spark test-spark-others docs console-pictures check check-code check-templates format parameters bench deploy destroy smoke lock packages sbom clean
+.PHONY: template help setup assets setup-demo demo test test-unit test-console test-lambda-python test-stacks test-slow test-deployed test-rendezvous test-federated test-snippets test-wheels deployed-then-console computed test-spark test-spark-others docs console-pictures check check-code check-templates format parameters bench deploy destroy smoke lock packages sbom clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BENCHMARKS := imports rendezvous overload pool splitting federation latency dynamic spark_source spark_sink pipeline cost console
@@ -63,7 +63,7 @@ demo: setup-demo ## the whole of it on the embedded cloud: deploy, use, reconcil
 	python -m sluice.demo $(if $(CONSOLE),--console)
 
 test: assets build/chromium/ready build/spark-$(SPARK)/ready ## all suites but the slow ones, side by side: those on deployed stacks mostly wait
-	+$(MAKE) --jobs --output-sync=recurse test-rendezvous test-federated test-spark test-unit deployed-then-stacks snippets-then-console
+	+$(MAKE) --jobs --keep-going --output-sync=recurse test-rendezvous test-federated deployed-then-console computed
 
 assets: setup ## the functions' code and layers and Spark's archives: built once, which takes a minute, for all deployments
 	CDK_OUTDIR=build/synth python app.py
@@ -75,14 +75,13 @@ test-unit: setup ## the suites that need neither a cloud nor Spark nor a synth
 test-stacks: setup ## those that synthesize the stacks
 	python -m pytest -m "not slow" --numprocesses=2 --dist=loadfile tests/stacks
 
-# Six rows are as many as two processors carry: all suites at once, a Python worker of Spark's might not begin within the
-# ten seconds that Spark gives it. A short suite comes after one that ends early.
-deployed-then-stacks: test-deployed
-	+$(MAKE) test-stacks
-	+$(MAKE) test-wheels
+deployed-then-console:
+	+$(MAKE) --jobs=1 --keep-going test-deployed test-console
 
-snippets-then-console: test-snippets
-	+$(MAKE) test-console
+# Suites that compute take two processors one after another, and give way to those that wait for a deployed site: where
+# all run at once, each takes half as much again, and functions answer too late.
+computed:
+	+nice -n 5 $(MAKE) --jobs=1 --keep-going test-spark test-unit test-stacks test-snippets test-wheels
 
 # Sites of one cloud share its process: what has to keep up in real time has a cloud with one site. The cloud is as slow
 # as AWS may be here, and a test may take longer; the other targets' has a twentieth of its delays.
@@ -120,7 +119,7 @@ test-wheels: setup ## the packages, built and installed where nothing else is
 	python -m pytest -m "not slow" tests/wheels
 
 test-spark: build/spark-$(SPARK)/ready ## the Spark package's suite, on one version
-	build/spark-$(SPARK)/bin/python -m pytest $(SPARK_SLOW) --confcutdir=tests/spark --numprocesses=$(SPARK_PROCESSES) --dist=worksteal tests/spark
+	build/spark-$(SPARK)/bin/python -m pytest $(SPARK_SLOW) --confcutdir=tests/spark --numprocesses=$(SPARK_PROCESSES) --dist=loadgroup tests/spark
 
 test-spark-others: ## the same on each other version
 	+for version in $(SPARK_OTHERS); do $(MAKE) test-spark SPARK=$$version SPARK_SLOW=; done

@@ -49,6 +49,7 @@ def names(document: Path) -> str:
     return str(document.relative_to(ROOT))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_cloud")
 def test_the_tutorial_can_be_typed_from_its_first_line_to_its_last(
     tmp_path: Path, environment: dict[str, str], count: Count

@@ -20,8 +20,9 @@ JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """All of them speak with Spark's one process."""
+    """All of them speak with Spark's one process, which one worker starts: the other has the tests without Spark."""
     end_the_process(item)
+    item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(autouse=True)

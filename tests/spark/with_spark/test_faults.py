@@ -42,7 +42,8 @@ def given(sqs: Any, tmp_path: Path) -> dict[str, Any]:
     "moment",
     [
         pytest.param(("ReceiveMessage", 3, True), id="after receive", marks=pytest.mark.slow),
-        pytest.param(("DeleteMessageBatch", 2, False), id="after stage"),  # the first is the probe for permission
+        # The first is the probe for permission.
+        pytest.param(("DeleteMessageBatch", 2, False), id="after stage", marks=pytest.mark.slow),
         pytest.param(("DeleteMessageBatch", 30, True), id="after delete", marks=pytest.mark.slow),
     ],
 )

@@ -45,7 +45,8 @@ def test_addresses_get_as_many_offers_as_their_cooldowns_allow() -> None:
     assert compare_with_machines(volunteers=4, machines=10, polls_per_s=4.0, every_ms=200, minutes=3).bound <= 1
 
 
-@pytest.mark.parametrize("volunteers", [1_000, pytest.param(5_000, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("volunteers", [1_000, 5_000])
 def test_after_a_burst_of_demand_proxies_come_without_gaps(volunteers: int) -> None:
     assert unanswered_after_burst(volunteers=volunteers, minutes=20) <= 0.02
 

@@ -98,6 +98,7 @@ def run_smoke(*arguments: str, **variables: str) -> subprocess.CompletedProcess[
     return subprocess.run(command, cwd=PROJECT.workspace, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_nothing_is_deployed_unless_that_is_asked_for() -> None:
     done = run_smoke()
     assert done.returncode == 0
@@ -105,6 +106,7 @@ def test_nothing_is_deployed_unless_that_is_asked_for() -> None:
     assert "run `make smoke`" in done.stdout
 
 
+@pytest.mark.slow
 def test_no_run_begins_that_may_cost_more_than_its_budget() -> None:
     done = run_smoke("--local", "--budget-usd", "0.1", SLUICE_SMOKE="1")
     assert done.returncode != 0
