@@ -20,7 +20,7 @@ from tests.spark.with_spark.readers import BESIDE_SPARK, by_spark
 SENT = datetime(2026, 11, 20, 12, tzinfo=UTC)
 SEEN = ("message_id", "exchange", "date", "late", "happened_at", "at_", "day_", "price_")
 COLUMNS = {"at_": "timestamp", "day_": "date", "price_": "decimal(10,2)"}
-ROWS = 400
+ROWS = 200
 
 TIMES = (
     *[f"{year}-01-01T00:00:00Z" for year in ("0000", "0001", "0500", "0999", "1000", "1582", "1969", "2026", "9999")],
@@ -152,15 +152,15 @@ def test_a_row_that_the_table_refuses_is_quarantined_and_all_others_land(
 
     monkeypatch.setattr(ParquetTable, "write", refuse)
     row = {"sent_at": SENT, "receive_count": 1, "attributes": {}}
-    rows = [row | {"message_id": f"{number:03d}", "body": "m"} for number in range(12)]
-    rows[3]["body"] = rows[10]["body"] = "refuse me"
+    rows = [row | {"message_id": f"{number:03d}", "body": "m"} for number in range(4)]
+    rows[1]["body"] = rows[3]["body"] = "refuse me"
     landed(received(rows), 0)
     landed(received(rows), 0)  # the batch comes again
     good, bad = table_at(tmp_path, "tables/messages").read(job_spark), table_at(tmp_path, "bad/quarantine")
     assert ids(good) == [row["message_id"] for row in rows if row["body"] == "m"]
     refused = bad.read(job_spark).orderBy("message_id").collect()
     assert [(row.message_id, row.reason) for row in refused] == [
-        (name, "the table can't hold it: OverflowError: date value out of range") for name in ("003", "010")
+        (name, "the table can't hold it: OverflowError: date value out of range") for name in ("001", "003")
     ]
 
 
