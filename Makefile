@@ -12,6 +12,7 @@ SPARK := 4.1.1
 SPARK_OTHERS := 4.0.2 4.3.0
 SPARK_SLOW := -m "not slow"
 SPARK_PROCESSES := 2
+JAVA_OPTIONS := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 UNIT := tests/unit tests/functions tests/contract tests/simulation tests/hostile tests/chaos
 FEDERATED := tests/e2e/test_console_federated.py tests/e2e/test_dynamic_routes.py tests/e2e/test_federation.py tests/e2e/test_federation_peers.py tests/e2e/test_federation_repair.py tests/e2e/test_federation_roles.py tests/e2e/test_topology_files.py
 # Half of the deployed suites on one site, on a cloud of its own beside the other half's.
@@ -233,6 +234,8 @@ build/spark-%/demo: spark/pyproject.toml spark/requirements.txt spark/pyspark-%.
 
 build/spark-%/ready: spark/pyproject.toml spark/requirements.txt spark/pyspark-%.txt | .venv/installers
 	$(call spark,$(@D),spark/requirements.txt spark/pyspark-$*.txt)
+	JAVA_TOOL_OPTIONS="$(JAVA_OPTIONS) -XX:ArchiveClassesAtExit=$(@D)/classes.jsa -Xlog:disable" \
+		$(@D)/bin/python tests/spark/class_archive.py
 	touch $(@D)/demo $@
 
 # Without it the embedded cloud runs functions with this environment's Python, and says so here.

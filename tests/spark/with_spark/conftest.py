@@ -15,8 +15,10 @@ from tests.timeouts import end_the_process, pytest_configure  # noqa: F401 - pyt
 
 MISSING = ([] if importlib.util.find_spec("pyspark") else ["pyspark"]) + ([] if shutil.which("java") else ["Java 17"])
 
-# A Java that compiles lightly and collects with one thread: none runs long enough to make up for more.
+# A Java that compiles lightly and collects with one thread: none runs long enough to make up for more. An archive made
+# with other options is not used.
 JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+ARCHIVE = Path(sys.prefix) / "classes.jsa"  # of tests/spark/class_archive.py
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -40,7 +42,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     os.environ.update(AWS_ACCESS_KEY_ID="AKIATEST", AWS_SECRET_ACCESS_KEY="secret", AWS_DEFAULT_REGION="eu-west-1")
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["JAVA_TOOL_OPTIONS"] = JAVA
+    os.environ["JAVA_TOOL_OPTIONS"] = f"{JAVA} -XX:SharedArchiveFile={ARCHIVE}" if ARCHIVE.exists() else JAVA
     root = Path(__file__).parents[3]
     os.environ["PYTHONPATH"] = f"{root / 'spark'}{os.pathsep}{root}"  # workers import the packages by name
     session = (
