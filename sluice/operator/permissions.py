@@ -205,7 +205,7 @@ ROWS = (
     ),
     Row(("rendezvous proxy",), ()),
     Row(("split list", "split status"), (SEE_CONTROL,)),
-    Row(("split stop", "split agent"), (CONTROL,)),
+    Row(("split stop", "split release", "split agent"), (CONTROL,)),
     Row(("split start", "split run"), SESSION),
     Row(("split run --lambda",), (*SESSION, _grant("lambda:GetFunctionConfiguration", FUNCTIONS))),
     Row(("split tail",), (_grant("logs:FilterLogEvents", SPLITTER_LOGS),)),

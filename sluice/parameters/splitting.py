@@ -38,8 +38,9 @@ class SplitQueueParameters(Model):
         False, "Whether bodies are S3 event notifications. If so, jq filters see the objects' metadata"
     )
     drain_timeout_s: int | None = param(
-        None,
-        "Seconds that draining the temporary main queue may take after the last session ends. Null: no limit",
+        900,
+        "Seconds that draining a FIFO queue's temporary main queue may take after the last session ends; the rest "
+        "returns to the source. Null: no limit",
         ge=0,
         le=1_209_600,
     )

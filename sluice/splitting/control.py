@@ -40,6 +40,7 @@ from sluice.splitting.sessions.actions import (
 )
 from sluice.splitting.sessions.events import (
     CleanupFailed,
+    DrainEnded,
     Event,
     LeftoversReturned,
     MainCounted,
@@ -51,7 +52,7 @@ from sluice.splitting.sessions.events import (
     TimePassed,
 )
 from sluice.splitting.sessions.rules import apply, limit_changes
-from sluice.splitting.sessions.state import ALIVE, Registry, Session, Split, Status, TemporaryQueue
+from sluice.splitting.sessions.state import ALIVE, Phase, Registry, Session, Split, Status, TemporaryQueue
 from sluice.splitting.settings import ControlSettings
 
 if TYPE_CHECKING:  # only for type hints: a shell gets its adapters as arguments
@@ -69,6 +70,10 @@ LATER_S = 10  # until the next tick, if all sessions are ready; a third of the h
 
 class NoSuchSession(BadConfiguration):
     """No session with this id exists, or it has ended."""
+
+
+class NothingToRelease(BadConfiguration):
+    """The queue isn't being drained."""
 
 
 @dataclass(slots=True)
@@ -173,6 +178,15 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         """Apply a change that an operator asked for to a session that exists. Raises `NoSuchSession`."""
         self._get_session(session_id)
         self.advance([event], only=set())
+
+    def release(self, queue_id: str) -> None:
+        """End the drain of a queue; the next ticks move its consumers. Raises `NothingToRelease`."""
+        split = self.view().splits.get(queue_id)
+        if split is None:
+            raise NothingToRelease(f"no such queue: {queue_id}")
+        if split.phase not in {Phase.RELEASING, Phase.DRAINING}:
+            raise NothingToRelease(f"{queue_id} isn't being drained: it is {split.phase}")
+        self.advance([DrainEnded(queue_id)], only=set())
 
     def view(self) -> Registry:
         """Return the registry as of now, with the effects of elapsed time. Writes nothing and runs no actions."""
@@ -286,7 +300,12 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         used = {queue.queue_id for queue in registry.queues.values()}
         used |= {split.queue_id for split in registry.splits.values() if not split.is_at_rest}
         used |= {consumers.queue_id for consumers in registry.consumers.values() if consumers.splitter_on is not False}
-        kept = {queue_id: split for queue_id, split in registry.splits.items() if queue_id in used}
+        # A deployment may limit a drain that has begun.
+        kept = {
+            queue_id: replace(split, drain_timeout_s=configured.get(queue_id, split).drain_timeout_s)
+            for queue_id, split in registry.splits.items()
+            if queue_id in used
+        }
         kept_consumers = {queue_id: consumers for queue_id, consumers in registry.consumers.items() if queue_id in used}
         return replace(registry, splits={**configured, **kept}, consumers={**self.pointing.at_rest, **kept_consumers})
 

@@ -19,6 +19,7 @@ from sluice.splitting.operations import (
     ListQueues,
     ListSessions,
     QueueView,
+    ReleaseQueue,
     ReportSteps,
     SessionChange,
     SessionQueueView,
@@ -44,7 +45,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
     counts: Callable[[], Mapping[str, int]]
     url: Callable[[str], str]  # returns a queue's URL, by name
 
-    def apply(self, operation: ControlOperation) -> object:
+    def apply(self, operation: ControlOperation) -> object:  # noqa: C901 - one case for each operation
         """Apply the operation. Returns a result of its type.
 
         Raises a `BadConfiguration` for an invalid request: then nothing was changed.
@@ -75,6 +76,8 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
                 queues = self.queues()
                 is_list = isinstance(operation, ListQueues)
                 result = queues if is_list else SplittingView(queues=queues, sessions=self.sessions().sessions)
+            case ReleaseQueue():
+                self.control.release(operation.queue_id)
             case TakeSteps():
                 steps = self.control.take_steps(operation.agent, operation.clusters)
                 result = ConsumerSteps(steps=steps, lease_s=HOLD_MS // 1_000)

@@ -205,6 +205,13 @@ class ShowSplitting(Operation[SplittingView], frozen=True, kw_only=True, tag="sh
     only_reads = True
 
 
+class ReleaseQueue(Operation[None], frozen=True, kw_only=True, tag="release"):
+    """End the drain of a queue after its last session: the consumers go back, then main's remaining messages."""
+
+    changes = True
+    queue_id: Text
+
+
 class TickSessions(Operation[None], frozen=True, kw_only=True, tag="tick"):
     """Run the actions that are due."""
 
@@ -244,6 +251,7 @@ ControlOperation = (
     | ListSessions
     | ListQueues
     | ShowSplitting
+    | ReleaseQueue
     | TickSessions
     | TakeSteps
     | ReportSteps

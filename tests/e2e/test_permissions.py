@@ -67,6 +67,7 @@ RUNS: Mapping[str, Sequence[tuple[str, str]]] = {
     "split start": [("split start --filter standard:client=^nobody$ --time-limit 1", "TimeLimitExceeded")],
     "split run": [(f"split run --filter standard:client=^nobody$ -- {sys.executable} -c {shlex.quote(RECEIVE)}", "")],
     "split stop": [("split stop nobody", "nobody")],
+    "split release": [("split release nobody", "no such queue")],
     "split tail": [("split tail --no-follow", "")],
     "split register": [("split register permitted --source-arn {arn} --project {folder} --dry-run", "not registered")],
     "exchange list": [("exchange list .", "")],

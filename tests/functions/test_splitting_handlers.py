@@ -267,6 +267,8 @@ def test_each_operation_gives_its_own_result(splitting: Surroundings) -> None:
     assert asked(StopSession(session_id=session_id)).reason == "Stopped"
     assert asked(TickSessions()) is None
     assert asked(SweepQueues()) == ()
+    refused = control.handler({"op": "release", "queue_id": "q"}, CONTEXT)
+    assert "q isn't being drained: it is" in refused["error"]
     gone = asked(FindSession(session_id="unheard-of"))
     assert gone == EndedSession(session_id="unheard-of", reason="")
 

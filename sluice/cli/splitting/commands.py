@@ -44,7 +44,7 @@ from sluice.operator.site_names import SiteOptions
 from sluice.splitting.adoption import find_remarks, plan_adoption
 from sluice.splitting.filters.texts import Envelope
 from sluice.splitting.jq_runner import JqRunner
-from sluice.splitting.operations import FindSession, ListQueues, ListSessions, StopSession
+from sluice.splitting.operations import FindSession, ListQueues, ListSessions, ReleaseQueue, StopSession
 from sluice.splitting.routing.trials import try_filter
 
 TAIL_INTERVAL_S = 2.0  # FilterLogEvents allows five calls a second per account
@@ -111,7 +111,7 @@ def register(
         str | None, typer.Option(help="Adopt this existing queue as the main queue that the consumer reads.")
     ] = None,
     drain_timeout: Annotated[
-        int | None, typer.Option(min=0, help="Seconds to drain a session's queue when it ends.")
+        int | None, typer.Option(min=0, help="Longest time in seconds to drain a FIFO queue after its last session.")
     ] = None,
     tag: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Tag of the sessions' queues; repeatable.")
@@ -333,6 +333,20 @@ def stop(
     ended = [client.ask(StopSession(session_id=session_id)) for session_id in session_ids]
     said = "\n".join(f"{ended_session.session_id}: {ended_session.status}" for ended_session in ended)
     print_result([session_document(session) for session in ended], said)
+
+
+@app.command()
+def release(
+    queue_id: Annotated[
+        str, typer.Argument(metavar="QUEUE", help="A queue's id.", autocompletion=complete_split_queues)
+    ],
+    *,
+    site: SiteOptions,
+) -> None:
+    """End the drain of a FIFO queue after its last session: the consumers go back, then what they haven't read."""
+    _connect_control(site).ask(ReleaseQueue(queue_id=queue_id))
+    said = f"{queue_id}: the drain has ended; the consumers, then the remaining messages, go back to the source"
+    print_result({"queue_id": queue_id, "is_drain_over": True}, said)
 
 
 @app.command(json=False)

@@ -65,7 +65,7 @@ def find_due_actions(registry: Registry) -> Iterator[Action]:
     for split in registry.splits.values():
         if not split.static:
             yield from _find_consumer_actions(registry, split)
-        if split.phase is Phase.DRAINING and split.main is not None:
+        if split.phase is Phase.DRAINING and split.fifo and split.main is not None:
             yield CountMain(split.queue_id, split.main)
     for queue in registry.queues.values():
         if queue.condemned:

@@ -105,7 +105,7 @@ class SessionRequested(msgspec.Struct, frozen=True, kw_only=True):
         split = registry.splits[queue_id]
         if split.phase is Phase.ACTIVE:
             return registry
-        opened = replace(split, phase=Phase.ACTIVE, phase_since_ms=now_ms, quiet_since_ms=None)
+        opened = replace(split, phase=Phase.ACTIVE, phase_since_ms=now_ms, quiet_since_ms=None, is_drain_over=False)
         if split.phase in {Phase.IDLE, Phase.RESTORING} and not split.static:
             main = self.main_names.get(queue_id)
             if main is None:
@@ -222,6 +222,19 @@ class MainCounted(msgspec.Struct, frozen=True):
             return registry
         since_ms = now_ms if split.quiet_since_ms is None else split.quiet_since_ms
         return registry.with_split(replace(split, quiet_since_ms=None if self.messages else since_ms))
+
+
+class DrainEnded(msgspec.Struct, frozen=True):
+    """An operator ended the drain of a queue: main's remaining messages return to the source."""
+
+    queue_id: str
+
+    def __call__(self, registry: Registry, _now_ms: int) -> Registry:
+        """Mark the drain as over, also if it is about to begin."""
+        split = registry.splits.get(self.queue_id)
+        if split is None or split.phase not in {Phase.RELEASING, Phase.DRAINING}:
+            return registry
+        return registry.with_split(replace(split, is_drain_over=True))
 
 
 class TimePassed(msgspec.Struct, frozen=True):

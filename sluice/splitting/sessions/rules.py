@@ -111,17 +111,15 @@ def _is_used(registry: Registry, split: Split) -> bool:
 
 
 def _is_drained(registry: Registry, split: Split, now_ms: int) -> bool:
-    """Return whether the consumer has read main as far as order requires; the rest is returned to the source.
-
-    At this point no splitter forwards to main any more.
-    """
+    """Return whether main's rest can be returned: no splitter sends to it, and its consumer has kept the order."""
     if not registry.all_route_by(split.released_at_version, now_ms=now_ms):
         return False
     main = registry.queues.get(split.main or "")
     if main is None or main.state is QueueState.PLANNED:
         return True  # the first session failed before main was created
-    quiet_s = DRAIN_QUIET_S if split.fifo else 0
-    if split.quiet_since_ms is not None and now_ms - split.quiet_since_ms >= quiet_s * 1_000:
+    if not split.fifo or split.is_drain_over:
+        return True
+    if split.quiet_since_ms is not None and now_ms - split.quiet_since_ms >= DRAIN_QUIET_S * 1_000:
         return True
     return split.drain_timeout_s is not None and now_ms - split.phase_since_ms >= split.drain_timeout_s * 1_000
 

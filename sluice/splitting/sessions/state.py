@@ -63,7 +63,7 @@ class Phase(StrEnum):
     IDLE = "idle"  # the split has no sessions
     ACTIVE = "active"
     RELEASING = "releasing"  # the splitter is disabled; messages that it has read still go to main
-    DRAINING = "draining"  # the deployed consumer empties main; new messages wait in the source
+    DRAINING = "draining"  # a FIFO queue's consumer empties main first; a standard queue's already goes back
     RESTORING = "restoring"  # the consumer, and the rest of main's messages, go back to the source
 
 
@@ -88,7 +88,7 @@ class Split(Struct, frozen=True, kw_only=True):
     """A split queue. `main` is the deployed consumer's queue: static and of the stacks, or a temporary one.
 
     `consumer_at` is the queue that the consumer was last seen reading, None while it is being moved. If
-    `drain_timeout_s` is None, draining has no limit.
+    `drain_timeout_s` is None, draining has no limit. `is_drain_over`: an operator has ended the drain.
     """
 
     queue_id: str
@@ -101,11 +101,13 @@ class Split(Struct, frozen=True, kw_only=True):
     phase_since_ms: int = 0
     quiet_since_ms: int | None = None
     released_at_version: int = 0
+    is_drain_over: bool = False
 
     @property
     def wanted_consumer_at(self) -> str | None:
-        """Return the queue that the consumer should read."""
-        return self.source if self.phase in {Phase.IDLE, Phase.RESTORING} else self.main
+        """Return the queue that the consumer should read. Only a FIFO queue's main has to be read to its end first."""
+        reads_main = self.phase in {Phase.ACTIVE, Phase.RELEASING} or (self.phase is Phase.DRAINING and self.fifo)
+        return self.main if reads_main else self.source
 
     @property
     def forwards(self) -> bool:

@@ -14,7 +14,7 @@ from sluice.splitting.consumers.targets import (
     Target,
     describe_target,
 )
-from sluice.splitting.control import Control, RegistryCache, next_tick_s
+from sluice.splitting.control import Control, NothingToRelease, RegistryCache, next_tick_s
 from sluice.splitting.filters.values import Filter, QueueFilter
 from sluice.splitting.pointing import HOLD_MS
 from sluice.splitting.sessions.events import ConsumersHeld, SessionStopped
@@ -39,10 +39,14 @@ class World:
     consumers: FakeConsumers = field(default_factory=FakeConsumers)
     repointed: tuple[Repointed, ...] = (REPOINTED,)
     tokens: "itertools.count[int]" = field(default_factory=itertools.count)
+    source: str = "source"
+    drain_timeout_s: int | None = None
 
     def __post_init__(self) -> None:
-        self.queues.attributes["source"] = {"VisibilityTimeout": "77"}
-        self.consumers.texts = {describe_target(target): "source" for each in self.repointed for target in each.targets}
+        self.queues.attributes[self.source] = {"VisibilityTimeout": "77"}
+        self.consumers.texts = {
+            describe_target(target): self.source for each in self.repointed for target in each.targets
+        }
         self.consumers.triggers["trigger"] = False
 
     def control(self) -> Control:
@@ -52,13 +56,15 @@ class World:
             registry_cache=RegistryCache(self.store),
             queues=self.queues,
             pointing=pointing(*self.repointed, consumers=self.consumers, now_ms=self.clock, holder=token()),
-            settings=changed(
-                SETTINGS, split_queues=(SplitConfig(queue_id="q", source="source"),) if self.repointed else ()
-            ),
+            settings=changed(SETTINGS, split_queues=(self.config,) if self.repointed else ()),
             now_ms=self.clock,
             new_token=token,
             may_go_on=lambda: True,
         )
+
+    @property
+    def config(self) -> SplitConfig:
+        return SplitConfig(queue_id="q", source=self.source, drain_timeout_s=self.drain_timeout_s)
 
     def new_token(self) -> str:
         return f"{next(self.tokens):012d}"
@@ -199,19 +205,58 @@ def test_a_consumer_that_its_owner_puts_back_amid_a_split_is_moved_again(world: 
     assert world.store.registry.version == version
 
 
-def test_one_that_its_owner_puts_back_while_main_drains_reads_what_is_there_first(world: World):
+def draining_fifo(**limits: int) -> tuple[World, str]:
+    """A FIFO queue after its last session, with a message in main that the consumer never finishes."""
+    world = World(source="source.fifo", **limits)
     session_id = world.ensure_started()
     [main] = world.at
     world.control().change(session_id, SessionStopped(session_id))
-    world.queues.send_batch(main, [{"Id": "0", "MessageBody": "left"}])
+    world.queues.send_batch(main, [{"Id": "0", "MessageBody": "left", "MessageGroupId": "g"}])
     world.until(lambda: world.phase is Phase.DRAINING)
-    world.consumers.texts[describe_target(VARIABLE)] = "source"
+    return world, main
+
+
+def test_one_that_its_owner_puts_back_while_main_drains_reads_what_is_there_first():
+    world, main = draining_fifo()
+    world.consumers.texts[describe_target(VARIABLE)] = "source.fifo"
     world.control().sweep()
     world.until(lambda: world.at == {main})
     assert world.phase is Phase.DRAINING
     world.queues.messages[main].clear()
+    world.tick(61)
+    world.tick(61)
     world.until(lambda: world.store.registry.splits["q"].is_at_rest)
-    assert world.at == {"source"}
+    assert world.at == {"source.fifo"}
+
+
+def test_a_message_that_the_consumer_fails_at_keeps_a_standard_queue_from_nothing(world: World):
+    session_id = world.ensure_started()
+    [main] = world.at
+    world.control().change(session_id, SessionStopped(session_id))
+    world.queues.send_batch(main, [{"Id": "0", "MessageBody": "poison"}])
+    ended_ms = world.clock()
+    world.until(lambda: world.at == {"source"})
+    assert world.clock() - ended_ms <= 30_000
+
+
+def test_a_deployment_limits_a_drain_that_has_begun():
+    world, main = draining_fifo()
+    world.tick(3_600)
+    assert (world.phase, world.at) == (Phase.DRAINING, {main})
+    world.drain_timeout_s = 900
+    world.until(lambda: world.at == {"source.fifo"})
+
+
+def test_a_drain_is_ended_by_hand_and_nothing_else_is():
+    world, main = draining_fifo(drain_timeout_s=900)
+    assert world.at == {main}
+    world.control().release("q")
+    world.until(lambda: world.store.registry.splits["q"].is_at_rest)
+    assert world.at == {"source.fifo"}
+    assert [message.body for message in world.queues.messages["source.fifo"]] == ["left"]
+    for queue_id, cause in (("q", "isn't being drained: it is idle"), ("r", "no such queue")):
+        with pytest.raises(NothingToRelease, match=cause):
+            world.control().release(queue_id)
 
 
 def test_one_that_its_owner_has_let_read_another_queue_amid_a_split_stays_there(world: World):

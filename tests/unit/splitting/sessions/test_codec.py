@@ -53,6 +53,7 @@ ANY_SPLIT = st.builds(
     phase_since_ms=TIMES,
     quiet_since_ms=st.none() | TIMES,
     released_at_version=TIMES,
+    is_drain_over=st.booleans(),
 )
 ANY_SESSION = st.builds(
     Session,

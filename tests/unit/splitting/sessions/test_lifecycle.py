@@ -35,6 +35,7 @@ from sluice.splitting.sessions.events import (
     ConsumerPointed,
     ConsumerRefused,
     ConsumersSent,
+    DrainEnded,
     Event,
     LeftoversReturned,
     MainCounted,
@@ -372,18 +373,49 @@ def test_messages_wait_at_the_source_before_main_is_drained() -> None:
     assert registry.splits["q"].phase is Phase.RELEASING
     assert registry.splits["q"].forwards
     assert actions(registry) == [SwitchSplitter("q", on=False)]
-    off = draining()
+    off = draining(MOVING_FIFO)
     assert off.splits["q"].phase is Phase.DRAINING
     assert not off.splits["q"].forwards
     assert off.version > registry.version
 
 
-def test_a_standard_queues_consumer_goes_back_as_soon_as_main_looks_empty() -> None:
-    """What comes to light later goes to the source."""
-    registry = after(draining(), MainCounted("q", 2), at_s=5)
+def test_a_standard_queues_consumer_goes_back_at_once_and_what_is_left_in_main_follows() -> None:
+    """A message that the consumer fails at, or a splitter that is silent for its lease, holds nothing back."""
+    registry = releasing()
+    registry = after(registry, SplitterSaw("one", registry.version), SplitterSwitched("q", on=False))
+    assert actions(registry) == [PointConsumer("q", "q-source")]
+    registry = after(registry, ConsumerPointed("q", "q-source"))
     assert registry.splits["q"].phase is Phase.DRAINING
-    registry = after(registry, MainCounted("q", 0), at_s=6)
-    assert registry.splits["q"].phase is Phase.RESTORING
+    assert actions(registry) == []  # a splitter may still send to main
+    registry = after(registry, SplitterSaw("one", registry.version))
+    assert actions(registry) == [ReturnLeftovers("tmp-main-s-q", "q-source")]
+    registry = after(registry, LeftoversReturned("tmp-main-s-q", 1, empty=True), QueueDeleted("tmp-main-s-q"))
+    assert registry.splits["q"].is_at_rest
+
+
+def test_a_session_that_starts_as_the_consumer_goes_back_has_it_read_the_same_main_queue() -> None:
+    registry = releasing()
+    registry = after(registry, SplitterSaw("one", registry.version), SplitterSwitched("q", on=False))
+    registry = after(registry, ConsumerPointed("q", "q-source"), start("t"))
+    assert actions(registry)[0] == PointConsumer("q", "tmp-main-s-q")
+
+
+def test_a_drain_that_is_ended_by_hand_returns_what_is_left() -> None:
+    registry = draining(MOVING_FIFO)
+    registry = after(registry, SplitterSaw("one", registry.version - 1), MainCounted("q", 7), DrainEnded("q"))
+    assert registry.splits["q"].phase is Phase.DRAINING
+    registry = after(registry, MainCounted("q", 7), SplitterSaw("one", registry.version))
+    assert actions(registry) == [PointConsumer("q", "q.fifo")]
+
+
+def test_a_drain_that_is_ended_before_it_begins_ends_at_once_and_that_of_the_next_session_does_not() -> None:
+    early = after(releasing(MOVING_FIFO), DrainEnded("q"))
+    assert after(early, SplitterSwitched("q", on=False)).splits["q"].phase is Phase.RESTORING
+    again = after(early, start("t"), QueueCreated("tmp-t-q"), SplitterSwitched("q", on=True), SessionStopped("t"))
+    again = after(again, LeftoversReturned("tmp-t-q", 0, empty=True), QueueDeleted("tmp-t-q"))
+    assert after(again, SplitterSwitched("q", on=False)).splits["q"].phase is Phase.DRAINING
+    active = ready()
+    assert after(active, DrainEnded("q"), DrainEnded("unknown")) == active
 
 
 def test_a_fifo_main_is_kept_until_it_has_been_empty_for_some_time() -> None:
@@ -405,11 +437,11 @@ def test_a_fifo_main_is_kept_until_it_has_been_empty_for_some_time() -> None:
 
 
 def test_main_is_not_waited_for_beyond_the_drain_timeout_nor_without_one_given_up() -> None:
-    limited = draining(drain_timeout_s=100)
-    assert draining(drain_timeout_s=0).splits["q"].phase is Phase.RESTORING
+    limited = draining(MOVING_FIFO, drain_timeout_s=100)
+    assert draining(MOVING_FIFO, drain_timeout_s=0).splits["q"].phase is Phase.RESTORING
     assert after(limited, TimePassed(), at_s=99).splits["q"].phase is Phase.DRAINING
     assert after(limited, TimePassed(), at_s=100).splits["q"].phase is Phase.RESTORING
-    assert after(draining(), TimePassed(), at_s=10**6).splits["q"].phase is Phase.DRAINING
+    assert after(draining(MOVING_FIFO), TimePassed(), at_s=10**6).splits["q"].phase is Phase.DRAINING
 
 
 def test_main_stays_until_every_splitter_has_let_go_of_it() -> None:
@@ -421,7 +453,7 @@ def test_main_stays_until_every_splitter_has_let_go_of_it() -> None:
 
 
 def test_a_session_that_starts_meanwhile_takes_the_split_over_as_it_is() -> None:
-    registry = after(draining(), start("t"), QueueCreated("tmp-t-q"))
+    registry = after(draining(MOVING_FIFO), start("t"), QueueCreated("tmp-t-q"))
     assert actions(registry) == [SwitchSplitter("q", on=True)]
     registry = used(after(registry, SplitterSwitched("q", on=True)))
     assert registry.sessions["t"].status is Status.READY
