@@ -1,7 +1,7 @@
 """Splitting's adapters in memory: a registry with revisions, and queues that can vanish or refuse."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,12 +43,12 @@ class FakeConsumers(ADAPTER):
             raise BadConsumer(describe_target(target), f"doesn't name {queue}")
         return text
 
-    def point(self, target: Target, original: str, *, queue: str, instead_of: str) -> bool:
+    def point(self, target: Target, original: str, *, queue: str, instead_of: Collection[str]) -> bool:
         assert original
         if describe_target(target) in self.failing:
             raise CallFailed("PutParameter", "ThrottlingException", "")
         text = self._text(target)
-        if text not in {queue, instead_of}:
+        if text not in {queue, *instead_of}:
             raise BadConsumer(describe_target(target), f"doesn't name {instead_of}")
         self.texts[describe_target(target)] = queue
         return text == queue

@@ -5,7 +5,7 @@ The queue is set in the pod template, so a change of it is a rollout like any ot
 change fails the call, and the next call starts from the changed object.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import datetime
 
 import msgspec
@@ -82,7 +82,7 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
             self._check_not_reverted(target, scaled)
         return ORIGINAL.text(kept)
 
-    def point(self, target: KubernetesWorkload, original: str, *, queue: str, instead_of: str) -> bool:
+    def point(self, target: KubernetesWorkload, original: str, *, queue: str, instead_of: Collection[str]) -> bool:
         """Point the workload to `queue` instead of `instead_of`. True once none of its pods reads another queue.
 
         A terminating pod may still process a message, so it counts too. Raises `BadConsumer`, also if the new pods
@@ -91,7 +91,7 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
         """
         kept, workload = ORIGINAL.from_text(original), self._read_workload(target)
         if target.volume is None:
-            old, new = self.arn_prefix + instead_of, self.arn_prefix + queue
+            old, new = [self.arn_prefix + name for name in instead_of], self.arn_prefix + queue
             change = point_workload(workload, target, kept.entries, old=old, new=new)
         else:
             change = self._change_mount(target, kept, workload, queue=queue, instead_of=instead_of)
@@ -146,10 +146,10 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
         return self.cluster(target.cluster).find(api_path(CORE, target.namespace, "configmaps", name))
 
     def _change_mount(
-        self, target: KubernetesWorkload, kept: Original, workload: Json, *, queue: str, instead_of: str
+        self, target: KubernetesWorkload, kept: Original, workload: Json, *, queue: str, instead_of: Collection[str]
     ) -> PointedWorkload:
         """Create a ConfigMap that names the queue, and return the workload with a volume of it."""
-        old, new = self.arn_prefix + instead_of, self.arn_prefix + queue
+        old, new = [self.arn_prefix + name for name in instead_of], self.arn_prefix + queue
         try:
             name = config_map_name(workload, target)
             config_map = self._config_map(target, name)
@@ -184,10 +184,10 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
                 raise
 
     def _rescale(
-        self, target: KubernetesWorkload, kept: Original, workload: Json, *, queue: str, instead_of: str
+        self, target: KubernetesWorkload, kept: Original, workload: Json, *, queue: str, instead_of: Collection[str]
     ) -> bool:
         """Make KEDA scale by the new queue. Returns whether anything was changed."""
-        old, new = self.arn_prefix + instead_of, self.arn_prefix + queue
+        old, new = [self.arn_prefix + name for name in instead_of], self.arn_prefix + queue
         values, changed = current_values(workload, kept.entries), False
         for scaled in list(self._list_scaled_objects(target)):
             rescaled_object = rewrite_triggers(scaled, target, values, old=old, new=new)

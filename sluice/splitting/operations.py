@@ -105,14 +105,14 @@ class ConsumerStep(Struct, frozen=True, kw_only=True):
     """A step that an agent should take for a split queue's consumer at this `place`.
 
     Without an `original` the agent should read the consumer's state while it reads `queue`. Otherwise it should make
-    the consumer read `queue` instead of `instead_of`.
+    the consumer read `queue`, whichever queue of `instead_of` it reads.
     """
 
     queue_id: str
     place: int
     target: Target
     queue: str
-    instead_of: str = ""
+    instead_of: tuple[str, ...] = ()
     original: str | None = None
 
 

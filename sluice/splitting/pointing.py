@@ -71,7 +71,7 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
         match action:
             case SwitchSplitter():
                 yield from self._switch_splitter(action, split_consumers)
-            case PointConsumer() if not _waits_for_agents(action, split_consumers):
+            case PointConsumer() if not _waits_for_agents(action, split_consumers, registry):
                 hold_events = self._acquire_hold(split_consumers)
                 yield from (
                     self._point_consumers(action, split_consumers, registry) if hold_events is None else hold_events
@@ -131,7 +131,8 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
     def _point_consumers(
         self, action: PointConsumer, split_consumers: Consumers, registry: Registry
     ) -> Iterator[Event]:
-        source, moves = registry.splits[action.queue_id].source, _next_moves(action, split_consumers)
+        source = registry.splits[action.queue_id].source
+        moves = _next_moves(action, split_consumers, source)
         if unseen := _find_unseen(split_consumers):
             yield self._inspect_consumers(split_consumers.queue_id, unseen, source)
         elif not moves:
@@ -139,7 +140,7 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
         elif any(split_consumers.consumers[place].to is None for place in moves):
             yield ConsumersSent(split_consumers.queue_id, action.at)
         else:
-            for place, (queue, other) in moves.items():
+            for place, (queue, others) in moves.items():
                 target, original = (
                     split_consumers.consumers[place].target,
                     split_consumers.consumers[place].original or "",
@@ -148,7 +149,7 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
                     continue
                 try:
                     with _as_bad_consumer(frozenset() if queue == source else DENIED):
-                        is_moved = self.consumers.point(target, original, queue=queue, instead_of=other)
+                        is_moved = self.consumers.point(target, original, queue=queue, instead_of=others)
                 except BadConsumer as error:
                     yield self._refuse_consumer(split_consumers.queue_id, place, str(error), queue=queue, source=source)
                 except CallFailed as error:  # Other consumers don't wait for this one, which the next tick retries.
@@ -228,19 +229,22 @@ def _find_unseen(split_consumers: Consumers) -> dict[int, Target]:
     }
 
 
-def _next_moves(action: PointConsumer, split_consumers: Consumers) -> dict[int, tuple[str, str]]:
+def _next_moves(
+    action: PointConsumer, split_consumers: Consumers, source: str
+) -> dict[int, tuple[str, tuple[str, ...]]]:
     return {
         place: move
         for place, consumer in enumerate(split_consumers.consumers)
-        if (move := consumer.next_move(action.at)) is not None
+        if (move := consumer.next_move(action.at, source=source)) is not None
     }
 
 
-def _waits_for_agents(action: PointConsumer, split_consumers: Consumers) -> bool:
+def _waits_for_agents(action: PointConsumer, split_consumers: Consumers, registry: Registry) -> bool:
     """Return whether all remaining work is for agents."""
     left = _find_unseen(split_consumers)
     if not left:
-        moves = [split_consumers.consumers[place] for place in _next_moves(action, split_consumers)]
+        source = registry.splits[action.queue_id].source
+        moves = [split_consumers.consumers[place] for place in _next_moves(action, split_consumers, source)]
         left = dict(enumerate(consumer.target for consumer in moves))
         if any(consumer.to is None for consumer in moves):
             return False
@@ -252,9 +256,9 @@ def _list_steps(registry: Registry, clusters: Collection[str]) -> Iterator[Consu
         if not isinstance(action, PointConsumer):
             continue
         split_consumers, source = registry.find_consumers(action.queue_id), registry.splits[action.queue_id].source
-        unseen, moves = _find_unseen(split_consumers), _next_moves(action, split_consumers)
+        unseen, moves = _find_unseen(split_consumers), _next_moves(action, split_consumers, source)
         for place, consumer in enumerate(split_consumers.consumers):
-            queue, other = (source, "") if unseen else moves.get(place, ("", ""))
+            queue, others = (source, ()) if unseen else moves.get(place, ("", ()))
             is_due = consumer.original is None if unseen else place in moves and consumer.to is not None
             if is_due and agent_cluster(consumer.target) in clusters:
                 yield ConsumerStep(
@@ -262,7 +266,7 @@ def _list_steps(registry: Registry, clusters: Collection[str]) -> Iterator[Consu
                     place=place,
                     target=consumer.target,
                     queue=queue,
-                    instead_of=other,
+                    instead_of=others,
                     original=consumer.original,
                 )
 

@@ -98,7 +98,7 @@ def test_whatever_call_fails_on_the_way_it_can_be_turned_back(server: Server, pl
         broken = consumers(interruptions.watch_api(cluster.role))
         with suppress(CallFailed):  # the one that is made to fail
             for _ in range(2):
-                broken.point(target, original, queue=MAIN, instead_of=SOURCE)
+                broken.point(target, original, queue=MAIN, instead_of=(SOURCE,))
         back(consumers(cluster.role), target, original, cluster)
         assert state(cluster) == first
 
@@ -124,7 +124,7 @@ def test_it_is_there_when_the_last_pod_that_was_there_before_is_gone(cluster: Cl
     ]
     for step in steps:
         step()
-        said.append(ours.point(target, original, queue=MAIN, instead_of=SOURCE))
+        said.append(ours.point(target, original, queue=MAIN, instead_of=(SOURCE,)))
     assert said == [False, False, False, False, True]
 
 
@@ -137,9 +137,9 @@ def test_a_pod_that_has_ended_is_not_waited_for(cluster: Cluster) -> None:
     there(ours, target, original, cluster)
     del evicted["metadata"]["resourceVersion"], evicted["metadata"]["uid"]
     cluster.put("v1", "pods", evicted)
-    assert not ours.point(target, original, queue=MAIN, instead_of=SOURCE)
+    assert not ours.point(target, original, queue=MAIN, instead_of=(SOURCE,))
     cluster.admin.replace(f"{path}/status", {**cluster.admin.get(path), "status": {"phase": "Failed"}})
-    assert ours.point(target, original, queue=MAIN, instead_of=SOURCE)
+    assert ours.point(target, original, queue=MAIN, instead_of=(SOURCE,))
 
 
 def test_pods_are_known_by_every_kind_of_selector(cluster: Cluster) -> None:
@@ -153,12 +153,12 @@ def test_pods_are_known_by_every_kind_of_selector(cluster: Cluster) -> None:
     cluster.deploy(LITERAL, spec={"selector": selector})
     target, ours = target_of(cluster, env="QUEUE"), consumers(cluster.role)
     original = ours.read_original(target, queue=SOURCE)
-    assert not ours.point(target, original, queue=MAIN, instead_of=SOURCE)
+    assert not ours.point(target, original, queue=MAIN, instead_of=(SOURCE,))
     cluster.begin()
     cluster.retire()
-    assert not ours.point(target, original, queue=MAIN, instead_of=SOURCE)
+    assert not ours.point(target, original, queue=MAIN, instead_of=(SOURCE,))
     cluster.reap()
-    assert ours.point(target, original, queue=MAIN, instead_of=SOURCE)
+    assert ours.point(target, original, queue=MAIN, instead_of=(SOURCE,))
 
 
 def test_what_its_owner_changes_meanwhile_stays(cluster: Cluster) -> None:
@@ -196,7 +196,7 @@ def test_a_config_map_that_is_gone_since_is_a_reason_not_to_go_on(cluster: Clust
     original = ours.read_original(target, queue=SOURCE)
     cluster.admin.delete(api_path("v1", cluster.namespace, "configmaps", "files"))
     with pytest.raises(BadConsumer, match="there is no ConfigMap files"):
-        ours.point(target, original, queue=MAIN, instead_of=SOURCE)
+        ours.point(target, original, queue=MAIN, instead_of=(SOURCE,))
 
 
 def test_a_volume_that_its_owner_has_removed_leaves_no_copy_behind(cluster: Cluster) -> None:
@@ -207,7 +207,7 @@ def test_a_volume_that_its_owner_has_removed_leaves_no_copy_behind(cluster: Clus
     cluster.change("Deployment", lambda found: found["spec"]["template"].update(spec=BARE))
     cluster.roll()
     with pytest.raises(BadConsumer, match="there is no such volume"):
-        ours.point(target, original, queue=SOURCE, instead_of=MAIN)
+        ours.point(target, original, queue=SOURCE, instead_of=(MAIN,))
     assert cluster.config_maps() == ["files", "settings"]
 
 
@@ -223,7 +223,7 @@ def test_what_its_owner_let_read_a_third_queue_stays_and_is_told(cluster: Cluste
     cluster.change("Deployment", deploy)
     cluster.roll()
     with pytest.raises(BadConsumer, match=r"QUEUE of container app .*: doesn't name sluice-tmp-abcdef"):
-        ours.point(target, original, queue=SOURCE, instead_of=MAIN)
+        ours.point(target, original, queue=SOURCE, instead_of=(MAIN,))
     assert read(cluster)["QUEUE"] == URL + "third"
 
 
@@ -241,7 +241,7 @@ def test_who_changes_it_at_the_same_time_fails_the_call_and_the_next_one_goes_on
 
     ours = consumers(Api(send))
     with pytest.raises(CallFailed, match="the object has been modified") as raised:
-        ours.point(target, original, queue=MAIN, instead_of=SOURCE)
+        ours.point(target, original, queue=MAIN, instead_of=(SOURCE,))
     assert raised.value.code == "Conflict"
     there(ours, target, original, cluster)
     assert (read(cluster)["QUEUE"], cluster.workload()["spec"]["replicas"]) == (URL + MAIN, 1)

@@ -143,17 +143,17 @@ def test_a_rollout_that_takes_too_long_is_given_up_and_on_the_way_back_waited_fo
     target = target_of(cluster, kind=kind, env="QUEUE", timeout_s=90)
     soon, late = consumers(cluster.role), consumers(cluster.role, now_ms=LATE_MS)
     original = soon.read_original(target, queue=SOURCE)
-    assert not late.point(target, original, queue=MAIN, instead_of=SOURCE)
+    assert not late.point(target, original, queue=MAIN, instead_of=(SOURCE,))
     cluster.begin(kind)
-    assert not soon.point(target, original, queue=MAIN, instead_of=SOURCE)
+    assert not soon.point(target, original, queue=MAIN, instead_of=(SOURCE,))
     with pytest.raises(BadConsumer, match="not rolled out after 90 s: 2 of 2 pods are new, 4 available, 4 in all"):
-        late.point(target, original, queue=MAIN, instead_of=SOURCE)
-    assert not late.point(target, original, queue=SOURCE, instead_of=MAIN)
+        late.point(target, original, queue=MAIN, instead_of=(SOURCE,))
+    assert not late.point(target, original, queue=SOURCE, instead_of=(MAIN,))
     cluster.begin(kind)
     with pytest.raises(CallFailed, match=r"rollout of variable QUEUE of .*: TimedOut: not rolled out after 90 s: "):
-        late.point(target, original, queue=SOURCE, instead_of=MAIN)
+        late.point(target, original, queue=SOURCE, instead_of=(MAIN,))
     cluster.roll(kind)
-    assert late.point(target, original, queue=SOURCE, instead_of=MAIN)
+    assert late.point(target, original, queue=SOURCE, instead_of=(MAIN,))
 
 
 @pytest.mark.parametrize(
@@ -171,28 +171,28 @@ def test_what_a_controller_gives_up_is_given_up(cluster: Cluster, kind: str, sta
     cluster.deploy(LITERAL, kind=kind)
     target, ours = target_of(cluster, kind=kind, env="QUEUE"), consumers(cluster.role)
     original = ours.read_original(target, queue=SOURCE)
-    assert not ours.point(target, original, queue=MAIN, instead_of=SOURCE)
+    assert not ours.point(target, original, queue=MAIN, instead_of=(SOURCE,))
     cluster.begin(kind)
     cluster.tell(kind, **({"conditions": [status]} if kind == "Deployment" else status))
     with pytest.raises(BadConsumer, match=reason):
-        ours.point(target, original, queue=MAIN, instead_of=SOURCE)
-    assert not ours.point(target, original, queue=SOURCE, instead_of=MAIN)
+        ours.point(target, original, queue=MAIN, instead_of=(SOURCE,))
+    assert not ours.point(target, original, queue=SOURCE, instead_of=(MAIN,))
     cluster.begin(kind)
     cluster.tell(kind, **({"conditions": [status]} if kind == "Deployment" else status))
     with pytest.raises(CallFailed, match=reason):
-        ours.point(target, original, queue=SOURCE, instead_of=MAIN)
+        ours.point(target, original, queue=SOURCE, instead_of=(MAIN,))
 
 
 def test_a_rollout_that_pauses_says_so(cluster: Cluster) -> None:
     cluster.deploy(LITERAL, kind="Rollout")
     target, ours = target_of(cluster, kind="Rollout", env="QUEUE"), consumers(cluster.role)
     original = ours.read_original(target, queue=SOURCE)
-    assert not ours.point(target, original, queue=MAIN, instead_of=SOURCE)
+    assert not ours.point(target, original, queue=MAIN, instead_of=(SOURCE,))
     cluster.begin("Rollout")
     cluster.tell("Rollout", phase="Paused", message="CanaryPauseStep")
-    assert not ours.point(target, original, queue=MAIN, instead_of=SOURCE)
+    assert not ours.point(target, original, queue=MAIN, instead_of=(SOURCE,))
     with pytest.raises(BadConsumer, match="not rolled out after 600 s: Paused: CanaryPauseStep: 2 of 2 pods are new"):
-        consumers(cluster.role, now_ms=LATE_MS).point(target, original, queue=MAIN, instead_of=SOURCE)
+        consumers(cluster.role, now_ms=LATE_MS).point(target, original, queue=MAIN, instead_of=(SOURCE,))
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ def test_what_the_role_may_not_do_fails_with_the_servers_own_reason(server: Serv
     cluster.deploy(LITERAL)
     target, ours = target_of(cluster, env="QUEUE"), consumers(cluster.role)
     with pytest.raises(CallFailed, match=r"(deployments|scaledobjects).* is forbidden: User .*sluice") as raised:
-        ours.point(target, ours.read_original(target, queue=SOURCE), queue=MAIN, instead_of=SOURCE)
+        ours.point(target, ours.read_original(target, queue=SOURCE), queue=MAIN, instead_of=(SOURCE,))
     assert raised.value.code == "Forbidden"
 
 

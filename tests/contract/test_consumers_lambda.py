@@ -20,6 +20,7 @@ from tests.many_cases import one_of
 REGION = "eu-central-1"
 PREFIX = f"arn:aws:sqs:{REGION}:123456789012:"
 SOURCE, MAIN = "orders.fifo", "sluice-tmp-abcdef0123456789ab-main-orders.fifo"
+OTHER = "sluice-tmp-abcdef9876543210ab-main-orders.fifo"
 CONFIG = json.dumps({"queues": [f"https://sqs.{REGION}.amazonaws.com/123456789012/{SOURCE}", "other"]}, indent=1)
 TRIGGER = LambdaTrigger(function="orders")
 VARIABLE = LambdaVariable(function="orders", variable="CONFIG", place=Place(path=("queues", "[]")))
@@ -68,7 +69,7 @@ def deploy() -> None:
         Code={"ZipFile": archive.getvalue()},
         Environment={"Variables": {"CONFIG": CONFIG, "OTHER": "ä"}},
     )
-    for queue in (SOURCE, MAIN):
+    for queue in (SOURCE, MAIN, OTHER):
         client("sqs").create_queue(QueueName=queue, Attributes={"FifoQueue": "true"})
     client("lambda").create_event_source_mapping(EventSourceArn=PREFIX + SOURCE, FunctionName="orders", **SETTINGS)
 
@@ -87,13 +88,13 @@ def variables() -> dict[str, str]:
 def test_a_trigger_reads_another_queue_with_the_same_settings_and_then_the_first() -> None:
     deploy()
     before, original = mappings(), consumers().read_original(TRIGGER, queue=SOURCE)
-    until_true(lambda: consumers().point(TRIGGER, original, queue=MAIN, instead_of=SOURCE))
+    until_true(lambda: consumers().point(TRIGGER, original, queue=MAIN, instead_of=(SOURCE,)))
     now = mappings()
     assert {queue: mapping["State"] for queue, mapping in now.items()} == {SOURCE: "Disabled", MAIN: "Enabled"}
     assert {key: now[MAIN][key] for key in SETTINGS} == SETTINGS
-    assert consumers().point(TRIGGER, original, queue=MAIN, instead_of=SOURCE)
+    assert consumers().point(TRIGGER, original, queue=MAIN, instead_of=(SOURCE,))
     assert mappings() == now
-    until_true(lambda: consumers().point(TRIGGER, original, queue=SOURCE, instead_of=MAIN))
+    until_true(lambda: consumers().point(TRIGGER, original, queue=SOURCE, instead_of=(MAIN,)))
     assert mappings() == before
 
 
@@ -103,17 +104,27 @@ def test_a_trigger_that_is_off_stays_off() -> None:
     [before] = mappings().values()
     client("lambda").update_event_source_mapping(UUID=before["UUID"], Enabled=False)
     original = consumers().read_original(TRIGGER, queue=SOURCE)
-    until_true(lambda: consumers().point(TRIGGER, original, queue=MAIN, instead_of=SOURCE))
+    until_true(lambda: consumers().point(TRIGGER, original, queue=MAIN, instead_of=(SOURCE,)))
     assert mappings()[MAIN]["State"] == "Disabled"
+
+
+@mock_aws
+def test_a_trigger_that_its_owner_has_switched_on_again_reads_only_the_next_main_queue() -> None:
+    deploy()
+    original = consumers().read_original(TRIGGER, queue=SOURCE)
+    until_true(lambda: consumers().point(TRIGGER, original, queue=MAIN, instead_of=(SOURCE,)))
+    client("lambda").update_event_source_mapping(UUID=mappings()[SOURCE]["UUID"], Enabled=True)
+    until_true(lambda: consumers().point(TRIGGER, original, queue=OTHER, instead_of=(MAIN, SOURCE)))
+    assert {queue: mapping["State"] for queue, mapping in mappings().items()} == {SOURCE: "Disabled", OTHER: "Enabled"}
 
 
 @mock_aws
 def test_a_trigger_that_somebody_deleted_is_made_again() -> None:
     deploy()
     original = consumers().read_original(TRIGGER, queue=SOURCE)
-    until_true(lambda: consumers().point(TRIGGER, original, queue=MAIN, instead_of=SOURCE))
+    until_true(lambda: consumers().point(TRIGGER, original, queue=MAIN, instead_of=(SOURCE,)))
     client("lambda").delete_event_source_mapping(UUID=mappings()[SOURCE]["UUID"])
-    until_true(lambda: consumers().point(TRIGGER, original, queue=SOURCE, instead_of=MAIN))
+    until_true(lambda: consumers().point(TRIGGER, original, queue=SOURCE, instead_of=(MAIN,)))
     [found] = mappings().values()
     assert {key: found[key] for key in SETTINGS} == SETTINGS
 
@@ -123,9 +134,9 @@ def test_a_variable_names_another_queue_and_then_the_first() -> None:
     deploy()
     original = consumers().read_original(VARIABLE, queue=SOURCE)
     assert original == CONFIG
-    until_true(lambda: consumers().point(VARIABLE, original, queue=MAIN, instead_of=SOURCE))
+    until_true(lambda: consumers().point(VARIABLE, original, queue=MAIN, instead_of=(SOURCE,)))
     assert variables() == {"CONFIG": CONFIG.replace(SOURCE, MAIN), "OTHER": "ä"}
-    until_true(lambda: consumers().point(VARIABLE, original, queue=SOURCE, instead_of=MAIN))
+    until_true(lambda: consumers().point(VARIABLE, original, queue=SOURCE, instead_of=(MAIN,)))
     assert variables() == {"CONFIG": CONFIG, "OTHER": "ä"}
 
 
@@ -134,7 +145,7 @@ def test_a_variable_names_another_queue_and_then_the_first() -> None:
 def test_what_reads_a_queue_is_told_by_what_is_configured_and_on(target: LambdaTrigger | LambdaVariable) -> None:
     deploy()
     original = consumers().read_original(target, queue=SOURCE)
-    until_true(lambda: consumers().point(target, original, queue=MAIN, instead_of=SOURCE))
+    until_true(lambda: consumers().point(target, original, queue=MAIN, instead_of=(SOURCE,)))
     assert [consumers().reads(target, queue=queue) for queue in (SOURCE, MAIN)] == [False, True]
     if isinstance(target, LambdaTrigger):  # as its owner's deployment does
         client("lambda").update_event_source_mapping(UUID=mappings()[SOURCE]["UUID"], Enabled=True)
@@ -149,12 +160,12 @@ def test_what_reads_a_queue_is_told_by_what_is_configured_and_on(target: LambdaT
 def test_what_others_change_of_a_function_meanwhile_stays() -> None:
     deploy()
     original = consumers().read_original(VARIABLE, queue=SOURCE)
-    until_true(lambda: consumers().point(VARIABLE, original, queue=MAIN, instead_of=SOURCE))
+    until_true(lambda: consumers().point(VARIABLE, original, queue=MAIN, instead_of=(SOURCE,)))
     theirs = variables()["CONFIG"].replace("other", "another")
     client("lambda").update_function_configuration(
         FunctionName="orders", Environment={"Variables": {"CONFIG": theirs, "NEW": "1"}}
     )
-    until_true(lambda: consumers().point(VARIABLE, original, queue=SOURCE, instead_of=MAIN))
+    until_true(lambda: consumers().point(VARIABLE, original, queue=SOURCE, instead_of=(MAIN,)))
     assert variables() == {"CONFIG": CONFIG.replace("other", "another"), "NEW": "1"}
 
 
@@ -167,8 +178,8 @@ def test_whatever_call_fails_it_gets_there_and_back(target: LambdaTrigger | Lamb
         before = mappings(), variables()
         original = consumers().read_original(target, queue=SOURCE)
         ours = consumers(interruptions)
-        until_true(lambda: ours.point(target, original, queue=MAIN, instead_of=SOURCE))
-        until_true(lambda: ours.point(target, original, queue=SOURCE, instead_of=MAIN))
+        until_true(lambda: ours.point(target, original, queue=MAIN, instead_of=(SOURCE,)))
+        until_true(lambda: ours.point(target, original, queue=SOURCE, instead_of=(MAIN,)))
         assert (mappings(), variables()) == before
 
     each_interruption(scenario, every=every)
@@ -209,7 +220,7 @@ class Scripted:
         )
 
     def pointed(self, target: LambdaTrigger | LambdaVariable, original: str = "") -> bool:
-        return self.consumers.point(target, original, queue=MAIN, instead_of=SOURCE)
+        return self.consumers.point(target, original, queue=MAIN, instead_of=(SOURCE,))
 
 
 @pytest.fixture

@@ -54,16 +54,16 @@ def test_a_parameter_names_another_queue_and_then_the_first_and_keeps_its_type_a
     ours = consumers(client())
     original = ours.read_original(TARGET, queue=SOURCE)
     assert original == VALUE
-    until_true(lambda: ours.point(TARGET, original, queue=MAIN, instead_of=SOURCE))
+    until_true(lambda: ours.point(TARGET, original, queue=MAIN, instead_of=(SOURCE,)))
     assert parameter() == (POINTED, KEPT)
-    until_true(lambda: ours.point(TARGET, original, queue=SOURCE, instead_of=MAIN))
+    until_true(lambda: ours.point(TARGET, original, queue=SOURCE, instead_of=(MAIN,)))
     assert parameter() == (VALUE, KEPT)
 
 
 @mock_aws
 def test_what_is_there_already_is_not_written_again() -> None:
     put(POINTED, Type="StringList")
-    assert consumers(client()).point(TARGET, VALUE, queue=MAIN, instead_of=SOURCE)
+    assert consumers(client()).point(TARGET, VALUE, queue=MAIN, instead_of=(SOURCE,))
     assert client().get_parameter(Name=TARGET.name)["Parameter"]["Version"] == 1
 
 
@@ -74,7 +74,7 @@ def test_what_is_kept_may_come_after_an_empty_page_and_the_parameter_be_named_by
     made.meta.events.register("after-call.ssm.DescribeParameters", lambda parsed, **_: parsed.update(next(pages, {})))
     arn = made.get_parameter(Name=TARGET.name)["Parameter"]["ARN"]
     target = SystemsManagerParameter(name=arn, place=TARGET.place)
-    until_true(lambda: consumers(made).point(target, VALUE, queue=MAIN, instead_of=SOURCE))
+    until_true(lambda: consumers(made).point(target, VALUE, queue=MAIN, instead_of=(SOURCE,)))
     assert parameter() == (POINTED, KEPT)
     assert next(pages, None) is None
 
@@ -86,7 +86,7 @@ def test_readers_have_their_time_to_see_it() -> None:
     written_ms = round(client().get_parameter(Name=TARGET.name)["Parameter"]["LastModifiedDate"].timestamp() * 1_000)
     for waited_ms, there in ((0, False), (59_000, False), (61_000, True)):
         ours = consumers(client(), now_ms=written_ms + waited_ms)
-        assert ours.point(target, VALUE, queue=MAIN, instead_of=SOURCE) is there
+        assert ours.point(target, VALUE, queue=MAIN, instead_of=(SOURCE,)) is there
 
 
 @one_of(4)
@@ -95,9 +95,9 @@ def test_whatever_call_fails_it_gets_there_and_back(every: int) -> None:
     def scenario(interruptions: Interruptions) -> None:
         put(VALUE, **KEPT)
         ours = consumers(interruptions.watch(client()))
-        until_true(lambda: ours.point(TARGET, VALUE, queue=MAIN, instead_of=SOURCE))
+        until_true(lambda: ours.point(TARGET, VALUE, queue=MAIN, instead_of=(SOURCE,)))
         assert parameter() == (POINTED, KEPT)
-        until_true(lambda: ours.point(TARGET, VALUE, queue=SOURCE, instead_of=MAIN))
+        until_true(lambda: ours.point(TARGET, VALUE, queue=SOURCE, instead_of=(MAIN,)))
         assert parameter() == (VALUE, KEPT)
 
     each_interruption(scenario, every=every)
@@ -122,7 +122,7 @@ def writing_before_us(write: Callable[[int], None]) -> Any:
 def test_what_somebody_writes_between_read_and_write_is_not_lost(theirs: str, then: str) -> None:
     put(VALUE, Type="StringList")
     ours = consumers(writing_before_us(lambda number: put(theirs) if number == 0 else None))
-    assert not ours.point(TARGET, VALUE, queue=MAIN, instead_of=SOURCE)
+    assert not ours.point(TARGET, VALUE, queue=MAIN, instead_of=(SOURCE,))
     assert parameter()[0] == then
 
 
@@ -131,7 +131,7 @@ def test_one_that_somebody_writes_all_the_time_is_given_up() -> None:
     put(VALUE, Type="StringList")
     ours = consumers(writing_before_us(lambda number: put(f"{number},{SOURCE}")))
     with pytest.raises(CallFailed, match="PutParameter: Changing"):
-        ours.point(TARGET, VALUE, queue=MAIN, instead_of=SOURCE)
+        ours.point(TARGET, VALUE, queue=MAIN, instead_of=(SOURCE,))
 
 
 @mock_aws

@@ -112,13 +112,13 @@ def test_a_service_runs_a_revision_with_one_value_changed_and_then_the_first() -
     original = consumers().read_original(TARGET, queue=SOURCE)
     assert original == first
     before, tags = definition(first)
-    until_true(lambda: consumers().point(TARGET, original, queue=MAIN, instead_of=SOURCE))
+    until_true(lambda: consumers().point(TARGET, original, queue=MAIN, instead_of=(SOURCE,)))
     assert environment() == {"QUEUE": URL + MAIN, "A": "ä"}
     after, marked = definition(running())
     after["containerDefinitions"][0]["environment"] = before["containerDefinitions"][0]["environment"]
     assert after == before
     assert marked == [*tags, {"key": "sluice-temporary", "value": "true"}]
-    until_true(lambda: consumers().point(TARGET, original, queue=SOURCE, instead_of=MAIN))
+    until_true(lambda: consumers().point(TARGET, original, queue=SOURCE, instead_of=(MAIN,)))
     assert running() == first
     assert revisions() == [first]
 
@@ -129,11 +129,11 @@ def test_whatever_call_fails_it_gets_there_with_one_revision_and_back(every: int
     def scenario(interruptions: Interruptions) -> None:
         first = deploy()
         ours = consumers(interruptions.watch(client()))
-        until_true(lambda: ours.point(TARGET, first, queue=MAIN, instead_of=SOURCE))
+        until_true(lambda: ours.point(TARGET, first, queue=MAIN, instead_of=(SOURCE,)))
         assert environment()["QUEUE"] == URL + MAIN
         # One is registered; whose answer never came is found again.
         assert len(revisions()) == 2
-        until_true(lambda: ours.point(TARGET, first, queue=SOURCE, instead_of=MAIN))
+        until_true(lambda: ours.point(TARGET, first, queue=SOURCE, instead_of=(MAIN,)))
         assert (running(), revisions()) == (first, [first])
 
     each_interruption(scenario, every=every)
@@ -143,23 +143,23 @@ def test_whatever_call_fails_it_gets_there_with_one_revision_and_back(every: int
 def test_two_variables_of_a_service_leave_nothing_behind() -> None:
     first = deploy()
     for target in (TARGET, OTHER):
-        until_true(lambda: consumers().point(target, first, queue=MAIN, instead_of=SOURCE))  # noqa: B023  # run at once
+        until_true(lambda: consumers().point(target, first, queue=MAIN, instead_of=(SOURCE,)))  # noqa: B023  # run at once
     assert (environment()["QUEUE"], environment(1)) == (URL + MAIN, {"QUEUE_NAME": MAIN})
     for target in (TARGET, OTHER):
-        until_true(lambda: consumers().point(target, first, queue=SOURCE, instead_of=MAIN))  # noqa: B023  # run at once
+        until_true(lambda: consumers().point(target, first, queue=SOURCE, instead_of=(MAIN,)))  # noqa: B023  # run at once
     assert (running(), revisions()) == (first, [first])
 
 
 @mock_aws
 def test_what_others_deploy_meanwhile_stays() -> None:
     first = deploy()
-    until_true(lambda: consumers().point(TARGET, first, queue=MAIN, instead_of=SOURCE))
+    until_true(lambda: consumers().point(TARGET, first, queue=MAIN, instead_of=(SOURCE,)))
     found, _ = definition(running())
     found["containerDefinitions"][0]["image"] = "orders:2"
     theirs = {key: found[key] for key in DEFINITION if key != "tags"}
     client().register_task_definition(**theirs)
     client().update_service(cluster="shop", service="orders", taskDefinition="orders")
-    until_true(lambda: consumers().point(TARGET, first, queue=SOURCE, instead_of=MAIN))
+    until_true(lambda: consumers().point(TARGET, first, queue=SOURCE, instead_of=(MAIN,)))
     assert environment()["QUEUE"] == URL + SOURCE
     assert definition(running())[0]["containerDefinitions"][0]["image"] == "orders:2"
 
@@ -168,9 +168,9 @@ def test_what_others_deploy_meanwhile_stays() -> None:
 def test_an_original_that_was_deregistered_is_registered_again() -> None:
     first = deploy()
     before, tags = definition(first)
-    until_true(lambda: consumers().point(TARGET, first, queue=MAIN, instead_of=SOURCE))
+    until_true(lambda: consumers().point(TARGET, first, queue=MAIN, instead_of=(SOURCE,)))
     client().deregister_task_definition(taskDefinition=first)
-    until_true(lambda: consumers().point(TARGET, first, queue=SOURCE, instead_of=MAIN))
+    until_true(lambda: consumers().point(TARGET, first, queue=SOURCE, instead_of=(MAIN,)))
     after, still = definition(running())
     assert running() != first
     for each in (before, after):
@@ -184,7 +184,7 @@ PRIMARY = {"status": "PRIMARY", "rolloutState": "COMPLETED", "desiredCount": 2, 
 def pointed_with(deployments: list[dict[str, Any]], *tasks: dict[str, str]) -> bool:
     """Point once where the service names the queue already, and ECS says this of its deployments and tasks."""
     first, made = deploy(), client()
-    until_true(lambda: consumers().point(TARGET, first, queue=MAIN, instead_of=SOURCE))
+    until_true(lambda: consumers().point(TARGET, first, queue=MAIN, instead_of=(SOURCE,)))
 
     def services(parsed: dict[str, Any], **_: Any) -> None:
         parsed["services"][0]["deployments"] = deployments
@@ -197,7 +197,7 @@ def pointed_with(deployments: list[dict[str, Any]], *tasks: dict[str, str]) -> b
 
     for operation, handler in (("DescribeServices", services), ("ListTasks", listed), ("DescribeTasks", described)):
         made.meta.events.register(f"after-call.ecs.{operation}", handler)
-    return consumers(made).point(TARGET, first, queue=MAIN, instead_of=SOURCE)
+    return consumers(made).point(TARGET, first, queue=MAIN, instead_of=(SOURCE,))
 
 
 @mock_aws

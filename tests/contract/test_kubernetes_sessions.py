@@ -3,7 +3,7 @@
 Queues and the registry are in memory; the control function is killed before and after each call of the API server.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -49,7 +49,7 @@ class OfCluster(FakeConsumers):
     def read_original(self, target: Target, *, queue: str) -> str:
         return self.real.read_original(target, queue=queue)
 
-    def point(self, target: Target, original: str, *, queue: str, instead_of: str) -> bool:
+    def point(self, target: Target, original: str, *, queue: str, instead_of: Collection[str]) -> bool:
         return self.real.point(target, original, queue=queue, instead_of=instead_of)
 
     def reads(self, target: Target, *, queue: str) -> bool:

@@ -99,7 +99,7 @@ def there(
     """Point it at the first of two queues instead of the second, while its controller does its part."""
     queue, instead_of = queues
     until_true(
-        lambda: ours.point(target, original, queue=queue, instead_of=instead_of),
+        lambda: ours.point(target, original, queue=queue, instead_of=(instead_of,)),
         meanwhile=lambda: cluster.roll(target.kind),
     )
 

@@ -7,7 +7,7 @@ added to the trigger, where it has precedence, until the consumer is moved back.
 https://keda.sh/docs/latest/scalers/aws-sqs/
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -170,9 +170,9 @@ def check_scaled(scaled: Json, target: KubernetesWorkload) -> None:
 
 
 def rewrite_triggers(
-    scaled: Json, target: KubernetesWorkload, values: Mapping[str, str], *, old: str, new: str
+    scaled: Json, target: KubernetesWorkload, values: Mapping[str, str], *, old: Collection[str], new: str
 ) -> Json:
-    """Make the triggers that name the queue `old` name `new`, both ARNs. Other triggers stay as they are.
+    """Make the triggers that name a queue of `old` name `new`, all ARNs. Other triggers stay as they are.
 
     `values` has the current values of the workload's variables that are rewritten, by name.
     """

@@ -6,7 +6,7 @@ putting the first name back restores the first text, byte for byte.
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 
@@ -32,23 +32,24 @@ class _Leaf(msgspec.Struct, frozen=True):
     starts: Sequence[int]  # positions of the characters and of the end
 
 
-def rewrite(text: str, place: Place, *, old: str, new: str, of: str) -> str:
-    """Replace the queue `old` by `new` wherever this place of the text has its name, ARN or URL. Both are ARNs.
+def rewrite(text: str, place: Place, *, old: Collection[str], new: str, of: str) -> str:
+    """Replace the queue of `old` that this place of the text has, as name, ARN or URL, by `new`. All are ARNs.
 
     A text that already names `new` is returned unchanged. Raises `BadConsumer`, whose message begins with `of` and the
-    place, if the text names neither, or both, or if the change couldn't be reverted.
+    place, if the text names none of the queues, or several, or if the change couldn't be reverted.
     """
     where = _describe_place(place, of)
-    spans, done = _find_spans(text, place, old, where), _find_spans(text, place, new, where)
-    if spans and done:
-        raise BadConsumer(where, f"names both {_queue_name(old)} and {_queue_name(new)}")
-    if done:
+    spans_by_queue = {arn: spans for arn in (*old, new) if (spans := _find_spans(text, place, arn, where))}
+    if len(spans_by_queue) > 1:
+        raise BadConsumer(where, f"names both {' and '.join(map(_queue_name, spans_by_queue))}")
+    if new in spans_by_queue:
         return text
-    if not spans:
-        raise BadConsumer(where, f"doesn't name {_queue_name(old)}")
+    if not spans_by_queue:
+        raise BadConsumer(where, f"doesn't name {' or '.join(map(_queue_name, old))}")
+    [(current, spans)] = spans_by_queue.items()
     changed = _substitute(text, spans, _queue_name(new))
     again = _find_spans(changed, place, new, where)
-    if _find_spans(changed, place, old, where) or _substitute(changed, again, _queue_name(old)) != text:
+    if _find_spans(changed, place, current, where) or _substitute(changed, again, _queue_name(current)) != text:
         raise BadConsumer(where, f"wouldn't be found again once it names {_queue_name(new)}")
     return changed
 

@@ -103,7 +103,7 @@ class Consumer(Struct, frozen=True, kw_only=True):
     """A target of a split queue. `original` is its state before any change; only its adapter reads it.
 
     `at` is the queue that the consumer was last seen reading, None before the first look. `to` is the queue that it is
-    being moved to: until that is done it may read either queue.
+    being moved to: until that is done it may read either queue. At any time its owner may let it read the source again.
     """
 
     target: Target
@@ -111,16 +111,16 @@ class Consumer(Struct, frozen=True, kw_only=True):
     at: str | None = None
     to: str | None = None
 
-    def next_move(self, wanted: str) -> tuple[str, str] | None:
-        """Return the queue to move to and the queue to move from; None if the consumer reads the wanted queue.
+    def next_move(self, wanted: str, *, source: str) -> tuple[str, tuple[str, ...]] | None:
+        """Return the queue to move to and all that it may read now; None if the consumer reads the wanted queue.
 
-        A move to another queue is completed or reverted first, so that no third queue is involved.
+        A move to a queue that is no longer wanted ends at the source, where every consumer can be.
         """
         if self.at is None or (self.at == wanted and self.to is None):
             return None
-        if self.to is None or self.to == wanted:
-            return wanted, self.at
-        return (self.at, self.to) if self.at == wanted else (self.to, self.at)
+        queue = wanted if self.to in {None, wanted} else source
+        maybe = dict.fromkeys(name for name in (self.at, self.to, source) if name not in {None, queue})
+        return queue, tuple(name for name in maybe if name is not None)
 
 
 class Consumers(Struct, frozen=True, kw_only=True):

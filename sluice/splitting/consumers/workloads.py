@@ -11,7 +11,7 @@ https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/#e
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, TypeAlias
 
@@ -117,12 +117,12 @@ def find_entries(
 
 
 def point_workload(
-    workload: Json, target: KubernetesWorkload, entries: Sequence[Entry], *, old: str, new: str
+    workload: Json, target: KubernetesWorkload, entries: Sequence[Entry], *, old: Collection[str], new: str
 ) -> PointedWorkload:
-    """Replace the queue `old` by `new` in the variables. Both are ARNs.
+    """Replace the queues `old` by `new` in the variables. All are ARNs.
 
     Changes that others made to a variable are kept; a variable with its original value gets its original entry. A
-    variable that names neither queue, or is no longer a literal, is a problem.
+    variable that names none of them, or is no longer a literal, is a problem.
     """
     changed, problems = deepcopy(workload), list[BadConsumer]()
     kept = _read_annotation(workload, target)
@@ -194,7 +194,9 @@ def _read_entry(container: Json, variable: str, target: KubernetesWorkload, conf
     return Entry(container=container["name"], variable=variable, was=was, value=value, listed="env" in container)
 
 
-def _rewrite_variable(workload: Json, target: KubernetesWorkload, entry: Entry, *, old: str, new: str) -> bool:
+def _rewrite_variable(
+    workload: Json, target: KubernetesWorkload, entry: Entry, *, old: Collection[str], new: str
+) -> bool:
     """Rewrite a variable in place. Returns whether it is now a literal that names a temporary queue."""
     where = _variable_label(target, entry.container, entry.variable)
     container = find_container(pod_spec(workload), entry.container)

@@ -329,14 +329,13 @@ class ConsumerMoved(msgspec.Struct, frozen=True):
     at: str
 
     def __call__(self, registry: Registry, _now_ms: int) -> Registry:
-        """Store the consumer's queue, unless it is being moved elsewhere in the meantime."""
-        known = registry.find_consumers(self.queue_id)
-        if self.place >= len(known.consumers) or self.at not in {
-            known.consumers[self.place].at,
-            known.consumers[self.place].to,
-        }:
+        """Store the consumer's queue, unless it is being moved elsewhere in the meantime: it is always let go back."""
+        known, split = registry.find_consumers(self.queue_id), registry.splits.get(self.queue_id)
+        if split is None or self.place >= len(known.consumers):
             return registry
         moved = list(known.consumers)
+        if self.at not in {moved[self.place].at, moved[self.place].to, split.source}:
+            return registry
         moved[self.place] = replace(moved[self.place], at=self.at, to=None)
         return registry.with_consumers(replace(known, consumers=tuple(moved)))
 

@@ -205,9 +205,9 @@ def test_a_consumer_that_its_owner_puts_back_amid_a_split_is_moved_again(world: 
     assert world.store.registry.version == version
 
 
-def draining_fifo(**limits: int) -> tuple[World, str]:
+def draining_fifo(drain_timeout_s: int | None = None) -> tuple[World, str]:
     """A FIFO queue after its last session, with a message in main that the consumer never finishes."""
-    world = World(source="source.fifo", **limits)
+    world = World(source="source.fifo", drain_timeout_s=drain_timeout_s)
     session_id = world.ensure_started()
     [main] = world.at
     world.control().change(session_id, SessionStopped(session_id))
@@ -287,6 +287,41 @@ def test_one_that_cant_be_looked_at_counts_as_there(world: World):
     assert world.store.registry.splits["q"].forwards
 
 
+def restoring(world: World) -> str:
+    """A split after its last session, whose invocation ended just before the consumers go back from this main queue."""
+    session_id = world.ensure_started()
+    [main] = world.at
+    world.consumers.failing |= set(world.consumers.texts)
+    world.control().change(session_id, SessionStopped(session_id))
+    world.until(lambda: world.phase is Phase.RESTORING)
+    world.consumers.failing.clear()
+    registry = world.store.registry
+    there = [changed(consumer, at=main, to=None) for consumer in registry.find_consumers("q").consumers]
+    registry = registry.with_consumers(changed(registry.find_consumers("q"), consumers=tuple(there)))
+    world.store.registry = registry.with_split(changed(registry.splits["q"], consumer_at=main))
+    return main
+
+
+def test_a_session_that_begins_after_a_deployment_named_the_source_again_has_the_consumer_moved(world: World):
+    main = restoring(world)
+    world.consumers.texts[describe_target(VARIABLE)] = "source"
+    world.ensure_started()
+    assert len(world.at) == 1
+    assert not world.at & {main, "source"}
+
+
+def test_a_consumer_that_its_owner_let_read_another_queue_fails_the_next_session_and_no_later_one(world: World):
+    restoring(world)
+    world.consumers.texts[describe_target(VARIABLE)] = "theirs"
+    session_id = world.start()
+    world.until(lambda: world.store.registry.sessions[session_id].status is Status.START_ERROR)
+    world.until(lambda: world.store.registry.splits["q"].is_at_rest)
+    assert world.consumers.texts == {describe_target(VARIABLE): "theirs", describe_target(PARAMETER): "source"}
+    world.consumers.texts[describe_target(VARIABLE)] = "source"
+    world.ensure_started()
+    assert "source" not in world.at
+
+
 def test_what_isnt_configured_any_more_is_put_back(world: World):
     session_id = world.ensure_started()
     world.repointed = ()
@@ -314,13 +349,17 @@ def test_one_invocation_at_a_time_moves_consumers_until_it_cant_live_any_more(wo
     [
         (None, None, "main", None),
         ("source", None, "source", None),
-        ("source", None, "main", ("main", "source")),
-        ("source", "main", "main", ("main", "source")),
-        ("source", "main", "source", ("source", "main")),
-        ("main", "source", "other", ("source", "main")),
+        ("source", None, "main", ("main", ("source",))),
+        ("source", "main", "main", ("main", ("source",))),
+        ("source", "main", "source", ("source", ("main",))),
+        ("main", None, "other", ("other", ("main", "source"))),
+        ("main", "source", "other", ("source", ("main",))),
+        ("main", "other", "other", ("other", ("main", "source"))),
+        ("main", "other", "source", ("source", ("main", "other"))),
+        ("main", "other", "third", ("source", ("main", "other"))),
     ],
 )
-def test_a_consumer_on_its_way_ends_it_before_it_goes_anywhere_else(
-    at: str | None, to: str | None, wanted: str, leg: tuple[str, str] | None
+def test_a_consumer_on_its_way_to_a_queue_that_isnt_wanted_any_more_goes_by_the_source(
+    at: str | None, to: str | None, wanted: str, leg: tuple[str, tuple[str, ...]] | None
 ):
-    assert changed(Consumer(target=VARIABLE), at=at, to=to).next_move(wanted) == leg
+    assert changed(Consumer(target=VARIABLE), at=at, to=to).next_move(wanted, source="source") == leg

@@ -10,7 +10,7 @@ time-out at most. Published versions can't be changed:
 https://docs.aws.amazon.com/lambda/latest/dg/configuration-versions.html
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -71,13 +71,13 @@ class LambdaTriggers(msgspec.Struct, frozen=True, kw_only=True):
         settings = {key: value for key, value in response.items() if key in COPIED and value}
         return MAPPINGS.text(Mapping(mapping_id=response["UUID"], on=response["State"] == ON, settings=settings))
 
-    def point(self, target: LambdaTrigger, original: str, *, queue: str, instead_of: str) -> bool:
-        """Disable the mapping of `instead_of`, then give `queue` the original mapping's state. True once both are done.
+    def point(self, target: LambdaTrigger, original: str, *, queue: str, instead_of: Collection[str]) -> bool:
+        """Disable the mappings of `instead_of`, then give `queue` the original mapping's state. True once that is done.
 
         Mappings other than the original are deleted instead of disabled. Raises `BadConsumer`, `CallFailed`.
         """
         kept = MAPPINGS.from_text(original)
-        return self._disable(target, kept, instead_of) and self._restore(target, kept, queue)
+        return all(self._disable(target, kept, name) for name in instead_of) and self._restore(target, kept, queue)
 
     def reads(self, target: LambdaTrigger, *, queue: str) -> bool:
         """Return whether an enabled mapping from this queue exists. Raises `BadConsumer` and `CallFailed`."""
@@ -140,7 +140,7 @@ class LambdaVariables(msgspec.Struct, frozen=True, kw_only=True):
         check_named(value, target.place, queue=self.arn_prefix + queue, of=describe_target(target))
         return value
 
-    def point(self, target: LambdaVariable, *, queue: str, instead_of: str) -> bool:
+    def point(self, target: LambdaVariable, *, queue: str, instead_of: Collection[str]) -> bool:
         """Make the variable name `queue` instead of `instead_of`. Returns True once new invocations see it.
 
         Raises `BadConsumer`, and `CallFailed`, also if the function changed since it was read: then the caller should
@@ -151,7 +151,7 @@ class LambdaVariables(msgspec.Struct, frozen=True, kw_only=True):
         if status == "InProgress":  # Lambda would refuse a second update
             return False
         variables = _read_variables(target, response)
-        old, new = self.arn_prefix + instead_of, self.arn_prefix + queue
+        old, new = [self.arn_prefix + name for name in instead_of], self.arn_prefix + queue
         value = rewrite(variables[target.variable], target.place, old=old, new=new, of=describe_target(target))
         if value != variables[target.variable]:
             with calls("UpdateFunctionConfiguration"):

@@ -5,7 +5,7 @@ the update has overwritten another writer's value, which is still in the history
 https://docs.aws.amazon.com/systems-manager/latest/APIReference/API_PutParameter.html
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any
 
@@ -35,7 +35,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
         check_named(value, target.place, queue=self.arn_prefix + queue, of=describe_target(target))
         return value
 
-    def point(self, target: SystemsManagerParameter, *, queue: str, instead_of: str) -> bool:
+    def point(self, target: SystemsManagerParameter, *, queue: str, instead_of: Collection[str]) -> bool:
         """Make the parameter name `queue` instead of `instead_of`. Returns True once its readers' caches have expired.
 
         Raises `BadConsumer` and `CallFailed`.
@@ -59,8 +59,10 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
             "PutParameter", "Changing", f"others wrote {describe_target(target)} each of {MAX_WRITES} times"
         )
 
-    def _rewrite_value(self, target: SystemsManagerParameter, value: str, *, queue: str, instead_of: str) -> str:
-        old, new = self.arn_prefix + instead_of, self.arn_prefix + queue
+    def _rewrite_value(
+        self, target: SystemsManagerParameter, value: str, *, queue: str, instead_of: Collection[str]
+    ) -> str:
+        old, new = [self.arn_prefix + name for name in instead_of], self.arn_prefix + queue
         return rewrite(value, target.place, old=old, new=new, of=describe_target(target))
 
     def _read(self, target: SystemsManagerParameter, name: str) -> dict[str, Any]:

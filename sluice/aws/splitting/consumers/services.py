@@ -6,7 +6,7 @@ Revisions that name temporary queues are tagged, and are deregistered after the 
 deployment, which often starts from a family's latest revision, would still name them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from copy import deepcopy
 from operator import itemgetter
 from typing import Any
@@ -51,7 +51,7 @@ class EcsServices(msgspec.Struct, frozen=True, kw_only=True):
         check_named(value, target.place, queue=self.arn_prefix + queue, of=describe_target(target))
         return revision.arn
 
-    def point(self, target: EcsVariable, original: str, *, queue: str, instead_of: str) -> bool:
+    def point(self, target: EcsVariable, original: str, *, queue: str, instead_of: Collection[str]) -> bool:
         """Run a revision of the service that names `queue`. Returns True once no task of another revision runs.
 
         No revision is registered if the original or the family's latest one already names the queue. Raises
@@ -61,7 +61,7 @@ class EcsServices(msgspec.Struct, frozen=True, kw_only=True):
         revision = self._describe_revision(service["taskDefinition"])
         fields = deepcopy(revision.fields)
         variable, of = _find_variable(target, fields), describe_target(target)
-        old, new = self.arn_prefix + instead_of, self.arn_prefix + queue
+        old, new = [self.arn_prefix + name for name in instead_of], self.arn_prefix + queue
         variable["value"] = rewrite(variable["value"], target.place, old=old, new=new, of=of)
         if fields != revision.fields:
             arn = self._find_revision(fields, original) or self._register(fields, revision.tags)

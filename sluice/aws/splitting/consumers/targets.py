@@ -5,7 +5,7 @@ for one cluster: https://docs.aws.amazon.com/eks/latest/best-practices/identity-
 """
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -55,8 +55,8 @@ class AwsConsumers(msgspec.Struct, frozen=True, kw_only=True):
         original: str = self._build_adapter(target).read_original(target, queue=queue)
         return original
 
-    def point(self, target: Target, original: str, *, queue: str, instead_of: str) -> bool:
-        """Make the target read another queue, in either direction. Returns True once every reader does.
+    def point(self, target: Target, original: str, *, queue: str, instead_of: Collection[str]) -> bool:
+        """Make the target read `queue`, whichever of `instead_of` it reads. Returns True once every reader does.
 
         Raises as `read_original` does. It never waits: if it returns False or raises, the caller calls again, also
         after a crash. Changes that others make in the meantime are kept; without any, the way back restores exactly the

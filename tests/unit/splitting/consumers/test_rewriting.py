@@ -18,12 +18,12 @@ URL = "https://sqs.eu-central-1.amazonaws.com/123456789012/"
 
 def pointed(text: str, place: Place, *, fifo: bool = False) -> str:
     suffix = ".fifo" if fifo else ""
-    return rewrite(text, place, old=PREFIX + OLD + suffix, new=PREFIX + NEW + suffix, of="parameter /orders")
+    return rewrite(text, place, old=(PREFIX + OLD + suffix,), new=PREFIX + NEW + suffix, of="parameter /orders")
 
 
 def put_back(text: str, place: Place, *, fifo: bool = False) -> str:
     suffix = ".fifo" if fifo else ""
-    return rewrite(text, place, old=PREFIX + NEW + suffix, new=PREFIX + OLD + suffix, of="parameter /orders")
+    return rewrite(text, place, old=(PREFIX + NEW + suffix,), new=PREFIX + OLD + suffix, of="parameter /orders")
 
 
 @pytest.mark.parametrize(
@@ -43,6 +43,16 @@ def test_a_queue_is_named_by_its_name_its_arn_or_its_url_at_any_endpoint(before:
     assert changed == before + NEW + suffix
     assert pointed(changed, Place(), fifo=bool(suffix)) == changed
     assert put_back(changed, Place(), fifo=bool(suffix)) == before + OLD + suffix
+
+
+def test_whichever_of_several_queues_is_named_is_replaced_and_two_of_them_are_refused() -> None:
+    arns, place = (PREFIX + OLD, PREFIX + "first"), Place(pattern="[a-z]+")
+    for named in (OLD, "first", NEW):
+        assert rewrite(named, Place(), old=arns, new=PREFIX + NEW, of="parameter /orders") == NEW
+    with pytest.raises(BadConsumer, match="doesn't name orders or first"):
+        rewrite("theirs", place, old=arns, new=PREFIX + NEW, of="parameter /orders")
+    with pytest.raises(BadConsumer, match="names both orders and first"):
+        rewrite("first orders", place, old=arns, new=PREFIX + NEW, of="parameter /orders")
 
 
 @pytest.mark.parametrize(

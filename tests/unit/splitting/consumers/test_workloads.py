@@ -136,9 +136,9 @@ def test_there_and_back_is_what_it_was_and_only_the_queue_is_another(found: Json
         kept = entries_found(found, of)
     except BadConsumer:
         return
-    there = point_workload(found, of, kept, old=OLD, new=NEW)
+    there = point_workload(found, of, kept, old=(OLD,), new=NEW)
     assert (there.problems, found) == ((), before)
-    again = point_workload(there.workload, of, kept, old=OLD, new=NEW)
+    again = point_workload(there.workload, of, kept, old=(OLD,), new=NEW)
     assert again == there
     pods = [each["spec"]["template"]["spec"] for each in (found, there.workload)]
     for was, now in zip(*([*(pod.get("initContainers") or []), *pod["containers"]] for pod in pods), strict=True):
@@ -151,7 +151,7 @@ def test_there_and_back_is_what_it_was_and_only_the_queue_is_another(found: Json
         assert others[0] == others[1]
         assert {**was, "env": None} == {**now, "env": None}
     assert not is_alike(pods[0], pods[1], kept)
-    back = point_workload(there.workload, of, kept, old=NEW, new=OLD)
+    back = point_workload(there.workload, of, kept, old=(NEW,), new=OLD)
     assert back.problems == ()
     assert back.workload["spec"] == before["spec"]
     annotations = before["metadata"].get("annotations")
@@ -183,7 +183,7 @@ REF: Json = {"name": "QUEUE", "valueFrom": {"configMapKeyRef": {"name": "setting
 
 def test_a_reference_becomes_a_literal_in_its_place() -> None:
     found = workload({"name": "app", "env": [{"name": "A"}, REF, {"name": "B", "value": "$(QUEUE)"}]})
-    there = point_workload(found, target(), entries_found(found, target()), old=OLD, new=NEW).workload
+    there = point_workload(found, target(), entries_found(found, target()), old=(OLD,), new=NEW).workload
     assert there["spec"]["template"]["spec"]["containers"][0]["env"] == [
         {"name": "A"},
         {"name": "QUEUE", "value": URL + MAIN},
@@ -195,7 +195,7 @@ def test_a_reference_becomes_a_literal_in_its_place() -> None:
 def test_what_a_config_map_gives_for_all_is_overridden_before_whatever_refers_to_it() -> None:
     all_of = {"envFrom": [{"configMapRef": {"name": "settings"}}]}
     found = workload({"name": "app", "env": [{"name": "B", "value": "$(QUEUE)"}], **all_of})
-    there = point_workload(found, target(), entries_found(found, target()), old=OLD, new=NEW).workload
+    there = point_workload(found, target(), entries_found(found, target()), old=(OLD,), new=NEW).workload
     assert there["spec"]["template"]["spec"]["containers"][0]["env"] == [
         {"name": "QUEUE", "value": URL + MAIN},
         {"name": "B", "value": "$(QUEUE)"},
@@ -206,7 +206,7 @@ def test_dollars_of_a_config_map_stay_what_they_are() -> None:
     maps: dict[str, Json | None] = {"settings": {"data": {"QUEUE": "price=$(A) q=orders"}}}
     found, of = workload({"name": "app", "env": [REF]}), target(env="QUEUE", place=Place(pattern="q=(.+)"))
     kept = find_entries(found, of, maps, queue=OLD)
-    there = point_workload(found, of, kept, old=OLD, new=NEW).workload
+    there = point_workload(found, of, kept, old=(OLD,), new=NEW).workload
     assert current_values(there, kept) == {"QUEUE": f"price=$$(A) q={MAIN}"}
 
 
@@ -214,9 +214,9 @@ def test_a_literal_that_its_owner_has_put_in_place_of_a_reference_stays() -> Non
     found = workload({"name": "app", "env": [REF]})
     kept = entries_found(found, target())
     theirs = workload({"name": "app", "env": [{"name": "QUEUE", "value": SOURCE}]})
-    assert point_workload(theirs, target(), kept, old=NEW, new=OLD).workload == theirs
+    assert point_workload(theirs, target(), kept, old=(NEW,), new=OLD).workload == theirs
     moved = workload({"name": "app", "env": [{"name": "QUEUE", "value": MAIN}]})
-    assert point_workload(moved, target(), kept, old=NEW, new=OLD).workload == theirs
+    assert point_workload(moved, target(), kept, old=(NEW,), new=OLD).workload == theirs
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_what_is_not_there_any_more_is_a_problem_and_the_rest_is_put_back(contai
     env = [{"name": "QUEUE", "value": SOURCE}]
     kept = entries_found(workload({"name": "app", "env": env}, {"name": "side", "env": env}), target())
     found = workload(*containers, {"name": "side", "env": [{"name": "QUEUE", "value": MAIN}]})
-    back = point_workload(found, target(), kept, old=NEW, new=OLD)
+    back = point_workload(found, target(), kept, old=(NEW,), new=OLD)
     assert back.workload["spec"]["template"]["spec"]["containers"][-1]["env"] == env
     (problem,) = back.problems
     assert problem.cause.startswith(cause)

@@ -599,13 +599,14 @@ class World:
 
     def pointed(self, at: str) -> Event:
         [consumer] = self.registry.consumers["q"].consumers
-        leg = consumer.next_move(at)
+        leg = consumer.next_move(at, source="q-source")
         if leg is None:
             return ConsumerPointed("q", at)
         if consumer.to is None:
             return ConsumersSent("q", at)
-        assert self.consumer_at in leg
-        self.consumer_at, _ = leg
+        queue, others = leg
+        assert self.consumer_at in {queue, *others}
+        self.consumer_at = queue
         return ConsumerMoved("q", 0, self.consumer_at)
 
     def returned(self, name: str, to: str, *, final: bool) -> Event:
