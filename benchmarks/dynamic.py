@@ -109,8 +109,8 @@ def two_hops(cloud: Cloud, *, progress: Any) -> Sequence[float]:
 
 def _route(source: ControlClient, dest: ControlClient) -> None:
     address, near = source.ask(ShowSite()).address, dest.ask(ShowSite()).address
-    dest.ask(AddPeer(peer=Peer.from_introduction(address)))
-    source.ask(AddPeer(peer=Peer.from_introduction(near)))
+    dest.ask(AddPeer(peer=Peer.from_introduction(address, pulls=("*",), pushes=("*",))))
+    source.ask(AddPeer(peer=Peer.from_introduction(near, pulls=("*",), pushes=("*",))))
     dest.ask(AddLink(link=Link(name="up", peer=address.tag, endpoints=(address.endpoint,))))
     dest.ask(AddBridge(bridge=Bridge(name="route", link="up", src=EXCHANGE, dest=EXCHANGE, dynamic=True)))
     deadline = time.monotonic() + READY_WITHIN_S

@@ -46,6 +46,7 @@ from sluice.federation.router import AbsentQueues, Ingress, route
 from sluice.federation.settings import SiteNames
 from sluice.federation.stored import DocumentStore
 from sluice.message import DeadLetter, Message, Value
+from tests.peer_rules import EVERYTHING
 
 VISIBILITY_MS = 180_000
 MAX_HEARD = 1_000
@@ -659,7 +660,7 @@ class World:
         """Declare at each site that all others are its peers, and may do anything."""
         for tag, site in self.sites.items():
             peers = [
-                Peer.from_introduction(other.introduction, queues=("*",))
+                Peer.from_introduction(other.introduction, **EVERYTHING)
                 for each, other in self.sites.items()
                 if each != tag
             ]

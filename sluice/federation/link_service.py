@@ -17,7 +17,7 @@ from sluice.federation.bridge_provisioner import BridgeProvisioner
 from sluice.federation.exchange_store import ExchangeStore
 from sluice.federation.links import messages, transitions
 from sluice.federation.links.due import EMPTY_FOR_MS, Action, DueAction, find_due_actions
-from sluice.federation.links.links import Address, Link
+from sluice.federation.links.links import Address, Bridge, Link
 from sluice.federation.links.peers import ONLY_UNSTAGED, KnownPeers, Peer, verify_address
 from sluice.federation.links.registry import (
     REGISTRY,
@@ -29,6 +29,7 @@ from sluice.federation.links.registry import (
     format_served_name,
 )
 from sluice.federation.links.states import AccessRefused, Intent, LinkEvent, LinkState, TimePassed, Unreachable
+from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.stored import DocumentStore
 from sluice.splitting.filters.values import Filter
 
@@ -202,7 +203,7 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
         reasons: dict[str, str | None] = {}
         for pull in hello.pulls:
             filter_problem = None if pull.filter is UNSET else self.find_filter_problem(pull.filter)
-            reasons[pull.name] = rules.find_pull_refusal(pull) or filter_problem
+            reasons[pull.name] = self.find_pull_refusal(rules, pull) or filter_problem
         allowed = [pull for pull in hello.pulls if reasons[pull.name] is None]
         try:
             event = transitions.accept_hello(
@@ -225,6 +226,12 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
         except (PeerUnreachable, PeerRefused) as error:  # a served link's state follows from such errors
             return self.advance([transitions.update_link(name, to_link_update(error))], ticks=False)
         return self.registry()
+
+    def find_pull_refusal(self, peer: Peer, pull: Bridge) -> str | None:
+        """Return why the peer may not pull a route here; None if it may. No rule by keys is for an unknown exchange."""
+        exchange_type = self._exchange_types().get(pull.src)
+        follows_keys = exchange_type is not None and ExchangeType(exchange_type).follows_keys
+        return peer.find_pull_refusal(pull, follows_keys=follows_keys)
 
     def _build_answer(self, link: str, bridges: Mapping[str, str]) -> messages.HelloAnswer:
         return messages.HelloAnswer(link=link, sender=self.here, exchanges=self._exchange_types(), bridges=bridges)

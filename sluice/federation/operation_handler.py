@@ -238,7 +238,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         registry = self.link_service.registry()
         served = [record.bridge for record in registry.bridges.values() if record.served and not record.closing]
         of_peer = [bridge for bridge in served if registry.links[bridge.link].link.peer == peer.tag]
-        gone = [bridge.name for bridge in of_peer if peer.find_pull_refusal(bridge) is not None]
+        gone = [bridge.name for bridge in of_peer if self.link_service.find_pull_refusal(peer, bridge)]
         self.link_service.advance([transitions.close_bridge(name) for name in gone], ticks=False)
 
     def record_route_tag(self, bridge: Bridge) -> None:

@@ -16,6 +16,7 @@ from sluice.federation.links.links import Bridge, BridgeDeclaration, Introductio
 from sluice.federation.links.peers import Peer
 from sluice.federation.links.states import LinkState
 from sluice.federation.map.findings import Finding, list_route_findings
+from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.matching.metadata import is_tag
 from sluice.federation.operations import AddBridge, AddLink, AddPeer, BridgeView, CloseLink, SiteView
 from sluice.operator.federated_sites import OpenSite, discover_sites, open_site
@@ -105,17 +106,26 @@ def add_link(
     return link
 
 
-def declare_each_other(ends: LinkEnds, *, queue: str | None = None) -> None:
+def declare_each_other(ends: LinkEnds, *, route: BridgeDeclaration | None = None) -> None:
     """Declare each of two sites as the other's peer, if the credentials allow it.
 
-    This site gets permission to consume `queue` of the peer. Raises `BadRoute` if both are the same site.
+    Each gets the permissions that `route` needs and no others. Raises `BadRoute` if both are the same site.
     """
     if ends.peer.tag == ends.view.tag:
         raise BadRoute(f"{ends.view.tag}: a site isn't linked to itself")
-    if ends.peer.address is not None:
-        declare_peer(ends.site, ends.view, ends.peer.address)
-    if ends.peer.site is not None and ends.peer.view is not None:
-        declare_peer(ends.peer.site, ends.peer.view, ends.view.address, queue=queue)
+    address, peer_view = ends.peer.address, ends.peer.view
+    peer = ends.view.find_peer(ends.peer.tag) if address is None else Peer.from_introduction(address)
+    is_pulled = route is not None and not route.src_is_local
+    if peer is not None:
+        declare_peer(ends.site, ends.view, peer, dest_of=route if is_pulled else None)
+    if ends.peer.site is not None and peer_view is not None:
+        declare_peer(
+            ends.peer.site,
+            peer_view,
+            Peer.from_introduction(ends.view.address),
+            source_of=route if is_pulled else None,
+            dest_of=None if is_pulled else route,
+        )
 
 
 def _build_link(ends: LinkEnds, name: str, *, durable: bool, access: PeerAccess) -> Link:
@@ -187,9 +197,7 @@ def add_route(ends: LinkEnds, declaration: BridgeDeclaration, *, link: str | Non
     for view, exchange in exchanges:  # a site that wasn't read checks this itself
         if view is not None and exchange not in {exchange_view.name for exchange_view in view.exchanges}:
             raise BadRoute(f"no such exchange at {view.tag}: {exchange}")
-    declare_each_other(
-        ends, queue=declaration.src if declaration.src_is_queue and not declaration.src_is_local else None
-    )
+    declare_each_other(ends, route=declaration)
     link_name = find_or_add_link(ends, name=link, durable=declaration.durable)
     route = Bridge(**asdict(declaration), link=link_name, name=route_name(declaration, link_name))
     for other in ends.view.bridges:
@@ -278,16 +286,28 @@ def find_problems(ends: LinkEnds, route: Bridge) -> tuple[Finding, ...]:
     return list_route_findings(topology, site=ends.view.tag, name=route.name)
 
 
-def declare_peer(site: OpenSite, view: SiteView, address: Introduction, *, queue: str | None = None) -> None:
-    """Declare the site at this address as a peer, if it is new or has changed. Its permissions stay.
+def declare_peer(
+    site: OpenSite,
+    view: SiteView,
+    peer: Peer,
+    *,
+    source_of: BridgeDeclaration | None = None,
+    dest_of: BridgeDeclaration | None = None,
+) -> None:
+    """Declare a peer at a site, whose state is `view`, if it is new or has changed. Its permissions stay.
 
-    In addition, the peer may consume `queue`: the operator of both sites of a queue route may grant that.
+    It also gets what it needs for a route of which the site is the source or the destination. The permissions of a peer
+    that the site's deployment declares are changed there alone.
     """
-    known = view.find_peer(address.tag)
-    peer = Peer.from_introduction(address)
+    known = view.find_peer(peer.tag)
     if known is not None:
-        peer = replace(peer, pulls=known.pulls, pushes=known.pushes, queues=known.queues)
-    if queue is not None and not peer.may_take_from(queue):
-        peer = replace(peer, queues=(*peer.queues, queue))
+        kept = {name: getattr(known, name) for name in ("pulls", "pushes", "queues", "tags", "declared")}
+        peer = replace(peer, **kept)
+    if not peer.declared:
+        types = {exchange.name: exchange.type for exchange in view.exchanges}
+        if source_of is not None:
+            follows_keys = source_of.src in types and ExchangeType(types[source_of.src]).follows_keys
+            peer = peer.grant_source(source_of, follows_keys=follows_keys)
+        peer = peer if dest_of is None else peer.grant_destination(dest_of)
     if peer != known:
         site.client.ask(AddPeer(peer=peer))

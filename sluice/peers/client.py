@@ -89,7 +89,7 @@ class AttemptPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """A client's result, of its last offer. Times begin when that is sent; `detail` is the broker's or client's error."""
+    """The result of a client's last offer. Times begin when it is sent; `detail` is the broker's or client's error."""
 
     outcome: AttemptOutcome
     answered_ms: float | None = None

@@ -35,6 +35,7 @@ from sluice.local.sites import Site
 from sluice.operations import Operation, R
 from sluice.operator.functions import FEDERATION, ControlClient
 from tests.deployed import BATCH, delete_all, make_queue, send_all
+from tests.peer_rules import EVERYTHING
 
 MOST_THROTTLED = 4  # times in a row
 PREFIX = "fed-"
@@ -247,8 +248,8 @@ class Federation:
 
     def introduce(self, peer: "Federation") -> None:
         """Let each of the two be the other's peer, which may do anything."""
-        self.ask(AddPeer(peer=Peer.from_introduction(peer.address, queues=("*",))))
-        peer.ask(AddPeer(peer=Peer.from_introduction(self.address, queues=("*",))))
+        self.ask(AddPeer(peer=Peer.from_introduction(peer.address, **EVERYTHING)))
+        peer.ask(AddPeer(peer=Peer.from_introduction(self.address, **EVERYTHING)))
 
     def route(self, name: str, link: str, **fields: Any) -> str:
         """A bridge over the link, when it is operational."""

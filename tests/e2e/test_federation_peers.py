@@ -92,12 +92,12 @@ def test_nobody_who_is_no_peer_gets_anything_in_by_a_link(sites: list[FederatedS
 
 # What it may, what it asks for, and why not: the matrix.
 RULES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
-    ({}, {"src": TOPIC, "key": "eu.#"}, ""),
-    ({}, {"src": TOPIC, "dynamic": True}, ""),
+    ({"pulls": ("*",)}, {"src": TOPIC, "key": "eu.#"}, ""),
+    ({"pulls": ("*",)}, {"src": TOPIC, "dynamic": True}, ""),
     ({"pulls": (f"{TOPIC}:eu.#",)}, {"src": TOPIC, "key": "eu.fr"}, ""),
     ({"pulls": (f"{TOPIC}:eu.#",)}, {"src": TOPIC, "key": "#"}, "may not pull amq.topic by '#'"),
     ({"pulls": (f"{TOPIC}:eu.#",)}, {"src": TOPIC, "dynamic": True}, "may not pull amq.topic"),
-    ({"pulls": ()}, {"src": FANOUT}, "may not pull amq.fanout"),
+    ({"pulls": (f"{FANOUT}:eu.#",)}, {"src": FANOUT, "key": "eu.fr"}, "may not pull amq.fanout"),
     ({}, {"src": "QUEUE", "src_is_queue": True}, "may not take from the queue QUEUE"),
     ({"queues": ("QUEUE",)}, {"src": "QUEUE", "src_is_queue": True}, ""),
 ]

@@ -22,6 +22,7 @@ from sluice.federation.links.registry import REGISTRY, BridgeRecord, LinkRecord,
 from sluice.federation.links.states import LinkState, LinkStatus
 from sluice.splitting.filters.values import Filter
 from tests.functions.conftest import CONTEXT, Surroundings
+from tests.peer_rules import EVERYTHING
 
 ACCOUNT, REGION = "123456789012", "eu-central-1"
 SENDER = DEFAULT_SENDER_ID  # of all that moto's queues are sent
@@ -68,7 +69,7 @@ def federation(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> I
     }.items():
         monkeypatch.setenv(name, value)
     forget()
-    know(surroundings, Peer(tag="THERE", account=ACCOUNT, region=REGION, senders=(SENDER,)))
+    know(surroundings, Peer(tag="THERE", account=ACCOUNT, region=REGION, senders=(SENDER,), **EVERYTHING))
     yield surroundings
     forget()
 
@@ -434,7 +435,10 @@ def test_a_tag_that_is_no_peers_is_not_listened_to(federation: Surroundings) -> 
 
 
 def test_what_a_peer_may_not_pull_its_answer_says_and_the_rest_goes_on(federation: Surroundings) -> None:
-    know(federation, Peer(tag="THERE", account=ACCOUNT, region=REGION, senders=(SENDER,), pulls=("amq.topic:eu.#",)))
+    know(
+        federation,
+        Peer(tag="THERE", account=ACCOUNT, region=REGION, senders=(SENDER,), pulls=("amq.topic:eu.#",), pushes=("*",)),
+    )
     assert hear(federation, hello(federation)) == []
     [answer] = federation.messages(url_of(federation, "peer-control.fifo"))
     said = "THERE may not pull amq.fanout: its peer rule here says amq.topic:eu.#"

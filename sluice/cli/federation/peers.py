@@ -40,29 +40,26 @@ def add(
         typer.Option(
             metavar="EXCHANGE[:KEYS]",
             help="Pattern of exchanges (and keys) that the peer may pull from; repeatable.",
-            show_default="all",
+            show_default="none",
         ),
     ] = None,
     push: Annotated[
         list[str] | None,
-        typer.Option(metavar="EXCHANGE", help="Pattern of exchanges that it may push to.", show_default="all"),
+        typer.Option(metavar="EXCHANGE", help="Pattern of exchanges that it may publish to.", show_default="none"),
     ] = None,
     queue: Annotated[
         list[str] | None,
         typer.Option(metavar="QUEUE", help="Pattern of queues that it may consume from.", show_default="none"),
     ] = None,
-    nothing: Annotated[
-        bool, typer.Option("--nothing", help="Grant only the permissions of the other options.")
-    ] = False,
 ) -> None:
-    """Allow another site to link to this one. Repeating the command replaces the peer's permissions."""
+    """Allow another site to link to this one, and to do what the options say, which replaces what it might do before.
+
+    `route add` grants what its route needs.
+    """
     if (peer is None) == (address is None):
         raise typer.BadParameter("give either PEER or --address")
     at = open_site(peer).view().address if peer is not None else read_address(address or Path())
-    by_default = () if nothing else ("*",)
-    declared = Peer.from_introduction(
-        at, pulls=tuple(pull or by_default), pushes=tuple(push or by_default), queues=tuple(queue or ())
-    )
+    declared = Peer.from_introduction(at, pulls=tuple(pull or ()), pushes=tuple(push or ()), queues=tuple(queue or ()))
     opened = open_site(site)
     opened.client.ask(AddPeer(peer=declared))
     print_result(declared, f"{declared.tag} is a peer of {opened.name}")

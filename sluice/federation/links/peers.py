@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from sluice.codec import Format, Struct, pick_shared_fields
 from sluice.errors import BadRoute
-from sluice.federation.links.links import Address, Bridge, Introduction, RouteKind
+from sluice.federation.links.links import Address, BridgeDeclaration, Introduction, RouteKind
 from sluice.federation.matching.metadata import Trace, is_tag
 from sluice.federation.matching.topics import covers
 from sluice.stages import is_stage, parse_stage
@@ -26,7 +26,6 @@ MAX_PEERS = 200
 MAX_SENDERS = 8
 MAX_RULES = 64
 MAX_RULE_CHARACTERS = 512
-EVERYTHING = "*"
 ALL_KEYS = "#"
 ONLY_UNSTAGED = frozenset({""})  # allows only peers without a stage
 
@@ -42,8 +41,9 @@ Rules = Annotated[tuple[Annotated[str, Meta(max_length=MAX_RULE_CHARACTERS)], ..
 class Peer(Struct, frozen=True, kw_only=True):
     """A site that may link to this one. `senders` are the ids of the roles of the site's functions.
 
-    Permissions are patterns of names with `*` and `?`. `pulls` has exchanges to pull from, each with an optional topic
-    pattern after a colon; `pushes` has exchanges to publish to; `queues` has queues to consume. `tags` are the tags of
+    Permissions are patterns of names with `*` and `?`; what none of them allows is refused. `pulls` has exchanges to
+    pull from, each with an optional topic pattern after a colon; `pushes` has exchanges to publish to, by routes that
+    the peer pushes or this site pulls; `queues` has queues to consume. `tags` are the tags of
     the peer's routes. `sqs_url` is the peer's SQS endpoint, if not the default. `stage` prefixes its queues' names.
     `declared` is true if the deployed configuration lists the peer.
     """
@@ -52,8 +52,8 @@ class Peer(Struct, frozen=True, kw_only=True):
     account: str
     region: str
     senders: Annotated[tuple[str, ...], Meta(max_length=MAX_SENDERS)] = ()
-    pulls: Rules = (EVERYTHING,)
-    pushes: Rules = (EVERYTHING,)
+    pulls: Rules = ()
+    pushes: Rules = ()
     queues: Rules = ()
     tags: Rules = ()
     sqs_url: str | None = None
@@ -73,18 +73,36 @@ class Peer(Struct, frozen=True, kw_only=True):
         }
         return replace(self, **{name: patterns for name, patterns in rules.items() if len(patterns) <= MAX_RULES})
 
-    def find_pull_refusal(self, bridge: Bridge) -> str | None:
-        """Return why the peer may not pull a route; None if it may."""
-        if bridge.kind is RouteKind.QUEUE:
-            is_allowed = self.may_take_from(bridge.src)
-            return None if is_allowed else self._describe_refusal("take from the queue", bridge.src, self.queues)
-        key = bridge.key if bridge.kind is RouteKind.STATIC else ALL_KEYS
+    def grant_source(self, route: BridgeDeclaration, *, follows_keys: bool) -> "Peer":
+        """Return the peer with permission to take what the route takes here, and no more."""
+        if self.find_pull_refusal(route, follows_keys=follows_keys) is None:
+            return self
+        if route.src_is_queue:
+            return replace(self, queues=(*self.queues, route.src))
+        name = route.src.replace(":", "?")  # a colon ends the name in a rule
+        keys = f":{route.key}" if route.kind is RouteKind.STATIC and follows_keys else ""
+        return replace(self, pulls=(*self.pulls, name + keys))
+
+    def grant_destination(self, route: BridgeDeclaration) -> "Peer":
+        """Return the peer with permission to publish to the route's destination here."""
+        is_allowed = self.find_push_refusal(route.dest) is None
+        return self if is_allowed else replace(self, pushes=(*self.pushes, route.dest))
+
+    def find_pull_refusal(self, route: BridgeDeclaration, *, follows_keys: bool) -> str | None:
+        """Return why the peer may not pull a route; None if it may.
+
+        `follows_keys` says whether the exchange selects messages by key. If not, any route takes all of its messages.
+        """
+        if route.src_is_queue:
+            is_allowed = self.may_take_from(route.src)
+            return None if is_allowed else self._describe_refusal("take from the queue", route.src, self.queues)
+        key = route.key if route.kind is RouteKind.STATIC and follows_keys else ALL_KEYS
         for rule in self.pulls:
             name, colon, keys = rule.partition(":")
-            if fnmatchcase(bridge.src, name) and covers(keys if colon else ALL_KEYS, key):
+            if fnmatchcase(route.src, name) and covers(keys if colon else ALL_KEYS, key):
                 return None
-        by_key = f" by {bridge.key!r}" if bridge.key else ""
-        return self._describe_refusal("pull", bridge.src + by_key, self.pulls)
+        by_key = f" by {route.key!r}" if route.key and follows_keys else ""
+        return self._describe_refusal("pull", route.src + by_key, self.pulls)
 
     def may_take_from(self, queue: str) -> bool:
         """Whether the peer may consume a queue."""

@@ -23,6 +23,11 @@ class ExchangeType(StrEnum):
     HEADERS = "headers"
 
     @property
+    def follows_keys(self) -> bool:
+        """Return whether messages are selected by their keys."""
+        return self in {ExchangeType.DIRECT, ExchangeType.TOPIC}
+
+    @property
     def index_class(self) -> type[BindingIndex]:
         """The index class that finds matching bindings."""
         return _INDEXES[self]

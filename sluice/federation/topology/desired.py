@@ -17,7 +17,7 @@ from sluice.codec import Struct, encode, pick_shared_fields
 from sluice.errors import BadBinding, BadTopology, Malformed
 from sluice.federation.declared import BindingDeclaration
 from sluice.federation.links.links import Address, Bridge, Endpoint, Introduction, Link
-from sluice.federation.links.peers import EVERYTHING, Peer, Rules
+from sluice.federation.links.peers import Peer, Rules
 from sluice.federation.matching.exchanges import Exchange
 from sluice.federation.matching.metadata import is_tag
 
@@ -42,8 +42,8 @@ class DesiredPeer(Struct, frozen=True, kw_only=True):
     """A site that may link to this one, and its permissions. A peer that is a site of the file has no `place`."""
 
     tag: str
-    pulls: Rules = (EVERYTHING,)
-    pushes: Rules = (EVERYTHING,)
+    pulls: Rules = ()
+    pushes: Rules = ()
     queues: Rules = ()
     place: PeerPlace | None = None
 

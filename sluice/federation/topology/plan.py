@@ -330,9 +330,18 @@ class _Comparison:
         rules = peer_site.resulting.get((PEER, self.tag))
         if not isinstance(rules, Peer):
             raise BadRoute(f"{route.name}: at {peer}, {describe_unknown_peer(self.tag)}")
-        refusal = rules.find_push_refusal(route.dest) if route.src_is_local else rules.find_pull_refusal(route)
-        if refusal is not None:
-            raise BadRoute(f"{route.name}: at {peer}, {refusal}")
+        follows_keys = not route.src_is_queue and peer_site.need_exchange(route.src).type.follows_keys
+        refusals = {
+            peer: rules.find_push_refusal(route.dest)
+            if route.src_is_local
+            else rules.find_pull_refusal(route, follows_keys=follows_keys)
+        }
+        sender = self.resulting.get((PEER, peer))
+        if not route.src_is_local and isinstance(sender, Peer):
+            refusals[self.tag] = sender.find_push_refusal(route.dest)
+        for site, refusal in refusals.items():
+            if refusal is not None:
+                raise BadRoute(f"{route.name}: at {site}, {refusal}")
 
     # Steps of the plan
 

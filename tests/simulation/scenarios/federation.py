@@ -28,6 +28,7 @@ from sluice.federation.operations import (
     UnbindQueue,
 )
 from sluice.operations import Operation
+from tests.peer_rules import EVERYTHING
 from tests.simulation.kernel.faults import Kind
 from tests.simulation.kernel.outages import Answer, Outage
 from tests.simulation.kernel.world import Scenario
@@ -102,7 +103,7 @@ class Federation(Scenario):
             PLACES[tag],
             accounts=ACCOUNTS,
             declared=declared,
-            peers=[replace(Peer.from_introduction(each, queues=("*",)), declared=True) for each in others],
+            peers=[replace(Peer.from_introduction(each, **EVERYTHING), declared=True) for each in others],
             bound=[*CONSUMED, FEED],
         )
         sweep = {"op": SweepSite.__struct_config__.tag}

@@ -17,6 +17,7 @@ from sluice.federation.router import AbsentQueues, Ingress, RoutingOutcome, Unde
 from sluice.message import Message, Value
 from tests.bindings import bound
 from tests.federation_fakes import Inline
+from tests.peer_rules import EVERYTHING
 
 NOW = 1_700_000_000_000
 KEYS = ("a", "b", "none")
@@ -83,7 +84,7 @@ def run(
     **how: Any,
 ) -> RoutingOutcome:
     ingress = Ingress(fifo=fifo, **how)
-    known = {"THERE": Peer(tag="THERE", account="1", region="r", senders=("AROATHERE",))}
+    known = {"THERE": Peer(tag="THERE", account="1", region="r", senders=("AROATHERE",), **EVERYTHING)}
     return route(
         messages,
         ingress,

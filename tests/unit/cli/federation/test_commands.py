@@ -367,6 +367,7 @@ def test_a_route_is_deleted_by_its_way_and_by_its_name_and_the_empty_link_with_i
 
 
 def test_a_peer_that_is_gone_is_named_by_its_tag(sites: Sites) -> None:
+    sites.run("peer", "add", EAST, WEST, "--pull", "amq.topic")
     sites.run("route", "add", WEST, EAST, "amq.topic", "a")
     sites.run("route", "add", WEST, "EAST", "amq.topic", "b")
     del sites.asked[EAST]

@@ -40,6 +40,7 @@ from sluice.federation.topology.states import SiteState, export_topology
 from sluice.operations import Operation, R
 from sluice.operator.federated_sites import Client, OpenSite
 from sluice.operator.site_names import SiteName
+from tests.peer_rules import EVERYTHING
 from tests.unit.cli.federation.test_commands import Sites
 
 REGIONS = {"EAST": "us-east-1", "WEST": "us-west-2", "NORTH": "eu-west-1", "SOUTH": "eu-central-1"}
@@ -106,7 +107,7 @@ def sites() -> Four:
 
 
 def all_peers(tag: str, **rules: Any) -> tuple[DesiredPeer, ...]:
-    return tuple(DesiredPeer(tag=other, queues=("*",), **rules) for other in REGIONS if other != tag)
+    return tuple(DesiredPeer(tag=other, **{**EVERYTHING, **rules}) for other in REGIONS if other != tag)
 
 
 def site(tag: str, **entries: Any) -> DesiredSite:
@@ -481,6 +482,8 @@ def test_a_link_to_a_site_outside_of_the_file_has_its_address(sites: Four, tmp_p
     ]
     assert west["peers"][0] == {
         "tag": "EAST",
+        "pulls": ["*"],
+        "pushes": ["*"],
         "queues": ["*"],
         "place": {"account": "000000000000", "region": "us-east-1", "senders": ["AROAEAST"]},
     }
@@ -621,7 +624,9 @@ def sites_(draw: st.DrawFn, tag: str) -> DesiredSite:
     used = [route.link for route in routes]
     links = tuple(replace(each, durable=each.name not in used or draw(st.booleans())) for each in links)
     peers = tuple(
-        DesiredPeer(tag=other, queues=("*",), pushes=draw(st.sampled_from([("*",), ("*", "one"), ("amq.*",)])))
+        DesiredPeer(
+            tag=other, pulls=("*",), queues=("*",), pushes=draw(st.sampled_from([("*",), ("*", "one"), ("amq.*",)]))
+        )
         for other in others
     )
     own = tuple(OWN[name] for name in names)

@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from sluice.errors import BadRoute
@@ -27,7 +29,9 @@ ADDRESS = Address(
     ingress_url=f"{URLS}ingress",
     fifo_ingress_url=f"{URLS}ingress.fifo",
 )
-THERE = Peer(tag="THERE", account=ACCOUNT, region=REGION, senders=("AROALINKS", "AROABRIDGE"))
+THERE = Peer(
+    tag="THERE", account=ACCOUNT, region=REGION, senders=("AROALINKS", "AROABRIDGE"), pulls=("*",), pushes=("*",)
+)
 FAR = Peer(tag="FAR", account="222222222222", region=REGION, senders=("AROAFAR",))
 EU = {"pulls": ("amq.topic:eu.#",)}
 URL_OF = build_peer_url_function("https://sqs.us-east-1.amazonaws.com/000000000000/links.fifo", here="us-east-1")
@@ -166,14 +170,58 @@ def test_an_address_that_leads_elsewhere_is_refused(fields: dict[str, str], reas
             "pull amq.topic by '#': its peer rule here says amq.topic:eu.#",
         ),
         ({"pulls": ("amq.topic:eu.#",)}, pull(dynamic=True), "pull amq.topic: its peer rule here says amq.topic:eu.#"),
+        ({"pulls": ("amq.topic:eu.#", "amq.topic:us")}, pull(key="us"), None),
         ({"pulls": ()}, pull(), "pull amq.topic: its peer rule here says nothing"),
         ({}, pull("orders", src_is_queue=True), "take from the queue orders: its peer rule here says nothing"),
         ({"queues": ("ord*",)}, pull("orders", src_is_queue=True), None),
     ],
 )
 def test_a_peer_pulls_what_its_rules_let_it(rules: dict[str, Any], bridge: Bridge, refusal: str | None) -> None:
-    said = replace(THERE, **rules).find_pull_refusal(bridge)
+    said = replace(THERE, **rules).find_pull_refusal(bridge, follows_keys=True)
     assert said == (None if refusal is None else f"THERE may not {refusal}")
+
+
+@pytest.mark.parametrize("key", ["", "eu.fr", "#"])
+def test_a_rule_by_keys_lets_nothing_out_of_an_exchange_that_ignores_keys(key: str) -> None:
+    by_keys, by_all_keys = (replace(THERE, pulls=(f"amq.fanout:{keys}",)) for keys in ("eu.#", "#"))
+    refusal = by_keys.find_pull_refusal(pull("amq.fanout", key=key), follows_keys=False)
+    assert refusal == "THERE may not pull amq.fanout: its peer rule here says amq.fanout:eu.#"
+    assert by_all_keys.find_pull_refusal(pull("amq.fanout", key=key), follows_keys=False) is None
+
+
+def test_a_peer_may_do_nothing_unless_a_rule_says_so() -> None:
+    peer = Peer(tag="THERE", account=ACCOUNT, region=REGION)
+    assert (peer.pulls, peer.pushes, peer.queues) == ((), (), ())
+
+
+ROUTES = st.builds(
+    pull,
+    st.sampled_from(["amq.topic", "a", "a:b", "a:c", "ab"]),
+    key=st.sampled_from(["", "#", "a", "a.b", "a.*", "a.#", "*.b", "b.#"]),
+    dynamic=st.booleans(),
+    src_is_queue=st.booleans(),
+)
+
+
+@given(ROUTES, ROUTES, st.booleans())
+def test_what_is_granted_for_a_route_is_what_it_takes_and_no_more(
+    granted: Bridge, other: Bridge, follows_keys: bool
+) -> None:
+    """Another route is let in only if it takes nothing that the granted one doesn't take."""
+    peer = Peer(tag="THERE", account=ACCOUNT, region=REGION).grant_source(granted, follows_keys=follows_keys)
+    assert peer.find_pull_refusal(granted, follows_keys=follows_keys) is None
+    if peer.find_pull_refusal(other, follows_keys=follows_keys) is None:
+        assert granted.src_is_queue == other.src_is_queue
+        assert granted.src == other.src
+        takes_all = granted.src_is_queue or granted.dynamic or not follows_keys
+        assert takes_all or covers(granted.key, "#" if other.dynamic else other.key)
+    assert peer.grant_source(granted, follows_keys=follows_keys) == peer
+
+
+def test_a_grant_for_a_destination_is_for_its_exchange() -> None:
+    peer = Peer(tag="THERE", account=ACCOUNT, region=REGION).grant_destination(pull("events"))
+    assert (peer.pulls, peer.pushes, peer.queues) == ((), ("events",), ())
+    assert peer.grant_destination(pull("events")) == peer
 
 
 def test_a_peer_pushes_to_the_exchanges_that_its_rules_name() -> None:
@@ -245,4 +293,4 @@ def test_a_peer_is_declared_by_what_its_site_says_of_itself() -> None:
     said = Introduction(
         **{name: getattr(ADDRESS, name) for name in Address.__struct_fields__}, senders=("AROALINKS", "AROABRIDGE")
     )
-    assert Peer.from_introduction(said) == THERE
+    assert Peer.from_introduction(said, pulls=("*",), pushes=("*",)) == THERE
