@@ -169,6 +169,14 @@ class SplittingParameters(Model):
         if len(set(ids)) < len(ids):
             raise InconsistentParameter("queues", f"a queue_id is listed twice: {', '.join(ids)}")
         v.check_names("queues", [v.name_with_queue_type(queue.queue_id, fifo=queue.fifo) for queue in self.queues])
+        arns = [
+            arn for queue in self.queues for arn in (queue.existing_source_queue_arn, queue.existing_main_queue_arn)
+        ]
+        twice = next((arn for arn in arns[::2] if arn is not None and arns.count(arn) > 1), None)
+        if twice is not None:
+            raise InconsistentParameter(
+                "queues", f"{twice} is listed twice: a source queue can be listed only once, or messages would go round"
+            )
         size = sum(len(encode(to_targets(queue.consumers))) for queue in self.queues)
         if size > CONSUMERS_MAX_BYTES:
             raise InconsistentParameter(

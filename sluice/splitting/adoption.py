@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from sluice.aws_rules import AWS_KEY, find_sender_fault
+from sluice.splitting.consumers.targets import LambdaTrigger, Target, describe_target
 
 SPLITTER_TIMEOUT_S = 20
 LEAST_RECEIVES = 5
@@ -48,12 +49,18 @@ class Remark:
 
 
 def find_remarks(
-    queues: Collection[AdoptedQueue], *, region: str, window_s: int, key_arns: Collection[str], is_notified: bool
+    queues: Collection[AdoptedQueue],
+    *,
+    region: str,
+    window_s: int,
+    key_arns: Collection[str],
+    is_notified: bool,
+    consumers: Collection[Target],
 ) -> Iterator[Remark]:
     """Yield the problems of adopting these queues for one split.
 
     `region` is the site's, `window_s` a batch's longest wait, `key_arns` are the keys that its functions may use.
-    `is_notified` if SNS or S3 sends to the source.
+    `is_notified` if SNS or S3 sends to the source. `consumers` read the source and are re-pointed.
     """
     for queue in queues:
         if queue.region != region:
@@ -62,6 +69,7 @@ def find_remarks(
             )
         if queue.role == SOURCE:
             yield from _check_source(queue, window_s=window_s)
+            yield from _check_readers(queue, consumers)
             fault = find_sender_fault(queue.attributes) if is_notified else None
             if fault is not None:
                 yield Remark(queue=queue.arn, text=fault)
@@ -89,7 +97,18 @@ def _check_source(queue: AdoptedQueue, *, window_s: int) -> Iterator[Remark]:
             f"counts, so AWS asks for {LEAST_RECEIVES} at least"
         )
         yield Remark(queue=queue.arn, text=text)
-    for reader in sorted(queue.readers):
+
+
+def _check_readers(queue: AdoptedQueue, consumers: Collection[Target]) -> Iterator[Remark]:
+    unknown = set(queue.readers)
+    for trigger in consumers:
+        if isinstance(trigger, LambdaTrigger):
+            own = {arn for arn in queue.readers if f":function:{arn}".endswith(f":function:{trigger.function}")}
+            unknown -= own
+            if not own:
+                text = f"it isn't read by {describe_target(trigger)}, so sessions would fail"
+                yield Remark(queue=queue.arn, text=text)
+    for reader in sorted(unknown):
         text = f"{reader} reads it too: it would take messages past the splitter; let it read the main queue"
         yield Remark(queue=queue.arn, text=text)
 
@@ -103,8 +122,6 @@ def _check_key(queue: AdoptedQueue, key_arns: Collection[str]) -> Iterator[Remar
 
 
 def _check_both(source: AdoptedQueue, main: AdoptedQueue) -> Iterator[Remark]:
-    if source.arn == main.arn:
-        yield Remark(queue=source.arn, text="it can't be source and main queue: messages would go round")
     if main.number("MaximumMessageSize") < source.number("MaximumMessageSize"):
         most = main.number("MaximumMessageSize")
         text = f"it takes messages of {most} bytes, the source longer ones: they would end as dead letters"
@@ -118,18 +135,32 @@ def _check_both(source: AdoptedQueue, main: AdoptedQueue) -> Iterator[Remark]:
 
 
 def plan_adoption(
-    queue_id: str, adopted: Mapping[str, str], *, fifo: bool, senders: Collection[str], keys: Collection[str]
+    queue_id: str,
+    adopted: Mapping[str, str],
+    *,
+    fifo: bool,
+    senders: Collection[str],
+    keys: Collection[str],
+    consumers: Collection[Target],
 ) -> Iterator[tuple[str, str]]:
-    """Yield what a deployment would create for a split, and which permissions it would grant.
+    """Yield what a deployment would create for a split, who reads its messages, and the permissions it would grant.
 
     `adopted` are ARNs by role, `senders` the ARNs of topics and buckets, `keys` those that the functions may use.
+    `consumers` are re-pointed.
     """
     kind = "FIFO queue" if fifo else "queue"
-    source, main = adopted.get(SOURCE, "the source"), adopted.get(MAIN, "the main queue")
-    made = [role for role in (SOURCE, MAIN) if role not in adopted]
+    source = adopted.get(SOURCE, "the source")
+    main = adopted.get(MAIN, "a temporary main queue" if consumers else "the main queue")
+    made = [role for role in (SOURCE, MAIN) if role not in adopted and not (role == MAIN and consumers)]
     yield from ((kind, f"the {role} of {queue_id}") for role in made)
     if made and fifo:
         yield kind, "dead letters of what is made"
+    for target in consumers:
+        yield "consumer", f"{describe_target(target)}: reads {source}, and during sessions a temporary main queue"
+    if not consumers and MAIN in adopted:
+        yield "consumer", f"the deployed one reads {main}"
+    elif not consumers:
+        yield "consumer", "the deployed one is yours to point to the main queue: until then nobody reads its messages"
     yield "trigger", f"of the splitter, from {source}"
     yield "policy", f"the splitter: {', '.join(CONSUMED)} on {source}, SendMessage on {main}"
     yield "policy", f"control: {', '.join(DESCRIBED)} on {source}, SendMessage on {main}"

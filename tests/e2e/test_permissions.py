@@ -69,7 +69,12 @@ RUNS: Mapping[str, Sequence[tuple[str, str]]] = {
     "split stop": [("split stop nobody", "nobody")],
     "split release": [("split release nobody", "no such queue")],
     "split tail": [("split tail --no-follow", "")],
-    "split register": [("split register permitted --source-arn {arn} --project {folder} --dry-run", "not registered")],
+    "split register": [
+        (
+            "split register permitted --source-arn {arn} --consumer-follows --project {folder} --dry-run",
+            "not registered",
+        )
+    ],
     "exchange list": [("exchange list .", "")],
     "exchange add": [("exchange add . permissions direct", "")],
     "exchange del": [("exchange del . permissions", "")],

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated
@@ -22,7 +22,14 @@ from sluice.cli.splitting.filters import read_filters
 from sluice.cli.splitting.handlers import EventQueue, LocalFunction, serve
 from sluice.cli.splitting.heartbeats import heartbeat_process
 from sluice.cli.splitting.programs import queue_variables, run_program
-from sluice.cli.splitting.registration import BadRegistration, Registration, add_queue, build_section
+from sluice.cli.splitting.registration import (
+    CONSUMER_FORMS,
+    add_queue,
+    build_section,
+    check_adopted,
+    check_reader,
+    parse_consumer,
+)
 from sluice.cli.splitting.resources import import_queues
 from sluice.cli.splitting.tables import (
     format_message,
@@ -38,10 +45,9 @@ from sluice.operator.documents import read_documents
 from sluice.operator.functions import ControlClient
 from sluice.operator.logs import FunctionLogs
 from sluice.operator.messages import read_filter_input
-from sluice.operator.queues import read_adopted_queue
 from sluice.operator.sessions import OpenSession, current_owner, open_session, session_document
 from sluice.operator.site_names import SiteOptions
-from sluice.splitting.adoption import find_remarks, plan_adoption
+from sluice.splitting.adoption import plan_adoption
 from sluice.splitting.filters.texts import Envelope
 from sluice.splitting.jq_runner import JqRunner
 from sluice.splitting.operations import FindSession, ListQueues, ListSessions, ReleaseQueue, StopSession
@@ -110,6 +116,17 @@ def register(
     main_arn: Annotated[
         str | None, typer.Option(help="Adopt this existing queue as the main queue that the consumer reads.")
     ] = None,
+    consumer: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KIND=…",
+            help="A consumer of the source, re-pointed during sessions; repeatable: "
+            f"{', '.join(CONSUMER_FORMS.values())}, or KIND={{…}} with its fields in JSON.",
+        ),
+    ] = None,
+    consumer_follows: Annotated[
+        bool, typer.Option("--consumer-follows", help="You will point the consumer to the new main queue yourself.")
+    ] = False,
     drain_timeout: Annotated[
         int | None, typer.Option(min=0, help="Longest time in seconds to drain a FIFO queue after its last session.")
     ] = None,
@@ -129,8 +146,10 @@ def register(
 ) -> None:
     """Add a queue to cdk.json; the next deployment creates or adopts it and puts the splitter in its path.
 
-    Queues to adopt are checked first, and refused if splitting them would fail or lose messages.
+    Queues to adopt are checked first, and refused if splitting them would fail or lose messages. Who reads the source
+    is given by --main-arn, --consumer or --consumer-follows.
     """
+    check_reader(source_arn, main_arn=main_arn, consumers=consumer or (), follows=consumer_follows)
     tags = dict(option.partition("=")[::2] for option in tag or [])
     if not all(tags):
         raise typer.BadParameter("--tag needs the form NAME=VALUE")
@@ -140,6 +159,7 @@ def register(
         "s3_event": s3_event or None,
         "existing_source_queue_arn": source_arn,
         "existing_main_queue_arn": main_arn,
+        "consumers": [parse_consumer(option) for option in consumer or ()] or None,
         "drain_timeout_s": drain_timeout,
         "tags": tags or None,
         "sender_arns": sender or None,
@@ -149,36 +169,25 @@ def register(
     addition = add_queue(cdk_json, queue)
     adopted = {role: arn for role, arn in (("source", source_arn), ("main queue", main_arn)) if arn is not None}
     if adopted and not unchecked:
-        _check_adopted(site.connect(), adopted, addition)
+        check_adopted(site.connect(), adopted, addition)
     if dry_run:
-        rows = list(plan_adoption(queue_id, adopted, fifo=fifo, senders=sender or (), keys=addition.keys))
+        rows = list(
+            plan_adoption(
+                queue_id,
+                adopted,
+                fifo=fifo,
+                senders=sender or (),
+                keys=addition.keys,
+                consumers=addition.consumers,
+            )
+        )
         document = {"planned": [{"what": what, "how": how} for what, how in rows]}
         print_result(document, lambda: show_table(("would be created", "how"), rows))
         return
     cdk_json.write_text(json.dumps(addition.document, indent=2) + "\n")
     said = f"{queue_id} was added to cdk.json: deploy it with `make deploy`, or `sluice local up`"
+    said += ", then point the consumer to the main queue" if consumer_follows else ""
     print_result({"registered": queue}, said)
-
-
-def _check_adopted(connection: Connection, adopted: Mapping[str, str], registration: Registration) -> None:
-    """Note the problems of adopting the queues. Raises `BadRegistration` if that would fail or lose messages."""
-    queues = [read_adopted_queue(connection, role, arn) for role, arn in adopted.items()]
-    problems = list(
-        find_remarks(
-            queues,
-            region=connection.region,
-            window_s=registration.window_s,
-            key_arns=registration.keys,
-            is_notified=registration.is_notified,
-        )
-    )
-    for remark in problems:
-        print_note(f"{remark.queue}: {remark.text}")
-    against = sum(remark.refuses for remark in problems)
-    if against:
-        raise BadRegistration(
-            f"not registered: {against} of these problems would fail or lose messages (--unchecked ignores them)"
-        )
 
 
 @app.command("import", cls=PlainCommand)

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from sluice.splitting.adoption import MAIN, SOURCE, AdoptedQueue, find_remarks, plan_adoption
+from sluice.splitting.consumers.targets import LambdaTrigger
 
 ARN = "arn:aws:sqs:eu-central-1:111122223333:"
 KEY = "arn:aws:kms:eu-central-1:111122223333:key/1234abcd"
@@ -16,14 +17,31 @@ def queue(role: str = SOURCE, *, readers: tuple[str, ...] = (), **attributes: st
 
 
 def said(
-    *queues: AdoptedQueue, region: str = "eu-central-1", keys: tuple[str, ...] = (), notified: bool = False
+    *queues: AdoptedQueue,
+    region: str = "eu-central-1",
+    keys: tuple[str, ...] = (),
+    notified: bool = False,
+    consumers: tuple[LambdaTrigger, ...] = (),
 ) -> list[tuple[bool, str]]:
-    found = find_remarks(queues, region=region, window_s=1, key_arns=keys, is_notified=notified)
+    found = find_remarks(queues, region=region, window_s=1, key_arns=keys, is_notified=notified, consumers=consumers)
     return [(remark.refuses, f"{remark.queue}: {remark.text}") for remark in found]
 
 
 def redrive(receives: int) -> str:
     return json.dumps({"deadLetterTargetArn": f"{ARN}dead", "maxReceiveCount": receives})
+
+
+TRIGGER = f"{ARN}orders".replace(":sqs:", ":lambda:").replace("orders", "function:orders:live")
+
+
+@pytest.mark.parametrize("function", ["orders:live", TRIGGER])
+def test_the_trigger_that_is_re_pointed_may_read_the_source_and_no_other(function: str):
+    consumers = (LambdaTrigger(function=function),)
+    assert said(queue(readers=(TRIGGER,)), consumers=consumers) == []
+    [(refuses, text)] = said(queue(readers=(TRIGGER, "arn:other")), consumers=consumers)
+    assert (refuses, "arn:other reads it too" in text) == (True, True)
+    [(refuses, text)] = said(queue(), consumers=consumers)
+    assert (refuses, "isn't read by trigger of function" in text) == (True, True)
 
 
 def test_queues_that_fit_are_adopted_without_a_word():
@@ -82,22 +100,21 @@ def test_a_main_queue_takes_what_its_source_has(main: AdoptedQueue, refuses: boo
     assert (really, words in text) == (refuses, True)
 
 
-def test_one_queue_cant_be_both():
-    same = AdoptedQueue(role=MAIN, arn=queue().arn, attributes=WELL)
-    [(refuses, text)] = said(queue(), same)
-    assert refuses
-    assert "go round" in text
-
-
 def test_lambda_reads_queues_of_its_own_region():
     assert [refuses for refuses, _ in said(queue(), region="eu-west-1")] == [True]
 
 
 def test_what_is_adopted_isnt_made():
-    rows = list(plan_adoption("orders", {SOURCE: f"{ARN}orders"}, fifo=True, senders=("arn:t",), keys=(KEY,)))
+    rows = list(
+        plan_adoption("orders", {SOURCE: f"{ARN}orders"}, fifo=True, senders=("arn:t",), keys=(KEY,), consumers=())
+    )
     assert ("FIFO queue", "the main queue of orders") in rows
     assert ("FIFO queue", "the source of orders") not in rows
     assert ("policy", "arn:t: SendMessage on arn:aws:sqs:eu-central-1:111122223333:orders") in rows
     assert any(KEY in text for _, text in rows)
     adopted = {SOURCE: f"{ARN}orders", MAIN: f"{ARN}main"}
-    assert not [row for row in plan_adoption("orders", adopted, fifo=False, senders=(), keys=()) if "queue" in row[0]]
+    assert not [
+        row
+        for row in plan_adoption("orders", adopted, fifo=False, senders=(), keys=(), consumers=())
+        if "queue" in row[0]
+    ]
