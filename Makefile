@@ -63,7 +63,7 @@ setup-demo:
 demo: setup-demo ## the whole of it on the embedded cloud: deploy, use, reconcile, stop; CONSOLE=1 opens it on the console
 	python -m sluice.demo $(if $(CONSOLE),--console)
 
-test: assets build/chromium/ready build/spark-$(SPARK)/ready ## all suites but the slow ones, side by side: those on deployed stacks mostly wait
+test: setup build/chromium/ready build/spark-$(SPARK)/ready ## all suites but the slow ones, side by side: those on deployed stacks mostly wait
 	+$(MAKE) --jobs --keep-going --output-sync=recurse test-rendezvous test-federated deployed-then-console niced-spark computed
 
 assets: setup ## the functions' code and layers and Spark's archives: built once, which takes a minute, for all deployments
@@ -76,7 +76,7 @@ test-unit: setup ## the suites that need neither a cloud nor Spark nor a synth
 test-stacks: setup ## those that synthesize the stacks
 	python -m pytest -m "not slow" --numprocesses=2 --dist=loadfile tests/stacks
 
-deployed-then-console:
+deployed-then-console: assets
 	+$(MAKE) --jobs=1 --keep-going test-deployed test-console
 
 # Suites that compute give way to those that wait for a deployed site, whose functions would answer too late.
@@ -109,10 +109,10 @@ test-console: setup build/chromium/ready ## the console in a real browser, on re
 test-deployed: setup build/chromium/ready ## the suites on one site, deployed to the embedded cloud, but for the rendezvous'
 	python -m pytest -m "not slow" tests/e2e $(patsubst %,--ignore=%,$(FEDERATED) $(filter tests/e2e/%,$(RENDEZVOUS)))
 
-test-rendezvous: setup build/chromium/ready ## the rendezvous on one site, with Snowflake's own programs, and the harsh cloud
+test-rendezvous: assets build/chromium/ready ## the rendezvous on one site, with Snowflake's own programs, and the harsh cloud
 	python -m pytest -m "not slow" $(RENDEZVOUS)
 
-test-federated: setup build/chromium/ready ## those on four sites
+test-federated: assets build/chromium/ready ## those on four sites
 	python -m pytest -m "not slow" $(FEDERATED)
 
 test-snippets: setup build/spark-$(SPARK)/ready ## what the documents tell one to type, on a cloud of its own
