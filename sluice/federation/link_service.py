@@ -17,7 +17,7 @@ from sluice.federation.bridge_provisioner import BridgeProvisioner
 from sluice.federation.exchange_store import ExchangeStore
 from sluice.federation.links import messages, transitions
 from sluice.federation.links.due import EMPTY_FOR_MS, Action, DueAction, find_due_actions
-from sluice.federation.links.links import Address, Bridge, Link
+from sluice.federation.links.links import Address, Bridge, Link, find_key_problem
 from sluice.federation.links.peers import ONLY_UNSTAGED, KnownPeers, Peer, verify_address
 from sluice.federation.links.registry import (
     REGISTRY,
@@ -229,9 +229,14 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
 
     def find_pull_refusal(self, peer: Peer, pull: Bridge) -> str | None:
         """Return why the peer may not pull a route here; None if it may. No rule by keys is for an unknown exchange."""
-        exchange_type = self._exchange_types().get(pull.src)
-        follows_keys = exchange_type is not None and ExchangeType(exchange_type).follows_keys
-        return peer.find_pull_refusal(pull, follows_keys=follows_keys)
+        exchange_type = self.find_exchange_type(pull.src)
+        follows_keys = exchange_type is not None and exchange_type.follows_keys
+        return peer.find_pull_refusal(pull, follows_keys=follows_keys) or find_key_problem(pull, exchange_type)
+
+    def find_exchange_type(self, name: str) -> ExchangeType | None:
+        """Return the type of an exchange of this site; None if there is no such exchange."""
+        name_of_type = self._exchange_types().get(name)
+        return None if name_of_type is None else ExchangeType(name_of_type)
 
     def _build_answer(self, link: str, bridges: Mapping[str, str]) -> messages.HelloAnswer:
         return messages.HelloAnswer(link=link, sender=self.here, exchanges=self._exchange_types(), bridges=bridges)

@@ -23,7 +23,7 @@ from sluice.federation.drift_repair import DriftRepair
 from sluice.federation.exchange_store import add_binding, add_exchange, remove_binding, remove_exchange
 from sluice.federation.link_service import LinkService
 from sluice.federation.links import transitions
-from sluice.federation.links.links import Bridge, Introduction, Link, check_link
+from sluice.federation.links.links import Bridge, Introduction, Link, check_link, find_key_problem
 from sluice.federation.links.peers import Peer, check_peer, describe_unknown_peer
 from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, describe_state, find_feeding_queues
 from sluice.federation.links.states import AccessRefused, Command, LinkEvent, LinkState, Unreachable
@@ -290,6 +290,9 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         self.check_filter(bridge)
         if bridge.src_is_local and bridge.src_is_queue:
             self.names.readable_queue(bridge.src)  # the source checks pulled routes
+        problem = find_key_problem(bridge, self.link_service.find_exchange_type(bridge.src))
+        if bridge.src_is_local and problem is not None:
+            raise BadRoute(f"{bridge.name}: {problem}")
         self.link_service.advance([transitions.add_bridge(bridge)])
         self.record_route_tag(bridge)
 

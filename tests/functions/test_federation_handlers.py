@@ -373,7 +373,8 @@ def test_a_tick_that_says_nothing_is_a_dead_letter(federation: Surroundings, bod
 
 
 def hello(federation: Surroundings, **fields: Any) -> str:
-    pulls = (Bridge(name="pulled", link="their-link", src="amq.fanout", dest="amq.fanout", **fields),)
+    pulled: Any = {"name": "pulled", "link": "their-link", "src": "amq.fanout", "dest": "amq.fanout"}
+    pulls = (Bridge(**{**pulled, **fields}),)
     return encode_control(Hello(link="their-link", sender=address(federation, "THERE"), pulls=pulls))
 
 
@@ -413,7 +414,7 @@ def test_a_site_of_a_strange_account_is_not_listened_to(federation: Surroundings
         ({"sync": 0, "credit": 5}, "sync 0"),
         ({"max_hops": 10**9}, "max hops"),
         ({"tag": "no tag"}, "is no tag"),
-        ({"key": "k" * 257}, "257 characters"),
+        ({"src": "amq.topic", "key": "k" * 257}, "257 characters"),
         ({"src_is_local": True}, "isn't pulled"),
     ],
 )

@@ -12,10 +12,12 @@ from msgspec import UNSET, UnsetType
 
 from sluice.codec import Struct
 from sluice.errors import BadRoute
+from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.matching.indexes import MAX_KEY_CHARACTERS
 from sluice.federation.matching.metadata import DEFAULT_MAX_HOPS, MAX_TRACE_TAGS, Crossing, is_tag
 from sluice.splitting.filters.values import Filter
 
+ALL_KEYS = "#"  # the pattern of a topic exchange that all keys match
 MAX_ENDPOINTS = 8
 MAX_EXCLUDES = 64
 MAX_RATE = 10_000  # messages a second; a function can't send more
@@ -209,6 +211,14 @@ def check_link(link: Link, *, here: str, existing: Iterable[Link]) -> None:
             raise BadRoute(
                 f"{link.name}: {link.peer} and {other.peer} of {other.name}: one tag is one site, and one site one tag"
             )
+
+
+def find_key_problem(route: BridgeDeclaration, exchange_type: ExchangeType | None) -> str | None:
+    """Return why a route can't have its key: its source, of this type, ignores keys. None if it can."""
+    is_ignored = exchange_type is not None and not exchange_type.follows_keys
+    if route.kind is not RouteKind.STATIC or not is_ignored or route.key in {"", ALL_KEYS}:
+        return None
+    return f"{route.src} is a {exchange_type} exchange, which ignores keys: leave out the key {route.key!r}"
 
 
 def check_bridge(bridge: Bridge, *, links: Iterable[Link], existing: Iterable[Bridge]) -> None:

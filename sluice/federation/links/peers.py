@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from sluice.codec import Format, Struct, pick_shared_fields
 from sluice.errors import BadRoute
-from sluice.federation.links.links import Address, BridgeDeclaration, Introduction, RouteKind
+from sluice.federation.links.links import ALL_KEYS, Address, BridgeDeclaration, Introduction, RouteKind
 from sluice.federation.matching.metadata import Trace, is_tag
 from sluice.federation.matching.topics import covers
 from sluice.stages import is_stage, parse_stage
@@ -26,7 +26,6 @@ MAX_PEERS = 200
 MAX_SENDERS = 8
 MAX_RULES = 64
 MAX_RULE_CHARACTERS = 512
-ALL_KEYS = "#"
 ONLY_UNSTAGED = frozenset({""})  # allows only peers without a stage
 
 _ACCOUNT = re.compile(r"\d{12}")

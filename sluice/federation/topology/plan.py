@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from sluice.errors import BadBinding, BadRoute, Malformed
 from sluice.federation.declared import BindingDeclaration
-from sluice.federation.links.links import Bridge, Link, check_bridge, check_link
+from sluice.federation.links.links import Bridge, Link, check_bridge, check_link, find_key_problem
 from sluice.federation.links.peers import Peer, check_peer, describe_unknown_peer
 from sluice.federation.links.states import LinkState
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange
@@ -321,24 +321,32 @@ class _Comparison:
         source, dest = (self, peer_site) if route.src_is_local else (peer_site, self)
         exchanges = [] if dest is None else [dest.need_exchange(route.dest)]
         if source is not None and not route.src_is_queue:
-            exchanges.append(source.need_exchange(route.src))
+            source_exchange = source.need_exchange(route.src)
+            exchanges.append(source_exchange)
+            problem = find_key_problem(route, source_exchange.type)
+            if problem is not None:
+                raise BadRoute(f"{route.name}: {problem}")
         if route.dynamic and len({exchange.type for exchange in exchanges}) > 1:
             types = " and ".join(sorted(exchange.type.value for exchange in exchanges))
             raise BadRoute(f"{route.name}: {route.src} is {types} at its two ends: a dynamic route needs one type")
-        if peer_site is None:
-            return
+        if peer_site is not None:
+            self._check_permissions(route, peer_site)
+
+    def _check_permissions(self, route: Bridge, peer_site: "_Comparison") -> None:
+        """Check that each end of the route permits the other end's part in it. Raises `BadRoute`."""
+        peer = peer_site.tag
         rules = peer_site.resulting.get((PEER, self.tag))
         if not isinstance(rules, Peer):
             raise BadRoute(f"{route.name}: at {peer}, {describe_unknown_peer(self.tag)}")
-        follows_keys = not route.src_is_queue and peer_site.need_exchange(route.src).type.follows_keys
-        refusals = {
-            peer: rules.find_push_refusal(route.dest)
-            if route.src_is_local
-            else rules.find_pull_refusal(route, follows_keys=follows_keys)
-        }
-        sender = self.resulting.get((PEER, peer))
-        if not route.src_is_local and isinstance(sender, Peer):
-            refusals[self.tag] = sender.find_push_refusal(route.dest)
+        if route.src_is_local:
+            refusals = {peer: rules.find_push_refusal(route.dest)}
+        else:
+            follows_keys = not route.src_is_queue and peer_site.need_exchange(route.src).type.follows_keys
+            sender = self.resulting.get((PEER, peer))
+            refusals = {
+                peer: rules.find_pull_refusal(route, follows_keys=follows_keys),
+                self.tag: sender.find_push_refusal(route.dest) if isinstance(sender, Peer) else None,
+            }
         for site, refusal in refusals.items():
             if refusal is not None:
                 raise BadRoute(f"{route.name}: at {site}, {refusal}")

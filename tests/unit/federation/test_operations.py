@@ -252,6 +252,17 @@ def test_a_peer_that_is_declared_again_has_other_rules_and_what_they_forbid_goes
     assert remote == "Failed: B may not pull amq.fanout: its peer rule here says amq.topic"
 
 
+def test_a_route_has_no_key_that_its_source_ignores() -> None:
+    desk = Desk().linked()
+    route = Bridge(name="r", link="to-B", src="amq.fanout", dest="amq.direct", key="red", src_is_local=True)
+    with pytest.raises(BadRoute, match=r"r: amq\.fanout is a fanout exchange, which ignores keys: leave out the key"):
+        desk.ask(AddBridge(bridge=route))
+    desk.ask(AddBridge(bridge=replace(route, src_is_local=False)))
+    desk.world.settle(60_000)
+    remote = desk.world["A"].registry().links["to-B"].remote["r"]
+    assert remote == "Failed: amq.fanout is a fanout exchange, which ignores keys: leave out the key 'red'"
+
+
 def test_a_peer_goes_with_what_it_asked_for_and_not_while_links_of_this_site_go_there() -> None:
     desk = Desk().linked(PUSH)
     with pytest.raises(BadRoute, match="B: links of this site go there: to-B"):

@@ -402,6 +402,23 @@ def test_what_a_peer_wouldnt_let_a_route_is_said(sites: Four) -> None:
     assert conflict.endswith("r: at EAST, WEST may not pull amq.topic by 'a.#': its peer rule here says events")
 
 
+def test_what_a_pulling_site_wouldnt_take_from_its_peer_is_said(sites: Four) -> None:
+    only_events = {**PULLED, "peers": all_peers("WEST", pushes=("events",))}
+    [conflict] = words(sites.plan(topology(WEST=only_events)))
+    assert conflict.endswith("r: at WEST, EAST may not push to amq.topic: its peer rule here says events")
+
+
+def test_a_pushed_route_needs_its_source_at_one_site_alone_and_no_key_that_this_ignores(sites: Four) -> None:
+    def west(**fields: Any) -> dict[str, Any]:
+        route = pull("EAST", src="own", src_is_local=True, **fields)
+        own = Exchange(name="own", type=ExchangeType.FANOUT)
+        return {"exchanges": (own,), "links": (to("EAST"),), "routes": (route,)}
+
+    assert words(sites.plan(topology(WEST=west(key="")))) == []
+    [conflict] = words(sites.plan(topology(WEST=west(key="a"))))
+    assert conflict.endswith("r: own is a fanout exchange, which ignores keys: leave out the key 'a'")
+
+
 def test_a_dynamic_route_between_exchanges_of_two_types_is_said(sites: Four) -> None:
     def own(type_: ExchangeType) -> dict[str, Any]:
         return {"exchanges": (Exchange(name="own", type=type_),)}
