@@ -19,13 +19,12 @@ from typing import Any
 from sluice.rendezvous.pacing import Pacing
 from sluice.rendezvous.protocol.addresses import KEY_BYTES, hash_address
 from sluice.rendezvous.protocol.matching import (
-    ANSWERING_MS,
     HOLD_MS,
+    PATIENCE_MS,
     Nat,
     Pool,
     Profile,
     WaitingProxy,
-    answers_until,
     pools_for,
     rank_proxies,
 )
@@ -490,7 +489,7 @@ class Run:
                 self._count(Step.OFFER_MATCHED, given.volunteer)
                 self._matched(given.volunteer, sent_at_ms, given.environment, given.interval_ms)
                 return
-        until_ms = answers_until(sent_at_ms=sent_at_ms, now_ms=self.now_ms) - ANSWERING_MS
+        until_ms = sent_at_ms + PATIENCE_MS
         waits = Waiting(sent_at_ms, until_ms)
         self.waiting[Pool.RESTRICTED if nat is Nat.UNRESTRICTED else Pool.UNRESTRICTED].append(waits)
         self.at(until_ms, self._left, waits)

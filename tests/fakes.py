@@ -122,6 +122,9 @@ class FakeOfferStore:
         with self.lock:
             return self.offers.setdefault(offer.key, offer).token == offer.token
 
+    def read(self, offer: OfferRecord, *, consistent: bool) -> OfferRecord | None:
+        return self.offers.get(offer.key)
+
     def match(self, offer: OpenOffer, proxy: WaitingProxy, *, now_ms: int) -> bool:
         with self.lock:
             if not self._is_free(proxy, over_ms=now_ms - SID_COOLDOWN_MS):
@@ -253,6 +256,9 @@ class FakeQueues:
         if url(name) not in self.made:
             self.appears_at_ms[url(name)] = self.clock.ms + self.appears_after_ms
         self.made.add(url(name))
+        return url(name)
+
+    def url(self, name: str) -> str:
         return url(name)
 
     def send(self, url: str, body: str, *, attributes: Mapping[str, str] | None = None, delay_s: int = 0) -> None:

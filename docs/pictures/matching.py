@@ -4,7 +4,7 @@ from docs.pictures.sequence import Actor, Step
 from docs.pictures.sequence import drawn as sequence_of
 from sluice.pictures.svg import Colour
 from sluice.rendezvous.mailbox import PREFIX
-from sluice.rendezvous.protocol.matching import HOLD_MS, PATIENCE_MS
+from sluice.rendezvous.protocol.matching import HOLD_MS, TIME_OUT_REPLY_MS
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
 
 CLIENT, VOLUNTEER = "client", "volunteer's proxy"
@@ -24,18 +24,18 @@ ACTORS = (
 
 def steps() -> list[Step]:
     """Tell the steps of an offer that comes while a poll is held."""
-    patience, hold = f"{PATIENCE_MS / 1000:g} s", f"{HOLD_MS / 1000:g} s"
+    time_out, hold = f"{TIME_OUT_REPLY_MS / 1000:g} s", f"{HOLD_MS / 1000:g} s"
     return [
         Step(source=VOLUNTEER, dest=PROXY, lines=f"1 polls: held {hold} at most"),
         Step(source=CLIENT, dest=OFFERS, lines="2 offer"),
         Step(source=OFFERS, dest=BROKER, lines="3 a batch"),
-        Step(source=BROKER, dest=ANSWERS, lines=f"4 makes it; “nobody came” in {patience}", colour=Colour.SLOW),
+        Step(source=BROKER, dest=ANSWERS, lines=f"4 makes it; “timed out” in {time_out}", colour=Colour.SLOW),
         Step(source=BROKER, dest=MAILBOX, lines="5 a letter: the offer"),
         Step(source=MAILBOX, dest=PROXY, lines="6 received"),
         Step(source=PROXY, dest=VOLUNTEER, lines="7 the offer"),
         Step(source=VOLUNTEER, dest=PROXY, lines="8 answer"),
         Step(source=PROXY, dest=ANSWERS, lines="9 answer"),
-        Step(source=ANSWERS, dest=CLIENT, lines="10 reads once: the answer, or that nobody came"),
+        Step(source=ANSWERS, dest=CLIENT, lines="10 reads once: the answer, or the time-out"),
         Step(
             source=CLIENT,
             dest=VOLUNTEER,

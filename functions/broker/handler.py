@@ -16,6 +16,7 @@ from sluice.aws.rendezvous.dependencies import make_dependencies
 from sluice.aws.shutdown import call_at_shutdown
 from sluice.message import Message
 from sluice.rendezvous.broker import CLIENT_ID, Broker
+from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, by_fingerprint
 from sluice.rendezvous.settings import BrokerSettings
 from sluice.stages import add_stage_prefix
@@ -45,9 +46,10 @@ def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
     batch = Batch.parse(event)
     ends = broker.serve(batch.messages, executor=reporter.executor)
     failures = {place: error for place, error in enumerate(ends) if isinstance(error, Exception)}
-    response = reporter.report(batch, failures, max_receives=OFFER_MAX_RECEIVES)
+    redelivered_s = broker.list_redeliveries(batch.messages, ends)
+    response = reporter.report(batch, failures, max_receives=OFFER_MAX_RECEIVES, redelivered_s=redelivered_s)
     broker.site.pacing.flush()
-    publish(SERVICE, Counter(str(end) for end in ends if not isinstance(end, Exception)))
+    publish(SERVICE, Counter(str(end) for end in ends if isinstance(end, End)))
     return response
 
 

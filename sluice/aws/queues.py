@@ -184,6 +184,10 @@ class SqsQueues(msgspec.Struct, frozen=True):
             made = self.client.create_queue(QueueName=name, Attributes=dict(attributes))  # type: ignore[arg-type]
         return made["QueueUrl"]
 
+    def url(self, name: str) -> str:
+        """Return the URL of a queue. It is derived from `sibling_url`, as a look-up would be a request."""
+        return self.sibling_url.rsplit("/", 1)[0] + "/" + name
+
     def send(self, url: str, body: str, *, attributes: Mapping[str, str] | None = None, delay_s: int = 0) -> None:
         """Send a message with these String attributes. Raises `QueueGone` or `CallFailed`."""
         with calls("SendMessage", queue=url):
@@ -205,11 +209,8 @@ class SqsQueues(msgspec.Struct, frozen=True):
         return messages[0]["Body"] if messages else None
 
     def delete(self, name: str) -> bool:
-        """Delete a queue by name; False if the queue doesn't exist. Raises `CallFailed`.
-
-        The URL is derived from `sibling_url`, as a look-up would be a second request.
-        """
-        url = self.sibling_url.rsplit("/", 1)[0] + "/" + name
+        """Delete a queue by name; False if the queue doesn't exist. Raises `CallFailed`."""
+        url = self.url(name)
         try:
             with calls("DeleteQueue", queue=url):
                 self.client.delete_queue(QueueUrl=url)

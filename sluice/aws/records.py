@@ -6,6 +6,7 @@ with the reason. The queue's own redrive policy remains for functions that crash
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, wait
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -74,9 +75,16 @@ class Reporter(msgspec.Struct, frozen=True, kw_only=True):
     redelivery_delays_s: tuple[int, ...] = REDELIVERY_DELAYS_S
 
     def report(
-        self, batch: Batch, failures: Mapping[int, Exception], *, max_receives: int = MAX_RECEIVES
+        self,
+        batch: Batch,
+        failures: Mapping[int, Exception],
+        *,
+        max_receives: int = MAX_RECEIVES,
+        redelivered_s: Mapping[int, int] = MappingProxyType({}),
     ) -> BatchResponse:
         """Return the response for Lambda, given the failed messages' errors by position.
+
+        `redelivered_s` has the positions of messages that didn't fail, with the seconds until their redelivery.
 
         A message becomes a dead letter after a sender's fault, or at its `max_receives`th failure; a message that is
         only held back never does. If a dead letter can't be sent, its message is redelivered.
@@ -110,12 +118,20 @@ class Reporter(msgspec.Struct, frozen=True, kw_only=True):
                 return True
             return False
 
-        if not failures:
+        if not failures and not redelivered_s:
             return {"batchItemFailures": []}
         positions = sorted(failures)
         staying = zip(positions, self.executor.map(must_redeliver, positions), strict=True)
         again = [batch.messages[position] for position, is_redelivered in staying if is_redelivered]
-        self._redeliver_early(batch, again)
+        delays_s = {
+            message.receipt_handle: self.redelivery_delays_s[message.receive_count - 1]
+            for message in again
+            if message.receive_count <= len(self.redelivery_delays_s)
+        }
+        for position, delay_s in redelivered_s.items():
+            again.append(batch.messages[position])
+            delays_s[batch.messages[position].receipt_handle] = delay_s
+        self._redeliver_early(batch, delays_s)
         return {"batchItemFailures": [{"itemIdentifier": message.message_id} for message in again]}
 
     def serve(
@@ -147,16 +163,11 @@ class Reporter(msgspec.Struct, frozen=True, kw_only=True):
                     waiting.add(message.group_id)
         return self.report(batch, failures, max_receives=max_receives)
 
-    def _redeliver_early(self, batch: Batch, messages: Sequence[Message]) -> None:
-        """Make failed messages visible again soon. If that fails, their visibility timeout does it later."""
+    def _redeliver_early(self, batch: Batch, delays_s: Mapping[str, int]) -> None:
+        """Make messages visible again soon. If that fails, their visibility timeout does it later."""
         received = self.received
         if received is None:
             return
-        delays_s = {
-            message.receipt_handle: self.redelivery_delays_s[message.receive_count - 1]
-            for message in messages
-            if message.receive_count <= len(self.redelivery_delays_s)
-        }
 
         def show(few: Sequence[str]) -> None:
             try:

@@ -37,7 +37,7 @@ ALARMS_A_ROW = 6
 # https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/CloudWatch-Dashboard-Body-Structure.html
 MOST_ALARMS = 100  # CloudWatch's limit per widget
 
-UNANSWERED = (End.OFFER_DENIED.value, End.OFFER_TIMED_OUT.value)  # over SQS, these metrics are minutes late
+UNANSWERED = (End.OFFER_DENIED.value, End.OFFER_TIMED_OUT.value)  # over SQS, those of the sweeper are minutes late
 OFFERS = tuple(name for name in list_metrics("offer") if name not in {*UNANSWERED, End.OFFER_ANONYMOUS})
 POLLS = list_metrics("poll")
 ANSWERS = (*list_metrics("answer"), "RequestsFailed", "EventsNotPublished")
@@ -75,12 +75,13 @@ def create_unanswered_metric(stage: str | None, *, least_offers: int) -> cloudwa
     """Return the percentage of offers denied or timed out, over SQS and HTTP; zero for fewer than `least_offers`."""
     parts = {
         "sd": own_metric(End.OFFER_DENIED, "sweeper", stage=stage),
+        "bd": own_metric(End.OFFER_DENIED, "broker", stage=stage),
         "cd": own_metric(End.OFFER_DENIED, "client", stage=stage),
         "st": own_metric(End.OFFER_TIMED_OUT, "sweeper", stage=stage),
         "ct": own_metric(End.OFFER_TIMED_OUT, "client", stage=stage),
         "a": own_metric(End.ANSWER_DELIVERED, "proxy", stage=stage),
     }
-    unanswered = "(FILL(sd, 0) + FILL(cd, 0) + FILL(st, 0) + FILL(ct, 0))"
+    unanswered = "(FILL(sd, 0) + FILL(bd, 0) + FILL(cd, 0) + FILL(st, 0) + FILL(ct, 0))"
     offers = f"({unanswered} + FILL(a, 0))"
     return cloudwatch.MathExpression(
         expression=f"IF({offers} >= {least_offers}, 100 * {unanswered} / {offers}, 0)",
@@ -168,11 +169,16 @@ def _sluice_metrics(
 
 def _create_rendezvous_section(watched: Watched, offers: sqs.IQueue) -> list[cloudwatch.IWidget]:
     stage = watched.stage
+    denied = own_metric(End.OFFER_DENIED, "broker", stage=stage, label=f"{End.OFFER_DENIED}, broker")
     over_http = [own_metric(name, "client", stage=stage, label=f"{name}, HTTP") for name in UNANSWERED]
     return [
         _create_graph("Offers", *_sluice_metrics(OFFERS, "broker", stage), stacked=True),
         _create_graph(
-            "Offers denied or timed out", *_sluice_metrics(UNANSWERED, "sweeper", stage), *over_http, stacked=True
+            "Offers denied or timed out",
+            *_sluice_metrics(UNANSWERED, "sweeper", stage),
+            denied,
+            *over_http,
+            stacked=True,
         ),
         _create_graph(
             "Denied or timed out, percent of offers",

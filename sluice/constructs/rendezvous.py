@@ -236,7 +236,7 @@ def _create_broker(construct: Rendezvous) -> None:
         settings=BrokerSettings(**construct.settings, bridges=parameters.bridge_list, events=construct.events),
         files=construct.country_files,
         allowed=[
-            allow("dynamodb", ["PutItem"], state.table.table_arn),
+            allow("dynamodb", ["GetItem", "PutItem", "UpdateItem"], state.table.table_arn),
             allow("dynamodb", BROKER_WAITING_ACTIONS, state.waiting_table.table_arn),
             allow("sqs", CONSUME_ACTIONS, state.offers_queue.queue_arn),
             _allow_run_time_queues(

@@ -42,7 +42,7 @@ class OperationsParameters(Model):
     )
     tracing: bool = param(False, "Whether functions send trace segments to AWS X-Ray: see [Traces](#traces)")
     offers_age_s: v.Age = param(
-        10, "Alarm if the oldest offer is this many seconds old for three minutes. Clients give up after five seconds"
+        10, "Alarm if the oldest offer is this many seconds old for three minutes. Offers wait for five seconds"
     )
     queue_age_s: v.Age = param(
         300,

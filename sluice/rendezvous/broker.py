@@ -1,8 +1,11 @@
 """The broker: finds proxies for offers, and serves offers that arrive over SQS.
 
-For each offer, the broker first creates the client's answer queue and sends the time-out reply into it, delayed until
-the client's timeout ends. Then it finds a proxy, or queues the offer for the next polls. A client reads its queue only
-once: it gets the answer if there is one in time, and otherwise the time-out reply, even if the broker dies.
+For each offer, the broker creates the client's answer queue. Then it finds a proxy, or queues the offer for the next
+polls. A client reads its queue only once, so its queue must hold nothing else while an answer may come:
+
+- If a proxy has the offer, the time-out reply is delayed until long after the last answer is accepted.
+- If the offer waits, its message stays in the offers queue and is redelivered when the wait is over. Then a broker
+  denies the offer if it still waits, and sends the delayed time-out reply if a proxy took it and hasn't answered yet.
 
 An offer and a poll each record themselves as waiting before they look for a partner, so of two that arrive together at
 least one finds the other.
@@ -28,19 +31,20 @@ from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
 from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import (
     ANSWER_QUEUE_AGE_MS,
+    ANSWERS_MS,
     PATIENCE_MS,
+    TIME_OUT_REPLY_MS,
     Nat,
     OfferMethod,
     OfferRecord,
     OpenOffer,
     Pool,
     WaitingProxy,
-    answers_until,
     choose_shard,
     is_stale,
     pools_for,
     rank_proxies,
-    reply_delay_s,
+    seconds_until,
 )
 from sluice.rendezvous.protocol.messages import (
     ANSWER_QUEUE_PREFIX,
@@ -69,7 +73,8 @@ CANDIDATES = 4  # proxies read per query of a pool, in addition to one for each 
 MAX_TRIES = 20  # proxies tried per offer; other brokers may match them first
 TRY_TIMEOUT_MS = 1_500  # how long a call for one proxy is retried: SQS may not find a new mailbox at once
 SWEPT_SOON_MS = 10_000
-REPLY_DEADLINE_MS = 8_000  # after an offer was sent; its client reads its queue until later than this
+REPLY_TIMEOUT_MS = 3_000  # how long a reply to a client is retried
+UNDECIDED = frozenset({End.OFFER_WAITING, End.OFFER_REPEATED})  # offers with these ends are redelivered
 
 
 class RendezvousDependencies(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,6 +122,7 @@ class RendezvousDependencies(msgspec.Struct, frozen=True, kw_only=True):
             country=UNKNOWN_COUNTRY if offer.address is None else self.recorder.look_up_country(offer.address),
             trace=trace or self.recorder.trace() or None,
             token=self.new_id(),
+            waiting_shard=choose_shard(client_id, self.pacing.shards()),
         )
 
     def build_open_offer(self, record: OfferRecord, offer: Offer, *, reply_to: str, answers_until_ms: int) -> OpenOffer:
@@ -128,7 +134,7 @@ class RendezvousDependencies(msgspec.Struct, frozen=True, kw_only=True):
             relay=offer.bridge.websocket_address,
             reply_to=reply_to,
             answers_until_ms=answers_until_ms,
-            shard=choose_shard(record.client_id, self.pacing.shards()),
+            shard=record.waiting_shard,
         )
 
 
@@ -243,10 +249,11 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
     bridges: Mapping[bytes, Bridge]
     answer_prefix: str = ANSWER_QUEUE_PREFIX
 
-    def serve(self, messages: Sequence[Message], *, executor: Executor) -> list[End | Exception]:
+    def serve(self, messages: Sequence[Message], *, executor: Executor) -> list[End | Exception | None]:
         """Answer or match each message at most once, however often it is delivered. `executor` runs the messages.
 
-        Returns an end or an error for each message. With `CallFailed` or `QueueGone` its client may get no reply.
+        Returns an end or an error for each message, and None for a message whose offer needed nothing more. With
+        `CallFailed` or `QueueGone` its client may get no reply. Messages in `list_redeliveries` must be redelivered.
         """
         matchmaker = Matchmaker(self.site, len(messages))
 
@@ -259,12 +266,25 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
         served = list(executor.map(serve_one, messages))
         waiting = {offer.waiting: offer for offer in served if isinstance(offer, _Served) and offer.waiting is not None}
         try:
-            for offer, is_taken in zip(waiting.values(), matchmaker.wait(list(waiting)), strict=True):
-                offer.end = End.OFFER_MATCHED if is_taken else End.OFFER_WAITING
+            for (opened, offer), is_taken in zip(waiting.items(), matchmaker.wait(list(waiting)), strict=True):
+                if is_taken:
+                    offer.end = End.OFFER_MATCHED
+                    offer.time_out_reply = offer.time_out_reply or self._send_time_out_reply(opened)
         except CallFailed as error:
             for offer in waiting.values():
                 offer.end = error
         return [offer if isinstance(offer, Exception) else offer.result() for offer in served]
+
+    def list_redeliveries(
+        self, messages: Sequence[Message], ends: Sequence[End | Exception | None]
+    ) -> Mapping[int, int]:
+        """List the messages whose offers are undecided, by position, with the seconds until their redelivery."""
+        now_ms = self.site.now_ms()
+        return {
+            position: seconds_until((message.sent_at_ms or 0) + PATIENCE_MS, now_ms=now_ms)
+            for position, (message, end) in enumerate(zip(messages, ends, strict=True))
+            if end in UNDECIDED
+        }
 
     def _serve(self, message: Message, matchmaker: Matchmaker) -> "_Served":
         site, sent_at_ms = self.site, message.sent_at_ms or 0
@@ -273,35 +293,24 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
             return _Served(End.OFFER_ANONYMOUS)
         offer, record = self._read(message, client_id=client_id, sent_at_ms=sent_at_ms)
         if is_stale(sent_at_ms=sent_at_ms, now_ms=site.now_ms()):
-            if message.receive_count > 1:
-                # An earlier broker may have died after it created the queue and before it stored the record; then the
-                # sweep would miss the queue. An offer that may have been swept already has its end, so it is stored as
-                # refused, only for the sweep.
-                may_be_swept = site.now_ms() - sent_at_ms > ANSWER_QUEUE_AGE_MS - SWEPT_SOON_MS
-                site.offers.record(replace(record, end=End.OFFER_REFUSED) if may_be_swept else record)
-            return _Served(End.OFFER_STALE)
+            return self._decide(record) if message.receive_count > 1 else _Served(End.OFFER_STALE)
         is_first, reply_to = self._receive(record)
         if not is_first:
             return _Served(End.OFFER_REPEATED)
         if isinstance(offer, OfferRefused):
             refusal = error_reply(offer.reply)
-            site.retry_until(sent_at_ms + REPLY_DEADLINE_MS, lambda: site.queues.send(reply_to, refusal))
+            site.retry_until(site.now_ms() + REPLY_TIMEOUT_MS, lambda: site.queues.send(reply_to, refusal))
             return _Served(End.OFFER_REFUSED)
-        answers_until_ms = answers_until(sent_at_ms=sent_at_ms, now_ms=site.now_ms())
-        opened = site.build_open_offer(record, offer, reply_to=reply_to, answers_until_ms=answers_until_ms)
+        opened = site.build_open_offer(record, offer, reply_to=reply_to, answers_until_ms=sent_at_ms + ANSWERS_MS)
         try:
             proxy = None if site.now_ms() >= opened.waits_until_ms else matchmaker.next_candidate(offer.nat)
         except CallFailed:
             proxy = None  # The offer can still wait for a poll.
-        delayed_replies = [self._send_delayed_reply(opened, End.OFFER_TIMED_OUT if proxy else End.OFFER_DENIED)]
+        # The reply is sent before the match, so that the client gets it even if the broker dies in between.
+        time_out_reply = None if proxy is None else self._send_time_out_reply(opened)
         if matchmaker.match(opened, proxy):
-            return _Served(End.OFFER_MATCHED, delayed_replies)
-        if proxy is not None:
-            # Other brokers matched all proxies first. The reply without proxies has to arrive before the time-out
-            # reply.
-            opened = replace(opened, answers_until_ms=opened.answers_until_ms - 1000)
-            delayed_replies.append(self._send_delayed_reply(opened, End.OFFER_DENIED, sooner_s=1))
-        return _Served(End.OFFER_WAITING, delayed_replies, opened)
+            return _Served(End.OFFER_MATCHED, time_out_reply)
+        return _Served(End.OFFER_WAITING, time_out_reply, opened)
 
     def _read(self, message: Message, *, client_id: str, sent_at_ms: int) -> tuple[Offer | OfferRefused, OfferRecord]:
         try:
@@ -334,30 +343,55 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
             is_first = recording.result()
         return is_first, reply_to
 
-    def _send_delayed_reply(self, offer: OpenOffer, end: End, *, sooner_s: int = 0) -> "Future[None]":
-        """Send the delayed time-out reply, which the client gets if no proxy answers."""
-        site, sent_at_ms = self.site, offer.record.sent_at_ms
+    def _decide(self, record: OfferRecord) -> "_Served":
+        """Deny a redelivered offer that still waits. If a proxy has it, send the time-out reply unless it has ended."""
+        site, now_ms = self.site, self.site.now_ms()
+        stored = site.offers.read(record, consistent=False)
+        if stored is not None and stored.end is not None:
+            return _Served(None)
+        if stored is None:
+            # An earlier broker may have died after it created the queue and before it stored the record; then the
+            # sweep would miss the queue. An offer that may have been swept already has its end, so it is stored as
+            # refused, only for the sweep.
+            may_be_swept = now_ms - record.sent_at_ms > ANSWER_QUEUE_AGE_MS - SWEPT_SOON_MS
+            if site.offers.record(replace(record, end=End.OFFER_REFUSED) if may_be_swept else record):
+                return _Served(End.OFFER_STALE)
+        record, until_ms = stored or record, now_ms + REPLY_TIMEOUT_MS
+        reply_to = site.queues.url(self.answer_prefix + record.client_id)
+        opened = OpenOffer(
+            record=record, offer="", relay="", reply_to=reply_to, answers_until_ms=0, shard=record.waiting_shard
+        )
+        if not site.retry_until(until_ms, lambda: site.waiting.take(opened)):
+            # Another delivery may have taken and denied it just now.
+            stored = site.offers.read(record, consistent=True)
+            has_ended = stored is None or stored.end is not None
+            return _Served(None, None if has_ended else self._send_time_out_reply(opened))
+        # Without its entry among the waiting offers, the sweep would take the offer for one that a proxy had.
+        site.retry_until(until_ms, lambda: site.offers.end(record, End.OFFER_DENIED, now_ms=now_ms))
+        denial = error_reply(End.OFFER_DENIED.reply)
+        site.retry_until(until_ms, lambda: site.queues.send(reply_to, denial))
+        return _Served(End.OFFER_DENIED)
+
+    def _send_time_out_reply(self, offer: OpenOffer) -> "Future[None]":
+        """Send the delayed time-out reply, which the client gets if its proxy doesn't answer."""
+        site, visible_at_ms = self.site, offer.record.sent_at_ms + TIME_OUT_REPLY_MS
 
         def send() -> None:
-            delay_s = reply_delay_s(
-                sent_at_ms=sent_at_ms - 1000 * sooner_s,
-                answers_until_ms=offer.answers_until_ms,
-                now_ms=site.now_ms(),
-            )
-            site.queues.send(offer.reply_to, error_reply(end.reply), delay_s=delay_s)
+            delay_s = seconds_until(visible_at_ms, now_ms=site.now_ms())
+            site.queues.send(offer.reply_to, error_reply(End.OFFER_TIMED_OUT.reply), delay_s=delay_s)
 
-        return site.executor.submit(site.retry_until, sent_at_ms + REPLY_DEADLINE_MS, send)
+        return site.executor.submit(site.retry_until, site.now_ms() + REPLY_TIMEOUT_MS, send)
 
 
 @dataclass(slots=True, eq=False)
 class _Served:
-    """An offer in progress: `end` holds if `delayed_replies` succeed; the offer in `waiting` must still be queued."""
+    """An offer in progress: `end` holds if `time_out_reply` succeeds; the offer in `waiting` must still be queued."""
 
-    end: End | Exception
-    delayed_replies: "Sequence[Future[None]]" = ()
+    end: End | Exception | None
+    time_out_reply: "Future[None] | None" = None
     waiting: OpenOffer | None = None
 
-    def result(self) -> End | Exception:
-        """Wait for the time-out replies to be sent. Returns the end, or the first error."""
-        errors = [delayed_reply.exception() for delayed_reply in self.delayed_replies]
-        return next((error for error in errors if isinstance(error, Exception)), self.end)
+    def result(self) -> End | Exception | None:
+        """Wait for the time-out reply to be sent. Returns the end, or the error."""
+        error = self.time_out_reply and self.time_out_reply.exception()
+        return error if isinstance(error, Exception) else self.end

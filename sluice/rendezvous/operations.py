@@ -7,10 +7,10 @@ from msgspec import Meta
 
 from sluice.codec import Struct
 from sluice.operations import Operation, QueueDepth
-from sluice.rendezvous.protocol.matching import ANSWER_QUEUE_AGE_MS, PATIENCE_MS, REPLY_ARRIVES_BY_MS, Pool
+from sluice.rendezvous.protocol.matching import ANSWER_QUEUE_AGE_MS, PATIENCE_MS, TIME_OUT_REPLY_MS, Pool
 
 SWEPT_AFTER_S = ANSWER_QUEUE_AGE_MS // 1000
-LEAST_S = (PATIENCE_MS + REPLY_ARRIVES_BY_MS) // 1000 + 1  # by then every client has its answer, or has given up
+LEAST_S = (PATIENCE_MS + TIME_OUT_REPLY_MS) // 1000 + 1  # by then every client has its answer, or has given up
 MAX_QUEUES = 10
 
 

@@ -13,6 +13,7 @@ from sluice.rendezvous.mailbox import Mailbox
 from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import (
     HOLD_MS,
+    PATIENCE_MS,
     OfferMethod,
     OpenOffer,
     Profile,
@@ -162,7 +163,8 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
             # The function that holds the client's request open reads this mailbox.
             body = json.dumps({"for": record.client_id, "answer": answer.answer})
         try:
-            site.retry_until(match.answers_until_ms, lambda: site.queues.send(match.reply_to, body))
+            until_ms = min(match.answers_until_ms, site.now_ms() + PATIENCE_MS)
+            site.retry_until(until_ms, lambda: site.queues.send(match.reply_to, body))
         except QueueGone:
             return End.ANSWER_TOO_LATE
         return End.ANSWER_DELIVERED

@@ -56,6 +56,7 @@ OFFER = OfferRecord(
     country="FR",
     trace=TRACE,
     token="99990000111122223333444455556666",
+    waiting_shard=2,
 )
 OPEN = OpenOffer(
     record=OFFER,
@@ -158,6 +159,7 @@ def test_an_offer(table: Table) -> None:
     assert table.items() == [item("offer")]
     table.put("offer")
     assert [*table.offers.read_sent_before(NOW + 1)][3] == [replace(OFFER, shard=3)]
+    assert table.offers.read(OFFER, consistent=True) == replace(OFFER, shard=3)
     table.offers.delete([replace(OFFER, shard=3)])
     assert table.items() == []
 
@@ -211,7 +213,7 @@ def test_an_offer_that_waits(table: Table) -> None:
     assert list(map(unpacked, table.items())) == [unpacked(item("waiting_offer"))]
     table.put("waiting_offer")
     # Who wrote its record is of no use to who takes it.
-    found = replace(OPEN, record=replace(OFFER, token=""))
+    found = replace(OPEN, record=replace(OFFER, token="", waiting_shard=0))
     assert table.waiting.read_oldest(Pool.UNRESTRICTED, now_ms=NOW, limit=1, shards=1) == [found]
     left = [UntakenOffer("waiting#unrestricted#0", NOW, OFFER.client_id)]
     assert [each for page in table.waiting.list_untaken(until_ms=NOW + 1, shards=1) for each in page] == left

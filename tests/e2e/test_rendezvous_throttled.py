@@ -24,7 +24,8 @@ OFTEN = Behaviours(
     scale=0, throttled=0.1, entry_fails=0, duplicated=0, reordered=0, short_poll_misses=0, expired_item_stays_s=0
 )
 OFFERS = 60
-HEARS_S = 6.0
+HEARS_S = 6.5
+HEARS_OF_PROXY_S = 26.5  # if a proxy has the offer
 LOOKS_S = 1.0  # a client looks for its queue once a second, and this one's own calls are refused too
 THROTTLED = 400
 BROKERS = {"CreateQueue", "SendMessage", "DeleteQueue"}
@@ -90,6 +91,6 @@ def test_a_client_hears_in_time_where_proxies_answer(site: SiteAccess) -> None:
             return await heard(site)
 
     replies = asyncio.run(answered())
-    assert [seconds for _, seconds in replies if seconds > HEARS_S + LOOKS_S] == []
+    assert [seconds for _, seconds in replies if seconds > HEARS_OF_PROXY_S + LOOKS_S] == []
     # Who is let down by one call too many is told so.
     assert sum(isinstance(reply, Denied) for reply, _ in replies) <= OFFERS // 10

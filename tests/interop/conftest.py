@@ -23,6 +23,6 @@ def programs() -> Programs:
 
 @pytest.fixture
 def servers(deployed: Deployed) -> Iterator[Servers]:
-    """STUN, NAT probe, AMP cache and relay; the relay where the deployed bridge list has it."""
-    with Servers(deployed.relay_port, deployed.deployment.client_url) as running:
+    """STUN, NAT probe, AMP cache, relay and slow line; the relay where the deployed bridge list has it."""
+    with Servers(deployed.relay_port, deployed.deployment.client_url, deployed.endpoint) as running:
         yield running

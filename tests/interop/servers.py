@@ -1,4 +1,4 @@
-"""What the real programs look for on the Internet, on loopback: STUN, the NAT probe server, an AMP cache, a relay."""
+"""What the real programs look for on the Internet, on loopback: STUN, NAT probe, AMP cache, relay, and a slow line."""
 
 import asyncio
 import threading
@@ -106,13 +106,37 @@ class AmpCache:
             return web.Response(status=response.status, body=await response.read(), content_type="text/html")
 
 
-class Servers:
-    """All four, in a loop of their own in a thread, so that tests may block. As a context it stops them at the end.
+class SlowLine:
+    """Passes requests to SQS on, each after `delay_s`."""
 
-    The relay's port is an argument, as the deployed bridge list names it, and where the cache gets the broker's pages.
+    def __init__(self, endpoint: str) -> None:
+        self._endpoint = endpoint
+        self.delay_s = 0.0
+
+    async def pass_on(self, request: web.Request) -> web.Response:
+        await asyncio.sleep(self.delay_s)
+        # Every header stays as it is, also the host: the client signed them.
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(self._endpoint, data=await request.read(), headers=request.headers) as response,
+        ):
+            kept = {name: value for name, value in response.headers.items() if name.lower().startswith("x-amz")}
+            return web.Response(
+                status=response.status,
+                body=await response.read(),
+                content_type=response.content_type,
+                headers=kept,
+            )
+
+
+class Servers:
+    """All five, in a loop of their own in a thread, so that tests may block. As a context it stops them at the end.
+
+    The relay's port is an argument, as the deployed bridge list names it, and where the cache gets the broker's pages,
+    and where the slow line leads.
     """
 
-    def __init__(self, relay_port: int, client_url: str) -> None:
+    def __init__(self, relay_port: int, client_url: str, sqs_endpoint: str) -> None:
         self.relay = RelayServer()
         self._probe = NatProbe()
         self._relay_port = relay_port
@@ -123,6 +147,8 @@ class Servers:
         self.probe_url = ""
         self.cache_address = ""  # host and port
         self._cache = AmpCache(client_url)
+        self.slow_line = SlowLine(sqs_endpoint)
+        self.slow_sqs_url = ""
 
     def relay_received(self, data: bytes, *, within_s: float) -> None:
         """Fails the test where these bytes don't come over one connection in that time."""
@@ -151,6 +177,8 @@ class Servers:
         await self._serve(web.get("/", self.relay.connection), self._relay_port)
         self.probe_url = f"http://{LOOPBACK}:{await self._serve(web.post('/probe', self._probe.answer), 0)}/probe"
         self.cache_address = f"{LOOPBACK}:{await self._serve(web.get('/c/s/{host}/{path:.*}', self._cache.get), 0)}"
+        slow_port = await self._serve(web.post("/{path:.*}", self.slow_line.pass_on), 0)
+        self.slow_sqs_url = f"http://{LOOPBACK}:{slow_port}"
         self._stun, _ = await self._loop.create_datagram_endpoint(StunServer, local_addr=(LOOPBACK, 0))
         self.stun_url = f"stun:{LOOPBACK}:{self._stun.get_extra_info('sockname')[1]}"
 

@@ -23,7 +23,7 @@ from tests.interop.servers import Servers
 from tests.polls import take_out, until_waiting
 from tests.traffic import Proxies
 
-# A client that meets the poll of a proxy that is gone, another test's, hears of it after 5 s and comes again after 10.
+# A client that meets the poll of a proxy that is gone, another test's, hears of it after 25 s and comes again after 10.
 WITHIN_S = 120
 ATTEMPTS = 4
 STREAM_BEGINS = bytes.fromhex("1293605d278175f5")  # what the real client sends first: Turbo Tunnel's token
@@ -59,11 +59,11 @@ def start_real_client(
         ],
     }
     with ExitStack() as running:
-        yield lambda method="sqs": running.enter_context(
+        yield lambda method="sqs", *, sqs_endpoint=deployed.endpoint: running.enter_context(
             start_client(
                 programs.client,
                 tmp_path / f"client-{method}",
-                sqs_endpoint=deployed.endpoint,
+                sqs_endpoint=sqs_endpoint,
                 method=methods[method],
                 stun_url=servers.stun_url,
             )
@@ -134,6 +134,21 @@ def test_the_real_client_gets_the_real_proxys_answer_and_its_bytes_reach_the_rel
     client.waits_for("DataChannel.OnOpen", within_s=WITHIN_S)
     real_proxy.waits_for("Connected to relay", within_s=WITHIN_S)
     servers.relay_received(STREAM_BEGINS, within_s=WITHIN_S)
+
+
+@pytest.mark.parametrize(
+    "delay_s", [0.5, 2, *(pytest.param(delay_s, marks=pytest.mark.slow) for delay_s in (1, 3, 4, 5))]
+)
+def test_the_real_client_on_a_slow_line_gets_its_answer(
+    start_real_client: StartClient, real_proxy: Running, servers: Servers, delay_s: float
+) -> None:
+    """Each of its requests to SQS takes that long, so it reads its queue after one second and two delays."""
+    servers.slow_line.delay_s = delay_s
+    client = start_real_client(sqs_endpoint=servers.slow_sqs_url)
+    client.waits_for(r'Received answer: \{"answer"', within_s=WITHIN_S)
+    # It may come while the proxy doesn't poll. But no proxy that has its offer is silent.
+    assert "timed out waiting for answer!" not in client.logged()
+    assert real_proxy.process.poll() is None
 
 
 def test_our_client_gets_the_real_proxy_and_its_bytes_come_back_from_the_relay(

@@ -20,7 +20,9 @@ from tests.simulation.scenarios.rendezvous_alone import (
     Leftovers,
     NewAnswerQueue,
     NewMailbox,
+    NobodyTakesIt,
     SidAgain,
+    SlowLine,
     Throttled,
     ThrottledInTurn,
     WrittenAgain,
@@ -34,6 +36,14 @@ def test_each_offer_has_one_proxy_at_most_and_each_client_hears(group: int):
 
 def test_a_proxy_that_waits_behind_any_number_of_leftovers_is_found():
     run(Leftovers, 0)
+
+
+def test_a_client_that_reads_its_queue_late_gets_its_answer():
+    run(SlowLine, 0)
+
+
+def test_a_client_whose_offer_nobody_takes_hears_soon():
+    run(NobodyTakesIt, 0)
 
 
 def test_a_poll_whose_entry_is_written_again_gets_one_offer():

@@ -207,7 +207,9 @@ def test_the_unanswered_rate_is_of_enough_offers_that_ended_over_both_ways(templ
         if (stat := each.get("MetricStat"))
     }
     unanswered = {(name, f) for name in ("OffersDenied", "OffersTimedOut") for f in ("sweeper", "client")}
-    assert asked == {(*each, "Sum") for each in unanswered | {("AnswersDelivered", "proxy")}}
+    assert asked == {
+        (*each, "Sum") for each in unanswered | {("AnswersDelivered", "proxy"), ("OffersDenied", "broker")}
+    }
 
 
 def test_offers_that_come_too_late_are_an_alarm(templates: Templates) -> None:

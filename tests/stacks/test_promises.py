@@ -275,7 +275,7 @@ def test_nothing_has_a_physical_name_but_the_protocols_queue(templates: Template
 
 def test_the_broker_may_do_exactly_this(templates: Templates) -> None:
     assert allowed(statements_of(templates, "Broker")) == pairs(
-        ({"dynamodb:PutItem"}, {"Table.Arn"}),
+        ({"dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}, {"Table.Arn"}),
         (MATCH, {WAITING_TABLE}),
         (CONSUME, {f"{OFFERS}.Arn"}),
         ({"sqs:SendMessage"}, {"DeadLetters.Arn", ANSWERS, MAILBOXES}),

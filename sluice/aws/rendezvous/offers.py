@@ -79,17 +79,23 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
 
     def record(self, offer: OfferRecord) -> bool:
         """Store a received offer. Returns False if another delivery of it was stored first."""
-        values = {
+        values: dict[str, str | int] = {
             "state": offer.state,
             "method": offer.method,
             "nat": offer.nat,
             "country": offer.country,
             "trace": offer.trace or "",
             "token": offer.token,
+            "waiting_shard": offer.waiting_shard,
         }
         item = _offer_key(offer) | attributes(values)
         standing = write_if(self.client, self.table, item, "attribute_not_exists(pk)")
         return standing is None or text(standing, "token") == offer.token
+
+    def read(self, offer: OfferRecord, *, consistent: bool) -> OfferRecord | None:
+        """Read a stored offer. Returns None if it isn't stored; a read that isn't `consistent` may miss a new one."""
+        item = get_item(self.client, self.table, _offer_key(offer), consistent=consistent)
+        return next(iter(parse_items([item] if item else [], parse_offer_record)), None)
 
     def match(self, offer: OpenOffer, proxy: WaitingProxy, *, now_ms: int) -> bool:
         """Give the offer to a proxy. Returns False if its poll is over or has an offer, or its Sid had one recently."""
@@ -303,6 +309,7 @@ def parse_offer_record(item: Item) -> OfferRecord:
         trace=text(item, "trace") or None,
         token=text(item, "token"),
         shard=int(text(item, "pk").rpartition("#")[2]),
+        waiting_shard=number(item, "waiting_shard"),
     )
 
 

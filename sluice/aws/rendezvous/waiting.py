@@ -20,7 +20,6 @@ from sluice.aws.items import Item, attributes, delete_all, delete_if, number, qu
 from sluice.aws.rendezvous.offers import KEPT_S, format_ms, parse_items
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
 from sluice.rendezvous.protocol.matching import (
-    ANSWERING_MS,
     PATIENCE_MS,
     Nat,
     OfferMethod,
@@ -79,8 +78,7 @@ class DynamoWaitingOffers(msgspec.Struct, frozen=True):
     def _read_oldest(self, partition: str, *, now_ms: int, limit: int, consistent: bool) -> Sequence[OpenOffer]:
         """Read offers until enough are found. Offers with a shorter deadline than most don't block later ones."""
         offers_found: list[OpenOffer] = []
-        since = format_ms(now_ms - (PATIENCE_MS - ANSWERING_MS))  # offers wait no longer than this
-        after = {":since": since}
+        after = {":since": format_ms(now_ms - PATIENCE_MS)}  # offers wait no longer than this
         for page in query_pages(
             self.client, self.table, partition, "sk > :since", after, ConsistentRead=consistent, Limit=limit
         ):

@@ -12,10 +12,13 @@ from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
 from sluice.rendezvous.protocol.ends import OPEN, End
 
 HOLD_MS = 10_000  # for which a proxy's poll is held open and its entry in the pool is valid
-PATIENCE_MS = 5_000  # a client's timeout, since its offer was sent
+# An offer that no proxy took for this time is denied. A client over HTTP waits no longer for its answer.
+PATIENCE_MS = 5_000
+# A client over SQS receives for 100 seconds. If each of its requests takes D seconds, it begins 1 + 2 D seconds after
+# its offer, and takes whatever it finds. So its queue must hold only the answer until later than that.
+ANSWERS_MS = 20_000  # for which a proxy's answer to an offer over SQS is accepted
+TIME_OUT_REPLY_MS = 25_000  # after which the time-out reply becomes visible
 ANSWER_QUEUE_AGE_MS = 120_000  # age at which an answer queue and its offer are deleted
-REPLY_ARRIVES_BY_MS = 6_000  # latest arrival of the time-out reply
-GUARD_MS = 300  # between the last accepted answer and the time-out reply, so that the answer arrives first
 ANSWERING_MS = 1_000  # time that a proxy needs to answer; an offer with less time left isn't matched
 
 
@@ -82,7 +85,8 @@ class OfferRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A stored offer, by its `key`. `end` is None while it is open, and is set once.
 
     `nat`, `country` and `trace` are for the event of its end. `token` names the delivery that stored the offer. `shard`
-    is the shard that it is stored in, if that isn't the one chosen by its client's id.
+    is the shard that it is stored in, if that isn't the one chosen by its client's id, and `waiting_shard` the part of
+    the waiting offers that it would be in.
     """
 
     client_id: str
@@ -94,6 +98,7 @@ class OfferRecord(msgspec.Struct, frozen=True, kw_only=True):
     trace: str | None = None
     token: str = ""
     shard: int | None = None
+    waiting_shard: int = 0
 
     @property
     def key(self) -> tuple[str, int]:
@@ -122,8 +127,8 @@ class OpenOffer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def waits_until_ms(self) -> int:
-        """Return the time after which no new proxy could answer the offer in time."""
-        return self.answers_until_ms - ANSWERING_MS
+        """Return the time after which no new proxy gets the offer."""
+        return min(self.record.sent_at_ms + PATIENCE_MS, self.answers_until_ms - ANSWERING_MS)
 
     @property
     def for_proxy(self) -> dict[str, str]:
@@ -195,20 +200,10 @@ def rank_proxies(waiting: Iterable[WaitingProxy], *, ties: Sequence[float]) -> l
 
 
 def is_stale(*, sent_at_ms: int, now_ms: int) -> bool:
-    """Return whether an offer's client has given up, so that a proxy for it would be wasted."""
+    """Return whether an offer gets no proxy any more."""
     return now_ms - sent_at_ms >= PATIENCE_MS
 
 
-def reply_delay_s(*, sent_at_ms: int, answers_until_ms: int, now_ms: int) -> int:
-    """Return the delay of the time-out reply to a client, in whole seconds, as SQS delays messages.
-
-    The reply arrives by `REPLY_ARRIVES_BY_MS`, but never before an answer that was accepted in time.
-    """
-    delay_s = max((sent_at_ms + REPLY_ARRIVES_BY_MS - now_ms) // 1000, 0)
-    return delay_s + (now_ms + delay_s * 1000 < answers_until_ms + GUARD_MS)
-
-
-def answers_until(*, sent_at_ms: int, now_ms: int) -> int:
-    """Return the deadline for answers to a client whose queue exists now, given that SQS delays by whole seconds."""
-    hears_at_ms = now_ms + max((sent_at_ms + REPLY_ARRIVES_BY_MS - now_ms) // 1000, 1) * 1000
-    return min(hears_at_ms - GUARD_MS, sent_at_ms + PATIENCE_MS)
+def seconds_until(at_ms: int, *, now_ms: int) -> int:
+    """Return the whole seconds, as SQS delays messages, after which this time is over."""
+    return max(-(-(at_ms - now_ms) // 1000), 0)

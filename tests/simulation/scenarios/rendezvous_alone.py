@@ -12,7 +12,7 @@ from tests.simulation.models.dynamodb import Item
 from tests.simulation.models.errors import ServiceError
 from tests.simulation.scenarios.rendezvous import Rendezvous
 from tests.simulation.scenarios.rendezvous_callers import Manner, Method
-from tests.simulation.scenarios.rendezvous_watch import HEARS_S, NO_PROXIES, TABLE, WAITING
+from tests.simulation.scenarios.rendezvous_watch import HEARS_OF_PROXY_S, HEARS_S, NO_PROXIES, TABLE, WAITING
 
 LEFTOVERS = 50
 VOLUNTEERS = 10
@@ -42,9 +42,10 @@ class Alone(Rendezvous):
     def at_rest(self) -> None:
         """Check nothing more than what happened: sweeps come later."""
 
-    def offer(self, name: str, *, nat: str = NAT) -> None:
-        """Have a client over SQS come now."""
-        self.world.spawn(name, partial(self.callers.client, name, nat, Method.SQS))
+    def offer(self, name: str, *, nat: str = NAT, reads_after_s: float = 0.0) -> None:
+        """Have a client over SQS come now, and read its queue no earlier than that."""
+        client = partial(self.callers.client, name, nat, Method.SQS, reads_after_s=reads_after_s)
+        self.world.spawn(name, client)
 
     def volunteer(self, name: str, *, pause_s: float, manner: Manner = Manner.WELL) -> None:
         """Have a volunteer come now."""
@@ -77,6 +78,46 @@ class Leftovers(Alone):
         """Check that the client has its answer."""
         heard = self.watch.attempts["client"].heard or ""
         self.world.check('"answer"' in heard, f"a proxy waits behind leftovers, and its client heard {heard}")
+
+
+class SlowLine(Alone):
+    """Clients read their queues late, and their proxies answer soon: some wait, some come a bit later."""
+
+    faulty_s = settles_s = 200.0
+    after_s = (1, 3, 6, 10, 15, 24)  # after the offer
+    held_min = (2,)
+
+    def act(self) -> None:
+        """Have two clients come for each time: one whose proxy waits, and one whose proxy comes half a second later."""
+        self.callers = replace(self.callers, thinks_s=(0.5,))
+        for after_s in self.after_s:
+            for name in ("held", "queued"):
+                serve = partial(self.callers.serve, f"{name}-{after_s}", NAT, Manner.WELL)
+                self.world.spawn(f"proxy-of-{name}-{after_s}", serve, after_s=0.0 if name == "held" else 2.5)
+                self.world.sleep(2)
+                self.offer(f"{name}-{after_s}", reads_after_s=after_s)
+                self.world.sleep(12)
+
+    def at_rest(self) -> None:
+        """Check that each client has its answer."""
+        heard = {name: attempt.heard for name, attempt in self.watch.attempts.items()}
+        denied = {name: reply for name, reply in heard.items() if '"answer"' not in (reply or "")}
+        self.world.check(len(heard) == 2 * len(self.after_s), f"only {len(heard)} clients came")
+        self.world.check(not denied, f"clients who read late heard {denied}")
+
+
+class NobodyTakesIt(Alone):
+    """A client comes where there is no proxy."""
+
+    def act(self) -> None:
+        """Come."""
+        self.offer("client")
+
+    def at_rest(self) -> None:
+        """Check that it heard soon, and what."""
+        attempt = self.watch.attempts["client"]
+        waited_s = attempt.heard_at - attempt.began_at
+        self.world.check(NO_PROXIES in (attempt.heard or "") and waited_s < HEARD_S, f"{attempt.heard} in {waited_s} s")
 
 
 class WritesAgain:
@@ -190,7 +231,8 @@ class ThrottledInTurn(Alone):
         """Check that each has heard in time."""
         for name, attempt in self.watch.attempts.items():
             waited_s = attempt.heard_at - attempt.began_at
-            self.world.check(attempt.heard is not None and waited_s < HEARD_S, f"{name} waited for {waited_s:.2f} s")
+            within_s = HEARS_OF_PROXY_S if attempt.sids else HEARD_S
+            self.world.check(attempt.heard is not None and waited_s < within_s, f"{name} waited for {waited_s:.2f} s")
 
 
 class Dies(Alone):

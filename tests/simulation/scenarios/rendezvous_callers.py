@@ -82,8 +82,17 @@ class Callers:
 
     # Clients
 
-    def client(self, name: str, nat: str, method: Method, *, malformed: int | None = None, times: int = 1) -> None:
-        """Offer, over SQS with the same message some times, and wait for the reply."""
+    def client(
+        self,
+        name: str,
+        nat: str,
+        method: Method,
+        *,
+        malformed: int | None = None,
+        times: int = 1,
+        reads_after_s: float = 0.0,
+    ) -> None:
+        """Offer, over SQS with the same message some times, and wait for the reply; over SQS not before that time."""
         offer = described("offer", name)
         body, refusal = "1.0\n" + json.dumps({"offer": offer, "nat": nat, "fingerprint": ""}), None
         if malformed is not None:
@@ -92,12 +101,12 @@ class Callers:
         attempt = Attempt(name=name, nat=nat, began_at=self.world.now, refusal=refusal)
         self.watch.attempts[name] = attempt
         if method is Method.SQS:
-            self.world.scheduler.at(self.world.now + HEARS_S, partial(self.watch.judge, attempt))
-            self._over_sqs(attempt, body, times=times)
+            self.world.scheduler.at(self.world.now + reads_after_s + HEARS_S, partial(self.watch.judge, attempt))
+            self._over_sqs(attempt, body, times=times, reads_after_s=reads_after_s)
         else:
             self._over_http(attempt, offer, body, method)
 
-    def _over_sqs(self, attempt: Attempt, body: str, *, times: int) -> None:
+    def _over_sqs(self, attempt: Attempt, body: str, *, times: int, reads_after_s: float) -> None:
         sqs = self.world.client("sqs")
         client_id = {"ClientID": {"DataType": "String", "StringValue": attempt.name}}
         for _ in range(times):
@@ -110,6 +119,7 @@ class Callers:
                 break
         else:
             return
+        self.world.sleep(max(attempt.began_at + reads_after_s - self.world.now, 0.0))
         for _ in range(RECEIVES):
             with suppress(ClientError, BotoCoreError):
                 found = sqs.receive_message(QueueUrl=url, WaitTimeSeconds=POLL_S).get("Messages")
@@ -157,13 +167,13 @@ class Callers:
                     self.hang_up(sid, nat)
                 case Manner.NAMESAKE:
                     self.watch.shared_sids.add(name)
-                    self.world.spawn(f"{name}-namesake", partial(self._serve, name, nat, manner))
-                    self._serve(name, nat, manner)
+                    self.world.spawn(f"{name}-namesake", partial(self.serve, name, nat, manner))
+                    self.serve(name, nat, manner)
                 case _:
-                    self._serve(sid, nat, manner)
+                    self.serve(sid, nat, manner)
             self.world.sleep(pause_s)
 
-    def _serve(self, sid: str, nat: str, manner: Manner) -> None:
+    def serve(self, sid: str, nat: str, manner: Manner) -> None:
         """Poll, and answer what came of it."""
         name = self.poll(sid, nat)
         if name is None or manner is Manner.DIES:

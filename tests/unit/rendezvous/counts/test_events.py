@@ -25,7 +25,7 @@ from sluice.rendezvous.counts.statistics import tally
 from sluice.rendezvous.event_recorder import MAX_BUFFERED_MS
 from sluice.rendezvous.http import HttpRequest
 from sluice.rendezvous.protocol.ends import End
-from sluice.rendezvous.protocol.matching import ANSWER_QUEUE_AGE_MS, PATIENCE_MS, Nat, OfferMethod, WaitingProxy
+from sluice.rendezvous.protocol.matching import ANSWER_QUEUE_AGE_MS, ANSWERS_MS, Nat, OfferMethod, WaitingProxy
 from sluice.rendezvous.protocol.messages import Poll, RelayPattern
 from sluice.rendezvous.sweeper import Sweeper
 from sluice.times import DAY_MS, format_day, iso, parse_time_ms
@@ -309,7 +309,7 @@ def test_an_offer_that_times_out_ends_once_when_its_queue_is_swept() -> None:
 def test_an_answer_that_comes_too_late_is_told_of_and_is_not_the_offers_end() -> None:
     world = ProxyWorld()
     matched(world)
-    world.clock.ms += PATIENCE_MS
+    world.clock.ms += ANSWERS_MS
     assert world.volunteers.answer(ANSWER, address=PROXY_ADDRESS) is End.ANSWER_TOO_LATE
     [late] = told(world)
     assert summary([late]) == [("answer", "timeout")]
