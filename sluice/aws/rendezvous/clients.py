@@ -212,6 +212,26 @@ def _delete_all(user: ClientUser, keys: Sequence[AccessKey]) -> list[str]:
     return [key.id for key in keys]
 
 
+def client_queue_url(url: str, *, region: str) -> str:
+    """Return a queue's URL as AWS has it, also for the embedded cloud: Snowflake's client reads the region from it."""
+    account, name = url.rsplit("/", 2)[1:]
+    return url if ".amazonaws.com" in url else f"https://sqs.{region}.amazonaws.com/{account}/{name}"
+
+
+def write_bridge_line(
+    credentials: ClientCredentials, *, queue_url: str, fingerprint: str, stun_urls: Sequence[str]
+) -> str:
+    """Write the bridge line that apps with Snowflake's client take. Its address has no meaning, but must be there."""
+    arguments = {
+        "fingerprint": fingerprint,
+        "sqsqueue": queue_url,
+        "sqscreds": sqscreds(credentials),
+        "ice": ",".join(stun_urls),
+        "utls-imitate": "hellorandomizedalpn",
+    }
+    return f"snowflake 192.0.2.5:80 {fingerprint} {' '.join(f'{name}={text}' for name, text in arguments.items())}"
+
+
 def sqscreds(credentials: ClientCredentials) -> str:
     """Write the credentials as the text that clients receive; `ClientCredentials.parse` reads it."""
     fields = {"aws-access-key-id": credentials.access_key_id, "aws-secret-key": credentials.secret_key}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sluice.aws.deployment import Deployment, read_deployment
+from sluice.aws.deployment import read_deployment
 from sluice.aws.rendezvous import clients
 from sluice.aws.rendezvous.clients import Rotation, sqscreds
 from sluice.building.project import require_modules
@@ -19,6 +19,7 @@ from sluice.operator.rendezvous_status import RendezvousStatus, read_status
 from sluice.operator.site_names import SiteOptions
 from sluice.rendezvous.protocol.ends import OPEN, End
 from sluice.rendezvous.protocol.matching import Nat
+from sluice.rendezvous.protocol.messages import DEFAULT_FINGERPRINT
 
 if TYPE_CHECKING:  # aiortc is an extra, which may not be installed
     from sluice.peers.channels import Network
@@ -37,6 +38,7 @@ OFFER_STATE_LABELS = {
     OPEN: "not answered",
     End.OFFER_REFUSED.state: "malformed",
 }
+STUN_URLS = tuple(f"stun:stun.{host}:3478" for host in ("antisip.com", "epygi.com", "uls.co.za", "nextcloud.com"))
 MAX_REASON = 160  # characters; `sluice dlq show` prints the whole reason
 
 app = SiteTyper()
@@ -67,6 +69,13 @@ def creds(
     revoke: Annotated[
         bool, typer.Option("--revoke", help="Delete all access keys, which locks every client out.")
     ] = False,
+    bridge_line: Annotated[
+        bool, typer.Option("--bridge-line", help="Print the bridge line that apps take, with the credentials in it.")
+    ] = False,
+    fingerprint: Annotated[
+        str, typer.Option(metavar="HEX", help="The bridge that the bridge line names.")
+    ] = DEFAULT_FINGERPRINT,
+    stun: StunUrls = None,
     site: SiteOptions,
 ) -> None:
     """Print the clients' credentials for -sqscreds. Creates the first access key; a secret is shown only once."""
@@ -86,15 +95,25 @@ def creds(
         rotation = clients.rotate(user, keep_previous=keep_previous)
     else:
         rotation = Rotation(credentials=clients.create_first_key(user))
+    credentials = rotation.credentials
+    queue_url = clients.client_queue_url(deployment.offers_queue_url, region=connection.region)
+    line = clients.write_bridge_line(
+        credentials, queue_url=queue_url, fingerprint=fingerprint, stun_urls=stun or STUN_URLS
+    )
     document = {
         "user": user.name,
-        "access_key_id": rotation.credentials.access_key_id,
-        "sqscreds": sqscreds(rotation.credentials),
-        "offers_queue_url": deployment.offers_queue_url,
+        "access_key_id": credentials.access_key_id,
+        "sqscreds": sqscreds(credentials),
+        "offers_queue_url": queue_url,
+        "bridge_line": line,
         "deleted": list(rotation.deleted),
         "kept": list(rotation.kept),
     }
-    print_result(document, lambda: _show_credentials(deployment, user.name, rotation))
+    usage = f"start clients with -sqsqueue {queue_url} and -sqscreds with the text above"
+    if connection.endpoint_url is not None:
+        usage += f", and AWS_ENDPOINT_URL_SQS={connection.endpoint_url} in their environment"
+    shown = (line, "give the line above to apps") if bridge_line else (sqscreds(credentials), usage)
+    print_result(document, lambda: _show_credentials(*shown, user.name, rotation))
     if rotation.fault:  # An old key was not deleted. This is raised last, so that the new key is printed anyway.
         raise rotation.fault
 
@@ -221,11 +240,11 @@ def _show_status(rendezvous: RendezvousStatus) -> None:
         show_table(("sent", "queue", "reason"), rows)
 
 
-def _show_credentials(deployment: Deployment, user: str, rotation: Rotation) -> None:
+def _show_credentials(secret: str, usage: str, user: str, rotation: Rotation) -> None:
     """Print only the secret on standard output, for SLUICE_SQSCREDS=$(sluice rendezvous creds --rotate)."""
-    typer.echo(sqscreds(rotation.credentials))
+    typer.echo(secret)
     print_note(f"access key {rotation.credentials.access_key_id} of {user}; its secret can't be shown again")
-    print_note(f"start clients with -sqsqueue {deployment.offers_queue_url} and -sqscreds with the text above")
+    print_note(usage)
     for said in (
         _describe_keys("deleted", rotation.deleted),
         _describe_keys("still valid until the next rotation:", rotation.kept),

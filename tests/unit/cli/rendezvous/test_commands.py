@@ -319,6 +319,30 @@ def test_the_secret_is_on_standard_output_and_nowhere_else(site: Site) -> None:
     assert done.stdout.strip() not in done.stderr
 
 
+def test_creds_prints_the_bridge_line_that_apps_take(site: Site) -> None:
+    done = sluice("creds", "--bridge-line", "--stun", "stun:192.0.2.9:3478", "--fingerprint", "AB" * 20)
+    assert done.exit_code == 0, done.output
+    transport, address, fingerprint, *arguments = done.stdout.split()
+    said = dict(argument.split("=", 1) for argument in arguments)
+    assert (transport, address, fingerprint) == ("snowflake", "192.0.2.5:80", "AB" * 20)
+    assert {ClientCredentials.parse(said.pop("sqscreds")).access_key_id} == site.key_ids()
+    assert said == {
+        "fingerprint": "AB" * 20,
+        "sqsqueue": f"https://sqs.{REGION}.amazonaws.com/123456789012/offers",
+        "ice": "stun:192.0.2.9:3478",
+        "utls-imitate": "hellorandomizedalpn",
+    }
+    line = json.loads(sluice("creds", "--rotate", "--json").stdout)["bridge_line"]
+    assert line.startswith("snowflake 192.0.2.5:80 2B28")
+
+
+def test_the_queues_url_is_in_the_form_that_clients_read_the_region_from(site: Site) -> None:
+    """Snowflake's client ends at any other URL. It calls another endpoint if its environment names one."""
+    site.outputs["OffersQueueUrl"] = "http://127.0.0.1:4566/123456789012/offers"
+    made = json.loads(sluice("creds", "--json").stdout)
+    assert made["offers_queue_url"] == f"https://sqs.{REGION}.amazonaws.com/123456789012/offers"
+
+
 def test_creds_for_a_secret_that_is_not_known_fails_and_says_rotate(site: Site) -> None:
     sluice("creds")
     done = sluice("creds")
