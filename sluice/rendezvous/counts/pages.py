@@ -69,9 +69,9 @@ def _format_lines(day: str, counts: Mapping[Count, int]) -> Iterator[str]:
 
 
 def _format_countries(counts: Counter[str], *, shown: Callable[[int], int] = int) -> str:
-    """Write `DE=16,??=8`: sorted by the exact counts, highest first, then by name. `shown` may round the counts."""
-    in_order = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
-    return ",".join(f"{country}={shown(number)}" for country, number in in_order)
+    """Write `DE=16,??=8`: sorted by the shown counts, highest first, then by name. `shown` may round the counts."""
+    in_order = sorted((-shown(number), country) for country, number in counts.items())
+    return ",".join(f"{country}={-number}" for number, country in in_order)
 
 
 def exposition(counts: Mapping[Count, int], available: Mapping[tuple[str, str], int]) -> str:

@@ -12,7 +12,7 @@ from sluice.rendezvous.protocol.messages import go_text
 VERSION = "0"
 _ENCODED = re.compile("[A-Za-z0-9_-]*", re.ASCII)
 WORD = 32  # characters per word of an armored reply
-WORDS_IN_PRE = 1024  # a decoder may refuse a `pre` of more than 64 KB
+WORDS_IN_PRE = 992  # as in Snowflake, for `pre` elements below 32 KiB
 
 # The parts that every AMP page needs, exactly as in the AMP specification: caches check them with regular expressions.
 _PREFIXES = ("-webkit-", "-moz-", "-ms-", "")
@@ -34,9 +34,7 @@ _HEAD = f"""<!doctype html>
 </head>
 <body>
 """
-_FOOT = """</body>
-</html>
-"""
+_FOOT = "</body>\n</html>"
 
 
 def decode_path(path: str) -> str:

@@ -229,6 +229,13 @@ def test_armor_has_no_long_words_and_no_large_elements() -> None:
     assert max(len(word) for word in re.findall(r"<pre>([^<]*)</pre>", page)[0].split()) <= 32
 
 
+def test_a_page_ends_and_is_parted_as_snowflakes_are() -> None:
+    """Snowflake's encoder closes an element before 32 KiB, and writes no line end after the page."""
+    words = armor("x" * (992 * 32 * 3 // 4))
+    assert words.endswith("</pre>\n</body>\n</html>")
+    assert [len(element.split()) for element in re.findall(r"<pre>([^<]*)</pre>", words)] == [992, 1]
+
+
 def amp_path(body: bytes, padding: str = "0padding/more") -> str:
     return f"/amp/client/{padding}/" + base64.urlsafe_b64encode(body).decode().rstrip("=")
 
