@@ -45,6 +45,7 @@ ASKED: list[dict[str, Any]] = [
     {"op": "stop", "session_id": "s", "reason": "r"},
     {"op": "heartbeat", "session_id": "s"},
     {"op": "find", "session_id": "s"},
+    {"op": "release", "queue_id": "q"},
     {"op": "take steps", "agent": "a", "clusters": ["c"]},
     {
         "op": "report steps",
