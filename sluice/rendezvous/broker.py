@@ -346,7 +346,8 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
     def _decide(self, record: OfferRecord) -> "_Served":
         """Deny a redelivered offer that still waits. If a proxy has it, send the time-out reply unless it has ended."""
         site, now_ms = self.site, self.site.now_ms()
-        stored = site.offers.read(record, consistent=False)
+        until_ms = now_ms + REPLY_TIMEOUT_MS
+        stored = site.retry_until(until_ms, partial(site.offers.read, record, consistent=False))
         if stored is not None and stored.end is not None:
             return _Served(None)
         if stored is None:
@@ -356,14 +357,14 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
             may_be_swept = now_ms - record.sent_at_ms > ANSWER_QUEUE_AGE_MS - SWEPT_SOON_MS
             if site.offers.record(replace(record, end=End.OFFER_REFUSED) if may_be_swept else record):
                 return _Served(End.OFFER_STALE)
-        record, until_ms = stored or record, now_ms + REPLY_TIMEOUT_MS
+        record = stored or record
         reply_to = site.queues.url(self.answer_prefix + record.client_id)
         opened = OpenOffer(
             record=record, offer="", relay="", reply_to=reply_to, answers_until_ms=0, shard=record.waiting_shard
         )
         if not site.retry_until(until_ms, lambda: site.waiting.take(opened)):
             # Another delivery may have taken and denied it just now.
-            stored = site.offers.read(record, consistent=True)
+            stored = site.retry_until(until_ms, partial(site.offers.read, record, consistent=True))
             has_ended = stored is None or stored.end is not None
             return _Served(None, None if has_ended else self._send_time_out_reply(opened))
         # Without its entry among the waiting offers, the sweep would take the offer for one that a proxy had.

@@ -309,6 +309,10 @@ class Failing(FakeOfferStore):
         self._may_fail("record")
         return super().record(offer)
 
+    def read(self, offer: OfferRecord, *, consistent: bool) -> OfferRecord | None:
+        self._may_fail("read")
+        return super().read(offer, consistent=consistent)
+
     def match(self, offer: OpenOffer, proxy: WaitingProxy, *, now_ms: int) -> bool:
         self._may_fail("match")
         return super().match(offer, proxy, now_ms=now_ms)
@@ -318,7 +322,7 @@ class Failing(FakeOfferStore):
             raise THROTTLED
 
 
-CALLS = ("record", "match", "create", "send to client", "send to mailbox", "put", "waiting")
+CALLS = ("record", "read", "match", "create", "send to client", "send to mailbox", "put", "waiting")
 
 
 @pytest.mark.parametrize("times", [1, 3])
