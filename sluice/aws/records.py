@@ -20,6 +20,7 @@ from sluice.errors import CallFailed, HeldBack, SenderFault, SluiceError, dead_l
 from sluice.message import DeadLetter, Message, Outgoing
 
 VISIBILITY_BATCH = 10  # messages in one request
+VISIBILITY_TRIES = 2  # one throttle is much shorter than a visibility timeout
 VISIBILITY_TIMEOUT_S = 2.0
 REDELIVERY_DELAYS_S = (5,)  # default: only the first failure is redelivered early
 MAX_RECEIVES = 3  # default, not above any queue's redrive policy
@@ -170,10 +171,13 @@ class Reporter(msgspec.Struct, frozen=True, kw_only=True):
             return
 
         def show(few: Sequence[str]) -> None:
-            try:
-                received.change_visibility(batch.source, {handle: delays_s[handle] for handle in few})
-            except CallFailed as error:
-                logger.warning("VisibilityNotChanged", reason=str(error))
+            for _ in range(VISIBILITY_TRIES):
+                try:
+                    received.change_visibility(batch.source, {handle: delays_s[handle] for handle in few})
+                except CallFailed as error:
+                    logger.warning("VisibilityNotChanged", reason=str(error))
+                else:
+                    return
 
         handles = list(delays_s)
         shown = [

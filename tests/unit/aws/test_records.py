@@ -44,6 +44,15 @@ class Refusing(ReceivedQueues):
         raise CallFailed("ChangeMessageVisibilityBatch", "RequestThrottled", "")
 
 
+class ThrottledOnce(Shown):
+    """SQS is throttled at the first request."""
+
+    def change_visibility(self, arn: str, delays_s: Mapping[str, int]) -> None:
+        super().change_visibility(arn, delays_s)
+        if len(self.asked) == 1:  # type: ignore[attr-defined]
+            raise CallFailed("ChangeMessageVisibilityBatch", "RequestThrottled", "")
+
+
 def reporter(received: ReceivedQueues | None, **more: Any) -> Reporter:
     letters = Buried(client=None, url="")  # type: ignore[arg-type]
     return Reporter(dead_letters=letters, executor=ThreadPoolExecutor(1), received=received, **more)
@@ -58,6 +67,12 @@ def test_what_fails_for_the_first_time_comes_soon_and_what_waits_for_it() -> Non
     answer = reporter(shown).report(batch, failures)
     assert [each["itemIdentifier"] for each in answer["batchItemFailures"]] == ["first", "behind", "again"]
     assert shown.asked == [(SOURCE, {"handle-first": 5, "handle-behind": 5})]  # type: ignore[attr-defined]
+
+
+def test_one_throttle_is_no_wait_for_the_visibility_timeout() -> None:
+    shown = ThrottledOnce()
+    reporter(shown).report(Batch(SOURCE, (message("waits"),)), {}, redelivered_s={0: 5})
+    assert shown.asked == [(SOURCE, {"handle-waits": 5})] * 2  # type: ignore[attr-defined]
 
 
 def test_what_outlasts_its_waits_has_its_time_out() -> None:
