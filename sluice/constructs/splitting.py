@@ -50,7 +50,7 @@ from sluice.stages import add_stage_prefix
 
 SPLITTER_TIMEOUT = Duration.seconds(SPLITTER_TIMEOUT_S)
 CONTROL_TIMEOUT = Duration.seconds(60)
-UNKNOWN_ARN = "arn:aws:sqs:us-east-1:000000000000:unknown"
+UNKNOWN_ARN = "arn:aws:sqs:us-east-1:000000000000:unknown-"  # then the construct's address
 # Actions that create, describe, drain and delete a session's queue.
 TEMPORARY_ACTIONS = (
     "CreateQueue",
@@ -320,7 +320,7 @@ def _existing_queue_field(role: str, queue: sqs.IQueue | None) -> Mapping[str, s
     """Return the parameter that marks a queue as existing, with a placeholder for an ARN that is still unknown."""
     if queue is None:
         return {}
-    arn = f"{UNKNOWN_ARN}.fifo" if queue.fifo else UNKNOWN_ARN
+    arn = f"{UNKNOWN_ARN}{queue.node.addr}" + (".fifo" if queue.fifo else "")
     return {f"existing_{role}_queue_arn": arn if Token.is_unresolved(queue.queue_arn) else queue.queue_arn}
 
 

@@ -42,7 +42,7 @@ def registered(cdk_json: Path, *options: str) -> Result:
     """Ask for a queue of the account's to be split, with a connection of the environment's."""
     arn = "arn:aws:sqs:eu-west-1:123456789012:orders"
     arguments = ["split", "register", "orders", "--source-arn", arn, "--project", str(cdk_json.parent)]
-    return CliRunner().invoke(app, [*arguments, "--region", "eu-west-1", *options])
+    return CliRunner().invoke(app, [*arguments, "--region", "eu-west-1", "--consumer-follows", *options])
 
 
 @pytest.fixture
