@@ -235,8 +235,7 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
 
     def find_exchange_type(self, name: str) -> ExchangeType | None:
         """Return the type of an exchange of this site; None if there is no such exchange."""
-        name_of_type = self._exchange_types().get(name)
-        return None if name_of_type is None else ExchangeType(name_of_type)
+        return {exchange.name: exchange.type for exchange in self.exchanges.bindings().exchanges}.get(name)
 
     def _build_answer(self, link: str, bridges: Mapping[str, str]) -> messages.HelloAnswer:
         return messages.HelloAnswer(link=link, sender=self.here, exchanges=self._exchange_types(), bridges=bridges)

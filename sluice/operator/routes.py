@@ -16,7 +16,6 @@ from sluice.federation.links.links import Bridge, BridgeDeclaration, Introductio
 from sluice.federation.links.peers import Peer
 from sluice.federation.links.states import LinkState
 from sluice.federation.map.findings import Finding, list_route_findings
-from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.matching.metadata import is_tag
 from sluice.federation.operations import AddBridge, AddLink, AddPeer, BridgeView, CloseLink, SiteView
 from sluice.operator.federated_sites import OpenSite, discover_sites, open_site
@@ -113,19 +112,13 @@ def declare_each_other(ends: LinkEnds, *, route: BridgeDeclaration | None = None
     """
     if ends.peer.tag == ends.view.tag:
         raise BadRoute(f"{ends.view.tag}: a site isn't linked to itself")
-    address, peer_view = ends.peer.address, ends.peer.view
+    address, pull = ends.peer.address, None if route is None or route.src_is_local else route
     peer = ends.view.find_peer(ends.peer.tag) if address is None else Peer.from_introduction(address)
-    is_pulled = route is not None and not route.src_is_local
     if peer is not None:
-        declare_peer(ends.site, ends.view, peer, dest_of=route if is_pulled else None)
-    if ends.peer.site is not None and peer_view is not None:
-        declare_peer(
-            ends.peer.site,
-            peer_view,
-            Peer.from_introduction(ends.view.address),
-            source_of=route if is_pulled else None,
-            dest_of=None if is_pulled else route,
-        )
+        declare_peer(ends.site, ends.view, peer, dest_of=pull)
+    if ends.peer.site is not None and ends.peer.view is not None:
+        own = Peer.from_introduction(ends.view.address)
+        declare_peer(ends.peer.site, ends.peer.view, own, source_of=pull, dest_of=route if pull is None else None)
 
 
 def _build_link(ends: LinkEnds, name: str, *, durable: bool, access: PeerAccess) -> Link:
@@ -189,11 +182,7 @@ def add_route(ends: LinkEnds, declaration: BridgeDeclaration, *, link: str | Non
     Raises `DuplicateRoute`, `BadRoute`, and the site's errors.
     """
     source, dest = (ends.view, ends.peer.view) if declaration.src_is_local else (ends.peer.view, ends.view)
-    exchanges = (
-        [(dest, declaration.dest)]
-        if declaration.src_is_queue
-        else [(dest, declaration.dest), (source, declaration.src)]
-    )
+    exchanges = [(dest, declaration.dest), *([] if declaration.src_is_queue else [(source, declaration.src)])]
     for view, exchange in exchanges:  # a site that wasn't read checks this itself
         if view is not None and exchange not in {exchange_view.name for exchange_view in view.exchanges}:
             raise BadRoute(f"no such exchange at {view.tag}: {exchange}")
@@ -304,9 +293,8 @@ def declare_peer(
         kept = {name: getattr(known, name) for name in ("pulls", "pushes", "queues", "tags", "declared")}
         peer = replace(peer, **kept)
     if not peer.declared:
-        types = {exchange.name: exchange.type for exchange in view.exchanges}
         if source_of is not None:
-            follows_keys = source_of.src in types and ExchangeType(types[source_of.src]).follows_keys
+            follows_keys = source_of.src in {exchange.name for exchange in view.exchanges if exchange.type.follows_keys}
             peer = peer.grant_source(source_of, follows_keys=follows_keys)
         peer = peer if dest_of is None else peer.grant_destination(dest_of)
     if peer != known:

@@ -72,10 +72,6 @@ class NoSuchSession(BadConfiguration):
     """No session with this id exists, or it has ended."""
 
 
-class NothingToRelease(BadConfiguration):
-    """The queue isn't being drained."""
-
-
 @dataclass(slots=True)
 class RegistryCache:
     """Caches the registry for an environment of the control function, with one read per invocation. Not thread-safe.
@@ -180,12 +176,12 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         self.advance([event], only=set())
 
     def release(self, queue_id: str) -> None:
-        """End the drain of a queue; the next ticks move its consumers. Raises `NothingToRelease`."""
+        """End the drain of a queue; the next ticks move its consumers. Raises `BadConfiguration`."""
         split = self.view().splits.get(queue_id)
         if split is None:
-            raise NothingToRelease(f"no such queue: {queue_id}")
+            raise BadConfiguration(f"no such queue: {queue_id}")
         if split.phase not in {Phase.RELEASING, Phase.DRAINING}:
-            raise NothingToRelease(f"{queue_id} isn't being drained: it is {split.phase}")
+            raise BadConfiguration(f"{queue_id} isn't being drained: it is {split.phase}")
         self.advance([DrainEnded(queue_id)], only=set())
 
     def view(self) -> Registry:

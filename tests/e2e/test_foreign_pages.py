@@ -89,7 +89,9 @@ def listening_ports(cloud: Cloud) -> list[int]:
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if os.getsid(int(process.name)) == cloud.pid:
-                sockets |= {str(file.readlink()) for file in (process / "fd").iterdir()}
+                for file in (process / "fd").iterdir():
+                    with contextlib.suppress(FileNotFoundError):  # closed in the meantime
+                        sockets.add(str(file.readlink()))
     ports = []
     for table in ("tcp", "tcp6"):
         for line in Path("/proc/net", table).read_text().splitlines()[1:]:

@@ -52,10 +52,7 @@ def add(
         typer.Option(metavar="QUEUE", help="Pattern of queues that it may consume from.", show_default="none"),
     ] = None,
 ) -> None:
-    """Allow another site to link to this one, and to do what the options say, which replaces what it might do before.
-
-    `route add` grants what its route needs.
-    """
+    """Allow another site to link to this one, and to do what the options say, and nothing else."""
     if (peer is None) == (address is None):
         raise typer.BadParameter("give either PEER or --address")
     at = open_site(peer).view().address if peer is not None else read_address(address or Path())

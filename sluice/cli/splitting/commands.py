@@ -173,12 +173,7 @@ def register(
     if dry_run:
         rows = list(
             plan_adoption(
-                queue_id,
-                adopted,
-                fifo=fifo,
-                senders=sender or (),
-                keys=addition.keys,
-                consumers=addition.consumers,
+                queue_id, adopted, fifo=fifo, senders=sender or (), keys=addition.keys, consumers=addition.consumers
             )
         )
         document = {"planned": [{"what": what, "how": how} for what, how in rows]}

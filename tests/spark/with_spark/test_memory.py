@@ -81,11 +81,12 @@ def test_large_messages_leave_it_within_the_limit_and_128_mb(
     writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
     query = writer.start()
     try:
-        until(lambda: len(runners() - others) == 1)
-        (source,) = runners() - others
         send(queue, (f"{number:06d}{body[6:]}" for number in range(count)))
         until(lambda: rows_in(query) == count)
         until(lambda: set(queue.counts(time.time()).values()) == {0})
+        # By now that of an earlier test's query, which may begin late, has ended.
+        until(lambda: len(runners() - others) == 1)
+        (source,) = runners() - others
         assert peak_bytes(source) <= LIMIT_BYTES
     finally:
         query.stop()

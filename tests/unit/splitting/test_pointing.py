@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 from msgspec.structs import replace as changed
 
+from sluice.errors import BadConfiguration
 from sluice.splitting.consumers.targets import (
     Consumer,
     LambdaVariable,
@@ -14,7 +15,7 @@ from sluice.splitting.consumers.targets import (
     Target,
     describe_target,
 )
-from sluice.splitting.control import Control, NothingToRelease, RegistryCache, next_tick_s
+from sluice.splitting.control import Control, RegistryCache, next_tick_s
 from sluice.splitting.filters.values import Filter, QueueFilter
 from sluice.splitting.pointing import HOLD_MS
 from sluice.splitting.sessions.events import ConsumersHeld, SessionStopped
@@ -255,7 +256,7 @@ def test_a_drain_is_ended_by_hand_and_nothing_else_is():
     assert world.at == {"source.fifo"}
     assert [message.body for message in world.queues.messages["source.fifo"]] == ["left"]
     for queue_id, cause in (("q", "isn't being drained: it is idle"), ("r", "no such queue")):
-        with pytest.raises(NothingToRelease, match=cause):
+        with pytest.raises(BadConfiguration, match=cause):
             world.control().release(queue_id)
 
 
