@@ -92,7 +92,7 @@ class ReceivedQueues:
     any_url: str
 
     def change_visibility(self, arn: str, delays_s: Mapping[str, int]) -> None:
-        """Make up to ten messages visible again before their visibility timeout. Raises `CallFailed`.
+        """Make up to ten messages visible again before their visibility timeout. Raises `CallFailed` if one fails.
 
         `delays_s` are the seconds until then, by receipt handle.
         """
@@ -104,7 +104,9 @@ class ReceivedQueues:
         ]
         with calls("ChangeMessageVisibilityBatch"):
             # boto3's type is a TypedDict of the same three fields.
-            self.client.change_message_visibility_batch(QueueUrl=url, Entries=entries)  # type: ignore[arg-type]
+            done = self.client.change_message_visibility_batch(QueueUrl=url, Entries=entries)  # type: ignore[arg-type]
+        for failed in done.get("Failed", []):
+            raise CallFailed("ChangeMessageVisibilityBatch", failed["Code"], failed.get("Message", ""))
 
 
 @dataclass(frozen=True, slots=True)

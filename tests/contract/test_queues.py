@@ -6,7 +6,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from sluice.aws.queues import SqsQueues
+from sluice.aws.queues import ReceivedQueues, SqsQueues
 from sluice.errors import CallFailed, QueueGone
 from sluice.rendezvous.broker import ANSWER_QUEUE_ATTRIBUTES
 from sluice.rendezvous.mailbox import ATTRIBUTES
@@ -69,3 +69,14 @@ def test_a_queue_is_deleted_by_name_and_deleting_it_again_is_no_error(queues: Sq
 def test_what_aws_refuses_is_told_with_its_code(queues: SqsQueues) -> None:
     with pytest.raises(CallFailed, match="SendMessage: "):
         queues.send(queues.sibling_url, "x" * (1024 * 1024 + 1))
+
+
+def test_one_message_of_a_request_that_keeps_its_visibility_is_a_failed_call(queues: SqsQueues) -> None:
+    """SQS answers such a request with success, and names the message."""
+    queues.send(queues.sibling_url, "body")
+    handle = queues.client.receive_message(QueueUrl=queues.sibling_url)["Messages"][0]["ReceiptHandle"]
+    arn = f"arn:aws:sqs:eu-central-1:{queues.sibling_url.split('/')[-2]}:sibling"
+    received = ReceivedQueues(queues.client, queues.sibling_url)
+    received.change_visibility(arn, {handle: 5})
+    with pytest.raises(CallFailed, match="ReceiptHandleIsInvalid"):
+        received.change_visibility(arn, {handle: 5, "unknown": 5})
