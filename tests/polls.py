@@ -1,15 +1,19 @@
-"""The polls that a deployed site holds: how many proxies wait in its pools, and that no earlier test's do."""
+"""The polls that a deployed site holds, how many proxies wait in its pools, and the offers that came too late."""
 
 import asyncio
 import random
+import re
 import time
 from collections.abc import Callable
 
 from sluice.aws.rendezvous.offers import DynamoProxyPools
+from sluice.local.cloud import Cloud
+from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import Pool
 from tests.deployed import LOOK_EVERY_S, Deployed
 
 MOST = 1_000  # polls of one test, and more
+STALE = re.compile(rf'"{End.OFFER_STALE}":\[([0-9.,]+)\]')  # in a metric as functions log it
 
 
 def now_ms() -> int:
@@ -52,3 +56,9 @@ def take_out(deployed: Deployed) -> None:
     for pool in Pool:
         for proxy in pools.read_waiting(pool, now_ms=now_ms(), limit=MOST, shards=1):
             pools.leave(proxy)
+
+
+def count_stale_offers(cloud: Cloud) -> int:
+    """Count the offers that brokers received after their clients had given up, from the metrics in the log."""
+    counted = STALE.findall(cloud.server_log.read_text(errors="replace"))
+    return int(sum(float(number) for numbers in counted for number in numbers.split(",")))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.chaos.load import Application, Offering, heard, name_of, too_late
+from tests.chaos.load import Application, Offering, heard, name_of
 from tests.chaos.receivers import Book, Job, People, bury, consumer
 from tests.chaos.totals import Totals
 from tests.chaos.world import World, in_background, insist
@@ -15,6 +15,7 @@ from tests.conftest import HARSH
 from tests.e2e.functions_killed import functions_killed
 from tests.e2e.landing import Landing
 from tests.e2e.sessions import Splitting
+from tests.polls import count_stale_offers
 
 CHAOS_S = float(os.environ.get("SLUICE_CHAOS_S", "600"))
 BETWEEN_RESTARTS_S = 150.0
@@ -92,7 +93,10 @@ def run(world: World, landing: Landing) -> Outcome:
     # Of the rendezvous' events the test knows what was published alone.
     sent = application.sent.keys() | book.audited
     totals = Totals(
-        sent=sent, ends=dict(book.ends), offers=heard(offering.told, world.away), too_late=too_late(world.cloud)
+        sent=sent,
+        ends=dict(book.ends),
+        offers=heard(offering.told, world.away),
+        too_late=count_stale_offers(world.cloud),
     )
     return Outcome(totals=totals, application=application, book=book, killed=killed, restarts=len(world.away))
 

@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import json
-import re
 import threading
 import time
 from collections import Counter
@@ -15,9 +14,7 @@ import aiohttp
 
 from sluice.aws.rendezvous.clients import ClientCredentials, ClientQueues, open_client
 from sluice.errors import CallFailed, QueueGone
-from sluice.local.cloud import Cloud
 from sluice.peers.methods import Answered, Denied, draw_client_id, parse_reply
-from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import PATIENCE_MS
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
 from tests.chaos.totals import Hearing
@@ -37,7 +34,6 @@ HEARD_WITHIN_S = 110.0  # a client that is more patient than it has to be; then 
 WAIT_S = 5
 COLD_S = 10.0  # after the cloud's return, until functions have started
 PATIENCE_S = PATIENCE_MS / 1000
-STALE = re.compile(rf'"{End.OFFER_STALE}":\[([0-9.,]+)\]')  # in a metric as functions log it
 
 
 @dataclass
@@ -150,9 +146,3 @@ def heard(told: Sequence[Told], away: Sequence[tuple[float, float]]) -> Counter[
         return Hearing.CUT_OFF if one.hearing is Hearing.UNHEARD and is_cut_off else one.hearing
 
     return Counter(map(hearing, told))
-
-
-def too_late(cloud: Cloud) -> int:
-    """How many offers brokers have seen after their clients had given up, as their metrics say."""
-    counted = STALE.findall(cloud.server_log.read_text(errors="replace"))
-    return int(sum(float(number) for numbers in counted for number in numbers.split(",")))

@@ -146,9 +146,9 @@ def test_the_real_client_on_a_slow_line_gets_its_answer(
     servers.slow_line.delay_s = delay_s
     client = start_real_client(sqs_endpoint=servers.slow_sqs_url)
     client.waits_for(r'Received answer: \{"answer"', within_s=WITHIN_S)
-    # It may come while the proxy doesn't poll. But no proxy that has its offer is silent.
-    assert "timed out waiting for answer!" not in client.logged()
-    assert real_proxy.process.poll() is None
+    # An offer may come while the proxy doesn't poll, or meet the poll of a proxy that is gone; then the client tries
+    # again. But the client missed no answer of this proxy.
+    assert real_proxy.logged().count("Received Offer From Broker") == 1
 
 
 def test_our_client_gets_the_real_proxy_and_its_bytes_come_back_from_the_relay(

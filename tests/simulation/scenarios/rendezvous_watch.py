@@ -348,16 +348,20 @@ class Watch:
         )
 
     def _check_replies(self, attempt: Attempt) -> None:
-        """Check that a client has one answer for its offer at most, and one reply of each kind for want of one.
+        """Check that a client has one answer for its offer at most, or one denial, and a time-out reply per delivery.
 
-        One time-out reply more if others were faster for the proxies that waited. What an invocation that met a fault
+        A delivery doesn't know whether an earlier one has sent its time-out reply. What an invocation that met a fault
         sent may have been sent before: it couldn't know.
         """
         replies = {reply for reply in attempt.replies if not self.met_a_fault({reply.by})}
         answers = [reply for reply in replies if '"answer"' in reply.text]
         denials, time_outs = (sum(text in reply.text for reply in replies) for text in (NO_PROXIES, TIMED_OUT))
-        for number in (len(answers), denials, time_outs / 2):
-            self.world.check(number <= attempt.sent, f"{attempt.name} has {sorted(replies)}")
+        for number, limit in (
+            (len(answers), attempt.sent),
+            (denials, attempt.sent),
+            (time_outs, len(attempt.deliveries)),
+        ):
+            self.world.check(number <= limit, f"{attempt.name} has {sorted(replies)}")
 
 
 def named(description: str) -> list[str]:
