@@ -23,7 +23,6 @@ from sluice.rendezvous.protocol.matching import (
     OpenOffer,
     Pool,
     Profile,
-    UntakenOffer,
     WaitingProxy,
     pool_for_proxy,
     pools_for,
@@ -96,12 +95,12 @@ class FakeWaitingOffers:
         with self.lock:
             return self.offers.pop(_waiting_key(offer), None) is not None
 
-    def list_untaken(self, *, until_ms: int, shards: int) -> Iterator[Sequence[UntakenOffer]]:
-        yield [UntakenOffer("", *key) for key in sorted(self.offers) if key[0] < until_ms]
+    def list_untaken(self, *, until_ms: int, shards: int) -> Iterator[Mapping[tuple[str, int], Mapping[str, Any]]]:
+        yield {(client_id, at_ms): {"key": (at_ms, client_id)} for at_ms, client_id in self.offers if at_ms < until_ms}
 
-    def delete(self, offers: Sequence[UntakenOffer]) -> None:
-        for offer in offers:
-            self.offers.pop((offer.sent_at_ms, offer.client_id), None)
+    def delete(self, keys: Sequence[Mapping[str, Any]]) -> None:
+        for item in keys:
+            self.offers.pop(item["key"], None)
 
 
 def _waiting_key(offer: OpenOffer) -> tuple[int, str]:

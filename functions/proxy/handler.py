@@ -44,7 +44,7 @@ def dependencies() -> tuple[ProxySite, BufferedCounts]:
         site=site,
         volunteers=volunteers,
         statistics=DynamoStatisticsStore(dynamodb_client(), settings.table, now_ms),
-        trusts_forwarded=settings.trusts_forwarded,
+        trusted_hops=settings.trusted_hops,
     )
     return proxies, BufferedCounts(names=BUFFERED_ENDS, now_ms=now_ms)
 

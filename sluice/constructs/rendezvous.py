@@ -261,7 +261,7 @@ def _create_proxy(construct: Rendezvous) -> lambda_.FunctionUrl:
             allowed_relay_pattern=RelayPattern.parse(parameters.allowed_relay_pattern),
             held_proxies_min=held_min,
             held_proxies_max=held_max,
-            trusts_forwarded=parameters.trusted_proxy,
+            trusted_hops=parameters.trusted_hops,
             events=construct.events,
         ),
         files=construct.country_files,

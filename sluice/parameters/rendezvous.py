@@ -51,10 +51,10 @@ class RendezvousParameters(Model):
         ge=1,
         le=10_000,
     )
-    trusted_proxy: bool = param(
-        False,
-        "Whether a reverse proxy of yours is in front of the broker's URL and overwrites `Forwarded` or "
-        "`X-Forwarded-For`. If so, the first public address in that header is the Snowflake proxy's",
+    trusted_hops: v.Hops = param(
+        0,
+        "Proxies of yours in front of the broker's URL that append their sender's address to `Forwarded` ([a recipe]"
+        "(#behind-cloudfront)): a Snowflake proxy's address is this entry from the right. 0: the connection's address",
     )
     broker_max_concurrency: v.Concurrency = param(10, "Most concurrent executions of the broker function")
     proxy_max_concurrency: v.ReservedConcurrency | None = param(

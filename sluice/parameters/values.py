@@ -121,6 +121,7 @@ ReservedConcurrency = Annotated[int, Field(ge=1, le=10_000)]
 # https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
 Batch = Annotated[int, Field(ge=1, le=10_000)]
 Window = Annotated[int, Field(ge=0, le=300)]
+Hops = Annotated[int, Field(ge=0, le=10)]
 Age = Annotated[int, Field(ge=1, le=14 * 24 * 60 * 60)]  # seconds, at most the longest retention of SQS
 
 Email = Annotated[str, value_limits("an e-mail address", pattern=r"^[^@\s]{1,64}@[^@\s]{1,190}$")]

@@ -121,11 +121,11 @@ class HttpSite(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProxySite(HttpSite, frozen=True, kw_only=True):
-    """Serves proxies and the statistics. `trusts_forwarded`: take addresses from headers that a reverse proxy sets."""
+    """Serves proxies and the statistics, behind this many reverse proxies that append to headers."""
 
     volunteers: Volunteers
     statistics: "DynamoStatisticsStore"
-    trusts_forwarded: bool = False
+    trusted_hops: int = 0
     _pages: dict[str, tuple[int, HttpResponse]] = msgspec.field(default_factory=dict)  # with the time of each
 
     def handlers(self) -> Mapping[str | None, Handler]:
@@ -157,8 +157,8 @@ class ProxySite(HttpSite, frozen=True, kw_only=True):
         return _build_json_response(go_json({"Status": end.reply}), end)
 
     def _get_client_address(self, request: HttpRequest) -> str:
-        forwarded = find_forwarded_address(request.headers) if self.trusts_forwarded else None
-        return forwarded or request.address
+        hops = self.trusted_hops
+        return (hops and find_forwarded_address(request.headers, hops=hops)) or request.address
 
     def page(self, request: HttpRequest) -> HttpResponse:
         """Return a page of statistics, at most `PAGE_KEPT_MS` old."""

@@ -130,13 +130,10 @@ class Pacing:
         if next_ms is None:
             return 1.0
         elapsed_fraction = compute_elapsed_fraction(next_ms, now_ms=now_ms, cooldown_ms=cooldown_ms)
-        if may_take(elapsed_fraction, waited):
-            # Another poll of the address may have taken an offer in the meantime.
-            return (
-                0.0
-                if self._store(address, next_ms + cooldown_ms, now_ms=now_ms, after_ms=next_ms)
-                else elapsed_fraction
-            )
+        is_due = may_take(elapsed_fraction, waited)
+        # Another poll of the address may have taken an offer in the meantime.
+        if is_due and self._store(address, next_ms + cooldown_ms, now_ms=now_ms, after_ms=next_ms):
+            return 0.0
         return elapsed_fraction
 
     def _store(self, address: str, next_ms: int, *, now_ms: int, after_ms: int | None = None) -> int | None:

@@ -50,9 +50,9 @@ class BrokerSettings(RendezvousSettings, frozen=True, kw_only=True):
 
 
 class ProxySettings(RendezvousSettings, frozen=True, kw_only=True):
-    """Settings of the proxy function. `trusts_forwarded`: take addresses from headers that a reverse proxy sets."""
+    """Settings of the proxy function, behind `trusted_hops` reverse proxies."""
 
     allowed_relay_pattern: RelayPattern
     held_proxies_min: Natural
     held_proxies_max: Natural
-    trusts_forwarded: bool = False
+    trusted_hops: Natural = 0

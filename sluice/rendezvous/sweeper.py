@@ -4,11 +4,11 @@ The sweep reads every offer anyway, so it also stores the end of offers that nob
 """
 
 from collections import Counter
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,7 +18,7 @@ from sluice.rendezvous.broker import RendezvousDependencies
 from sluice.rendezvous.mailbox import SWEPT_AFTER_MS
 from sluice.rendezvous.operations import RendezvousView, ShowRendezvous
 from sluice.rendezvous.protocol.ends import End
-from sluice.rendezvous.protocol.matching import ANSWER_QUEUE_AGE_MS, OfferMethod, OfferRecord, UntakenOffer
+from sluice.rendezvous.protocol.matching import ANSWER_QUEUE_AGE_MS, OfferMethod, OfferRecord
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
 
 if TYPE_CHECKING:  # only for type hints: a shell gets its adapters as arguments
@@ -61,7 +61,7 @@ class Sweeper(msgspec.Struct, frozen=True, kw_only=True):
         swept, until_ms = SweepResult(), self.site.now_ms() - answers_age_ms
         shards = SHARDS_BEFORE * self.site.pacing.shards()
         pages = self.site.waiting.list_untaken(until_ms=until_ms, shards=shards)
-        untaken = {offer.key: offer for page in pages for offer in page}
+        untaken = {offer: key for page in pages for offer, key in page.items()}
         if not self._sweep_offers(swept, may_go_on, until_ms=until_ms, untaken=untaken):
             return swept
         self.site.waiting.delete(list(untaken.values()))
@@ -80,7 +80,7 @@ class Sweeper(msgspec.Struct, frozen=True, kw_only=True):
         may_go_on: Callable[[], bool],
         *,
         until_ms: int,
-        untaken: dict[tuple[str, int], UntakenOffer],
+        untaken: dict[tuple[str, int], Mapping[str, Any]],
     ) -> bool:
         """Delete answer queues, and store the ends of their offers. Returns whether all offers were processed.
 

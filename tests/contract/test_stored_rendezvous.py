@@ -33,7 +33,6 @@ from sluice.rendezvous.protocol.matching import (
     OpenOffer,
     Pool,
     Profile,
-    UntakenOffer,
     WaitingProxy,
 )
 from sluice.rendezvous.protocol.pace import Counts
@@ -215,8 +214,8 @@ def test_an_offer_that_waits(table: Table) -> None:
     # Who wrote its record is of no use to who takes it.
     found = replace(OPEN, record=replace(OFFER, token="", waiting_shard=0))
     assert table.waiting.read_oldest(Pool.UNRESTRICTED, now_ms=NOW, limit=1, shards=1) == [found]
-    left = [UntakenOffer("waiting#unrestricted#0", NOW, OFFER.client_id)]
-    assert [each for page in table.waiting.list_untaken(until_ms=NOW + 1, shards=1) for each in page] == left
+    (untaken,) = (page for page in table.waiting.list_untaken(until_ms=NOW + 1, shards=1) if page)
+    assert untaken == {OFFER.key: {name: item("waiting_offer")[name] for name in ("pk", "sk")}}
 
 
 def test_what_is_counted_of_a_minute_and_of_an_hour(table: Table) -> None:

@@ -221,14 +221,14 @@ def test_the_command_lines_text_is_read_as_the_parameters_type() -> None:
             "sluice.rendezvous.held_proxies_max": "500",
             "sluice.rendezvous.proxy_max_concurrency": "null",
             "sluice.rendezvous.keep_state": "false",
-            "sluice.rendezvous.trusted_proxy": "true",
+            "sluice.rendezvous.trusted_hops": "2",
             "sluice.rendezvous.offers_queue_name": "12",
         }
     )
     assert (read.architecture, read.log_level, read.log_retention_days) == (Architecture.LOCAL, LogLevel.DEBUG, 7)
     assert [bridge.display_name for bridge in read.rendezvous.bridge_list] == ["one"]
     assert (read.rendezvous.held_proxies_max, read.rendezvous.keep_state) == (500, False)
-    assert read.rendezvous.trusted_proxy is True
+    assert read.rendezvous.trusted_hops == 2
     assert read.rendezvous.proxy_max_concurrency is None
     assert read.rendezvous.offers_queue_name == "12"
 
@@ -296,8 +296,9 @@ MANY_BRIDGES = [BRIDGE | {"fingerprint": f"{number:040x}"} for number in range(4
         ("held_proxies_max", 10_001),
         ("held_proxies_max", 10.5),
         ("held_proxies_max", True),
-        ("trusted_proxy", "yes"),
-        ("trusted_proxy", 1),
+        ("trusted_hops", True),
+        ("trusted_hops", -1),
+        ("trusted_hops", 11),
         ("broker_max_concurrency", 1),
         ("broker_max_concurrency", 1_001),
         ("proxy_max_concurrency", 0),

@@ -425,7 +425,7 @@ def test_functions_are_told_what_they_need_and_nothing_else(templates: Templates
             "ALLOWED_RELAY_PATTERN",
             "HELD_PROXIES_MIN",
             "HELD_PROXIES_MAX",
-            "TRUSTS_FORWARDED",
+            "TRUSTED_HOPS",
             "EVENTS",
         }
         | MEETING_VARIABLES,

@@ -57,7 +57,7 @@ LEAST = ParameterSet(
         "sluice.architecture": "x86_64",
         "sluice.rendezvous.events_exchange": "null",  # CDK drops what is null itself
         "sluice.rendezvous.keep_state": False,
-        "sluice.rendezvous.trusted_proxy": True,
+        "sluice.rendezvous.trusted_hops": 2,
         "sluice.splitting.queues": [],
         "sluice.federation.exchanges": [],
         "sluice.pipeline.statistics_at": "null",

@@ -9,7 +9,7 @@ within minutes. The number of shards follows the demand. An offer costs two writ
 """
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -26,7 +26,6 @@ from sluice.rendezvous.protocol.matching import (
     OfferRecord,
     OpenOffer,
     Pool,
-    UntakenOffer,
     pools_for,
 )
 
@@ -91,21 +90,17 @@ class DynamoWaitingOffers(msgspec.Struct, frozen=True):
         """Take a waiting offer. Returns True for one caller, and False for all others."""
         return delete_if(self.client, self.table, _offer_key(offer), "attribute_exists(pk)")
 
-    def list_untaken(self, *, until_ms: int, shards: int) -> Iterator[Sequence[UntakenOffer]]:
-        """Yield offers that no proxy took and that were sent before `until_ms`, page by page."""
+    def list_untaken(self, *, until_ms: int, shards: int) -> Iterator[Mapping[tuple[str, int], Item]]:
+        """Yield offers that no proxy took and that were sent before `until_ms`: their items' keys by their records'."""
         until = {":until": format_ms(until_ms)}
         for pool in Pool:
             for shard in range(shards):
                 partition = _partition_key(pool, shard)
                 for page in query_pages(self.client, self.table, partition, "sk < :until", until):
-                    yield parse_items(page, parse_untaken_offer)
+                    yield dict(parse_items(page, parse_untaken_offer))
 
-    def delete(self, offers: Sequence[UntakenOffer]) -> None:
-        """Delete these offers from the waiting ones."""
-        keys = [
-            attributes({"pk": offer.partition, "sk": f"{format_ms(offer.sent_at_ms)}#{offer.client_id}"})
-            for offer in offers
-        ]
+    def delete(self, keys: Sequence[Item]) -> None:
+        """Delete the items with these keys."""
         delete_all(self.client, self.table, keys)
 
 
@@ -171,10 +166,10 @@ def parse_open_offer(item: Item) -> OpenOffer:
     )
 
 
-def parse_untaken_offer(item: Item) -> UntakenOffer:
-    """Parse the key of a waiting offer. Raises ValueError for any other key."""
+def parse_untaken_offer(item: Item) -> tuple[tuple[str, int], Item]:
+    """Parse the keys of a waiting offer's record and of its item. Raises ValueError for any other item."""
     sent_at, _, client_id = text(item, "sk").partition("#")
-    return UntakenOffer(text(item, "pk"), int(sent_at), client_id)
+    return (client_id, int(sent_at)), {"pk": item["pk"], "sk": item["sk"]}
 
 
 def _offer_key(offer: OpenOffer) -> dict[str, Any]:

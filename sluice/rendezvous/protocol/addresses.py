@@ -7,7 +7,7 @@ import hashlib
 import hmac
 import ipaddress
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 UNKNOWN_COUNTRY = "??"
 HASH_DIGITS = 32
@@ -15,8 +15,10 @@ CUSTOMER_BITS = 64  # prefix of an IPv6 address that is one customer's: https://
 KEY_BYTES = 32
 FORWARDED_CHARACTERS = 4_096  # longest part of a header that is parsed
 
-# `name=value` of RFC 7239, section 4. A quoted value is matched as a whole, so its contents aren't taken for pairs.
-_PAIR = re.compile(r'(?<![\w-])(?P<name>[\w-]+)\s*=\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<token>[^\s,;"]*))')
+# `name=value` of RFC 7239, section 4, and what separates it from the next. A quoted value is matched as a whole.
+_PAIR = re.compile(
+    r'\s*(?<![\w-])(?P<name>[\w-]+)\s*=\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<token>[^\s,;"]*))\s*(?:[,;]|$)'
+)
 # Section 6: an address, perhaps with a port; IPv6 in brackets. X-Forwarded-For has IPv6 without brackets.
 _NODE = re.compile(r"\[(?P<v6>[^\]%]+)\](?::\w+)?|(?P<v4>[0-9.]+):\w+|(?P<bare>[^%]+)")
 
@@ -82,20 +84,22 @@ def hash_address(text: str, key: bytes) -> str | None:
     return hmac.new(key, customer, hashlib.sha256).hexdigest()[:HASH_DIGITS]
 
 
-def find_forwarded_address(headers: Mapping[str, str]) -> str | None:
-    """Find the first public address of `Forwarded`, else of `X-Forwarded-For`. Returns None if there is none.
+def find_forwarded_address(headers: Mapping[str, str], *, hops: int) -> str | None:
+    """Find the public address that the first of this many proxies appended to `Forwarded` or `X-Forwarded-For`.
 
-    The first one is the original sender's, if the reverse proxies can be trusted. Header names are in lower case.
+    The sender can write all that precedes it, and the whole of a header that the proxies don't append to. So if both
+    headers are long enough, they must agree. Header names are in lower case.
     """
-    forwarded = headers.get("forwarded", "")[:FORWARDED_CHARACTERS]
-    hops = headers.get("x-forwarded-for", "")[:FORWARDED_CHARACTERS].split(",")
-    return next(filter(None, map(_public_address, [*_read_forwarded(forwarded), *hops])), None)
+    forwarded, older = (headers.get(name, "")[-FORWARDED_CHARACTERS:] for name in ("forwarded", "x-forwarded-for"))
+    lists = _read_forwarded(forwarded), older.split(",") if older else []
+    senders = {_public_address(nodes[-hops]) for nodes in lists if len(nodes) >= hops}
+    return senders.pop() if len(senders) == 1 else None
 
 
-def _read_forwarded(header: str) -> Iterator[str]:
-    for pair in _PAIR.finditer(header):
-        if pair["name"].lower() == "for":
-            yield re.sub(r"\\(.)", r"\1", pair["quoted"]) if pair["token"] is None else pair["token"]
+def _read_forwarded(header: str) -> list[str]:
+    # After a quote that a sender left open, the next pair is read as usual.
+    nodes = (pair for pair in _PAIR.finditer(header) if pair["name"].lower() == "for")
+    return [re.sub(r"\\(.)", r"\1", node["token"] if node["quoted"] is None else node["quoted"]) for node in nodes]
 
 
 def _public_address(node: str) -> str | None:

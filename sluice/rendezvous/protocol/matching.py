@@ -4,7 +4,6 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import NamedTuple
 
 import msgspec
 
@@ -139,19 +138,6 @@ class OpenOffer(msgspec.Struct, frozen=True, kw_only=True):
         """Return the part of the time for which the offer can wait that is over."""
         sent_at_ms = self.record.sent_at_ms
         return (now_ms - sent_at_ms) / (self.waits_until_ms - sent_at_ms)
-
-
-class UntakenOffer(NamedTuple):
-    """A waiting offer that no proxy took. `partition` is the store's partition key."""
-
-    partition: str
-    sent_at_ms: int
-    client_id: str
-
-    @property
-    def key(self) -> tuple[str, int]:
-        """Return the key of the offer's record."""
-        return self.client_id, self.sent_at_ms
 
 
 class Match(msgspec.Struct, frozen=True, kw_only=True):

@@ -177,42 +177,92 @@ def test_what_is_no_address_has_no_hash() -> None:
         ('for="[2606:4700::1]"', "2606:4700::1"),
         ('for="[2606:4700:0::1]:4711"', "2606:4700::1"),
         ('for="[::ffff:8.8.8.8]"', "8.8.8.8"),
-        ("for=8.8.8.8, for=9.9.9.9", "8.8.8.8"),
-        ("for=10.0.0.1, for=unknown, for=_hidden, for=9.9.9.9", "9.9.9.9"),
-        ('for="_x:1";by="a, for=1.1.1.1", for=9.9.9.9', "9.9.9.9"),
-        ("xfor=1.1.1.1, x-for=1.1.1.1, for=9.9.9.9", "9.9.9.9"),
-        ("for=100.64.0.1, for=192.168.0.1, for=127.0.0.1, for=169.254.1.1, for=224.0.0.1", None),
-        ('for="[fe80::1]", for="[fc00::1]", for="[::1]", for="[ff0e::1]", for="[2606::1%en0]"', None),
+        ("for=9.9.9.9, for=8.8.8.8", "8.8.8.8"),
+        ("for=9.9.9.9,for=1.1.1.1 , for=8.8.8.8;by=_edge", "8.8.8.8"),
+        ('by="a, for=1.1.1.1", for=9.9.9.9', "9.9.9.9"),
+        ("for=9.9.9.9, xfor=1.1.1.1, x-for=1.1.1.1", "9.9.9.9"),
+        *((f"for=9.9.9.9, for={node}", None) for node in ("10.0.0.1", "100.64.0.1", "127.0.0.1", "224.0.0.1")),
+        *((f"for=9.9.9.9, for={node}", None) for node in ("unknown", "_hidden", '"_x:1"', "")),
+        *((f'for="[{node}]"', None) for node in ("fe80::1", "fc00::1", "::1", "ff0e::1", "2606::1%en0")),
         ("for=, for, =8.8.8.8, for==8.8.8.8", None),
         ('for="8.8.8.8', None),
         ("8.8.8.8", None),
         ("", None),
-        ("x" * FORWARDED_CHARACTERS + ", for=8.8.8.8", None),
+        ("for=8.8.8.8, " + "x" * FORWARDED_CHARACTERS, None),
+        ("x" * 2 * FORWARDED_CHARACTERS + ", for=8.8.8.8", "8.8.8.8"),
     ],
 )
-def test_where_a_request_began_is_the_first_public_address_of_forwarded(forwarded: str, address: str | None) -> None:
-    assert find_forwarded_address({"forwarded": forwarded}) == address
-    assert find_forwarded_address({"forwarded": forwarded, "x-forwarded-for": "1.1.1.1"}) == (address or "1.1.1.1")
+def test_the_sender_is_the_address_that_the_one_trusted_hop_appended(forwarded: str, address: str | None) -> None:
+    assert find_forwarded_address({"forwarded": forwarded}, hops=1) == address
 
 
 @pytest.mark.parametrize(
     ("forwarded_for", "address"),
     [
         ("8.8.8.8", "8.8.8.8"),
-        (" 8.8.8.8 ,9.9.9.9", "8.8.8.8"),
-        ("10.1.2.3, 8.8.8.8", "8.8.8.8"),
-        ("2606:4700::1, 8.8.8.8", "2606:4700::1"),
+        ("9.9.9.9 , 8.8.8.8 ", "8.8.8.8"),
+        ("8.8.8.8, 2606:4700::1", "2606:4700::1"),
         ("[2606:4700::1]:443", "2606:4700::1"),
         ("8.8.8.8:443", "8.8.8.8"),
+        ("8.8.8.8, 10.1.2.3", None),
         ("unknown,, 8.8.8", None),
+        ("x" * FORWARDED_CHARACTERS + ", 8.8.8.8", "8.8.8.8"),
         ("", None),
     ],
 )
 def test_the_older_header_is_a_list_of_addresses(forwarded_for: str, address: str | None) -> None:
-    assert find_forwarded_address({"x-forwarded-for": forwarded_for}) == address
+    assert find_forwarded_address({"x-forwarded-for": forwarded_for}, hops=1) == address
 
 
-@given(st.text(), st.text())
-def test_any_headers_have_an_address_or_none(forwarded: str, forwarded_for: str) -> None:
-    found = find_forwarded_address({"forwarded": forwarded, "x-forwarded-for": forwarded_for})
+SENDER, SENDER_V6, INNER = "8.8.8.8", "2606:4700::1", "9.9.9.9"
+# What a sender may write before the hops append to it, to pass for 1.1.1.1.
+FORGED = (
+    "",
+    "1.1.1.1",
+    "for=1.1.1.1",
+    "for=1.1.1.1, for=1.1.1.1",
+    'for="1.1.1.1", by="',
+    'for="1.1.1.1", by="\\',
+    'for="1.1.1.1", by="", x="',
+    'for=1.1.1.1;by="x',
+    "for=1.1.1.1;",
+    'for="',
+    ",",
+)
+
+
+@pytest.mark.parametrize("forged", FORGED)
+@pytest.mark.parametrize("other", [None, "1.1.1.1", "for=1.1.1.1", 'for="', "for=1.1.1.1, for=1.1.1.1"])
+@pytest.mark.parametrize("sender", [SENDER, SENDER_V6])
+@pytest.mark.parametrize("hops", [1, 2])
+def test_no_sender_passes_for_another_address(forged: str, other: str | None, sender: str, hops: int) -> None:
+    node = sender if sender == SENDER else f'"[{sender}]"'
+    added = [f"for={node}", f"for={INNER}"][:hops]
+    forwarded = ", ".join([*([forged] if forged else []), *added])
+    headers = {"forwarded": forwarded} | ({} if other is None else {"x-forwarded-for": other})
+    assert find_forwarded_address(headers, hops=hops) in {sender, None}
+    assert find_forwarded_address({"forwarded": ", ".join(added)}, hops=hops) == sender
+
+    older = ", ".join([*([forged] if forged else []), *[sender, INNER][:hops]])
+    headers = {"x-forwarded-for": older} | ({} if other is None else {"forwarded": other})
+    assert find_forwarded_address(headers, hops=hops) in {sender, None}
+    assert find_forwarded_address({"x-forwarded-for": older}, hops=hops) == sender
+
+
+def test_a_request_that_passed_fewer_hops_has_no_address() -> None:
+    assert find_forwarded_address({"x-forwarded-for": "8.8.8.8"}, hops=2) is None
+    assert find_forwarded_address({"forwarded": "for=8.8.8.8", "x-forwarded-for": "8.8.8.8"}, hops=2) is None
+    assert find_forwarded_address({}, hops=1) is None
+
+
+def test_headers_that_agree_or_are_short_are_no_contradiction() -> None:
+    both = {"forwarded": "for=8.8.8.8, for=9.9.9.9", "x-forwarded-for": "8.8.8.8, 9.9.9.9"}
+    assert find_forwarded_address(both, hops=2) == "8.8.8.8"
+    # A function URL passes on one address of X-Forwarded-For.
+    assert find_forwarded_address(both | {"x-forwarded-for": "1.1.1.1"}, hops=2) == "8.8.8.8"
+
+
+@given(st.text(), st.text(), st.integers(1, 3))
+def test_any_headers_have_an_address_or_none(forwarded: str, forwarded_for: str, hops: int) -> None:
+    found = find_forwarded_address({"forwarded": forwarded, "x-forwarded-for": forwarded_for}, hops=hops)
     assert found is None or ipaddress.ip_address(found).is_global

@@ -351,12 +351,12 @@ def test_no_method_is_refused(method: str) -> None:
     assert world.request(method, "/robots.txt").body == "User-agent: *\nDisallow: /\n"
 
 
-FORWARDED = {"forwarded": "for=9.9.9.9", "x-forwarded-for": "8.8.8.8"}
+FORWARDED = {"forwarded": "for=1.1.1.1, for=9.9.9.9, for=8.8.8.8"}
 
 
-@pytest.mark.parametrize(("trusts", "address"), [(False, "203.0.113.7"), (True, "9.9.9.9")])
-def test_forwarded_addresses_are_for_those_who_trust_who_is_in_front(trusts: bool, address: str) -> None:
-    site, seen = replace(World().proxies(), trusts_forwarded=trusts), list[str]()
+@pytest.mark.parametrize(("hops", "address"), [(0, "203.0.113.7"), (1, "8.8.8.8"), (2, "9.9.9.9"), (4, "203.0.113.7")])
+def test_a_proxys_address_is_what_the_trusted_hops_appended(hops: int, address: str) -> None:
+    site, seen = replace(World().proxies(), trusted_hops=hops), list[str]()
 
     def poll(_: Poll, *, address: str) -> tuple[End, str]:
         seen.append(address)
