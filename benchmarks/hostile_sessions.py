@@ -19,7 +19,7 @@ from sluice.message import Outgoing, Value
 from sluice.operator.functions import ControlClient
 from sluice.operator.sessions import OpenSession, open_session
 from sluice.splitting.filters.values import Filter, QueueFilter
-from sluice.splitting.operations import EndedSession, FindSession, ListQueues
+from sluice.splitting.operations import EndedSession, FindSession, ShowSplitting
 from tests.site_access import SiteAccess
 
 QUEUE = "pipeline"
@@ -103,7 +103,7 @@ def _session(site: SiteAccess, filter_: Filter) -> Iterator[OpenSession]:
 def _round(site: SiteAccess, honest: Sequence[OpenSession]) -> float:
     """Send and receive all messages. Returns the seconds until the main queue had its last one."""
     client = ControlClient.connect(site.connection)
-    [queue] = [each for each in client.ask(ListQueues()) if each.queue_id == QUEUE]
+    [queue] = [each for each in client.ask(ShowSplitting()).queues if each.queue_id == QUEUE]
     queues = SplitQueues(site.connection.client("sqs"), queue.source)
     started = time.monotonic()
     for first in range(0, MESSAGES, TOGETHER):

@@ -35,7 +35,7 @@ from sluice.operator.federated_sites import open_site
 from sluice.operator.functions import ControlClient
 from sluice.operator.queues import queue_url
 from sluice.parameters.event_sources import Profile
-from sluice.splitting.operations import ListQueues
+from sluice.splitting.operations import ShowSplitting
 from tests.site_access import SiteAccess
 from tests.sqs_requests import SqsRequest, read_requests
 
@@ -106,7 +106,7 @@ def measure(
     with asked_sites(cloud):
         open_site(str(here.site)).client.ask(BindQueue(exchange=EXCHANGE, queue="bound", key="here.#"))
     client, bound = here.connection.client("sqs"), queue_url(here.connection, "bound")
-    [split] = ControlClient.connect(here.connection).ask(ListQueues())
+    [split] = ControlClient.connect(here.connection).ask(ShowSplitting()).queues
     publisher = Publisher(read_stack_outputs(here.connection, STACK)[STANDARD_INGRESS], client)
 
     def publish(key: str) -> Callable[[], object]:

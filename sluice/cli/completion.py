@@ -13,14 +13,13 @@ from typing import Any
 import typer
 
 from sluice.aws.connections import profiles
-from sluice.federation.operations import ListBindings
-from sluice.federation.operations import ListQueues as ListBoundQueues
+from sluice.federation.operations import ListBindings, ListQueues
 from sluice.local.cloud import find_cloud
 from sluice.operator.dead_letters import read_queue_urls
 from sluice.operator.federated_sites import OpenSite, open_site
 from sluice.operator.functions import ControlClient
 from sluice.operator.site_names import HERE, SiteOptions, current_options, default_region, with_options
-from sluice.splitting.operations import ListQueues, ListSessions
+from sluice.splitting.operations import ShowSplitting
 
 DEADLINE_S = 2.0
 
@@ -97,11 +96,13 @@ complete_links = complete_from(lambda ctx: [link.name for link in _open_site(ctx
 complete_peers = complete_from(lambda ctx: [peer.tag for peer in _open_site(ctx).view().peers])
 complete_routes = complete_from(lambda ctx: [bridge.name for bridge in _open_site(ctx).view().bridges])
 complete_bound_queues = complete_from(
-    lambda ctx: [queue.name for queue in _open_site(ctx).client.ask(ListBoundQueues()).queues]
+    lambda ctx: [queue.name for queue in _open_site(ctx).client.ask(ListQueues()).queues]
 )
 complete_keys = complete_from(lambda ctx: sorted({binding.key for binding in _list_bindings(ctx)}))
-complete_split_queues = complete_from(lambda _: [queue.queue_id for queue in _control_client().ask(ListQueues())])
+complete_split_queues = complete_from(
+    lambda _: [queue.queue_id for queue in _control_client().ask(ShowSplitting()).queues]
+)
 complete_sessions = complete_from(
-    lambda _: [session.session_id for session in _control_client().ask(ListSessions()).sessions]
+    lambda _: [session.session_id for session in _control_client().ask(ShowSplitting()).sessions]
 )
 complete_dead_letter_queues = complete_from(lambda _: read_queue_urls(current_options().connect()))

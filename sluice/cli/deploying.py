@@ -42,17 +42,21 @@ from sluice.operator.deployments import (
     find_removed_queues,
     find_taken_names,
     is_deployed,
+    read_registry,
 )
 from sluice.operator.functions import ControlClient
 from sluice.operator.pipelines import FUNCTION
 from sluice.operator.pipelines import STACK as PIPELINE_STACK
 from sluice.operator.site_names import SiteOptions
 from sluice.pipeline.operations import StopJob
+from sluice.splitting.sessions.state import Registry, Split
 from sluice.stages import add_stage_prefix
 
 if TYPE_CHECKING:
     from sluice.parameters import Parameters
+    from sluice.parameters.splitting import SplitQueueParameters
 
+STATE_STACK = "SluiceState-"  # begins the names of queues that a deployment creates
 STANDARD_ERROR = 2
 CONCURRENT_STACKS = "3"  # stacks without dependencies between them
 
@@ -92,6 +96,10 @@ class QueuesHoldMessages(BadConfiguration):
     """Queues that hold messages would be removed; the error's text lists the queues and the options."""
 
 
+class QueuesAreSplit(BadConfiguration):
+    """Consumers would stay on temporary queues; the error's text lists the split queues and the commands to end it."""
+
+
 @app.command()
 def deploy(
     *, context: Context = None, remove: Remove = None, approve: Approve = None, force: Force = False, site: SiteOptions
@@ -113,6 +121,7 @@ def deploy(
         new_templates = read_templates(assembly)
         progress("checking which queues would be removed")
         check_removals(connection, new_templates, agreed=remove or ())
+        check_splits(connection, read_parameters(context).splitting.queues)
         if not site.is_local and not any(is_deployed(connection, stack) for stack in new_templates):
             check_account(connection, new_templates, context, force=force)
             wait_for_names(connection, new_templates, now_ms=now_ms, sleep=time.sleep)
@@ -148,6 +157,7 @@ def destroy(
         check_removals(connection, nothing, agreed=remove or (), also_kept=False)
         if not force:
             typer.confirm(f"Delete {', '.join(nothing)}?", abort=True)
+        check_splits(connection)  # after the confirmation, which may have waited for long
         with suppress(NotDeployed):
             # The streaming job is stopped first; otherwise it would be restarted while the application is ended.
             application_id = read_stack_outputs(connection, PIPELINE_STACK).get("ApplicationId")
@@ -208,6 +218,37 @@ def check_removals(
             f"nothing was changed: these queues would be removed with messages in them:\n{listed}\n"
             f"drain them first, or lose the messages with {options}"
         )
+
+
+def check_splits(connection: Connection, kept: "Iterable[SplitQueueParameters]" = ()) -> None:
+    """Raise `QueuesAreSplit` for splits that aren't at rest, unless they are `kept` with their queues and consumers."""
+    registry, queues = read_registry(connection), {queue.queue_id: queue for queue in kept}
+    listed = "".join(
+        f"  {split.queue_id}: {split.phase} since {time.ctime(split.phase_since_ms / 1_000)}\n"
+        for split in registry.splits.values()
+        if not split.is_at_rest and not _is_kept(split, registry, queues.get(split.queue_id), connection.stage)
+    )
+    if listed:
+        raise QueuesAreSplit(
+            "nothing was changed: these queues are split, and their consumers or messages would stay on temporary "
+            f"queues:\n{listed}end the sessions with `sluice split stop {' '.join(registry.sessions) or 'SESSION'}`, a "
+            "FIFO queue's drain with `sluice split release QUEUE`, and wait until `sluice split status` lists neither"
+        )
+
+
+def _is_kept(split: Split, registry: Registry, queue: "SplitQueueParameters | None", stage: str | None) -> bool:
+    """Return whether the functions keep their rights to the split's queues and consumers."""
+    if queue is None:
+        return False
+    from sluice.parameters.consumers import to_targets  # noqa: PLC0415 - may be missing, as above
+
+    consumers = registry.find_consumers(split.queue_id).consumers
+    names = {split.source: queue.existing_source_queue_arn}
+    names |= {split.main: queue.existing_main_queue_arn} if split.static and split.main else {}
+    return tuple(consumer.target for consumer in consumers) == to_targets(queue.consumers) and all(
+        name == arn.rpartition(":")[2] if arn else name.startswith(add_stage_prefix(STATE_STACK, stage))
+        for name, arn in names.items()
+    )
 
 
 def reserve_concurrency(connection: Connection, context: Sequence[str]) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""Finds queues that a deployment would remove or can't create yet; stops a Spark application before it is deleted."""
+"""Finds what a deployment would remove or can't create yet; stops a Spark application before it is deleted."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -8,12 +8,15 @@ from typing import Any
 from sluice.aws.client_types import CloudFormationClient, SQSClient
 from sluice.aws.clients import calls
 from sluice.aws.connections import Connection
-from sluice.aws.deployment import NotDeployed, fetch_outputs
+from sluice.aws.deployment import NotDeployed, fetch_outputs, read_stack_outputs
 from sluice.aws.pipeline.endpoints import Ec2Endpoints
 from sluice.aws.pipeline.jobs import EmrRuns
 from sluice.aws.splitting.queues import COUNTS
+from sluice.aws.splitting.registry_store import DynamoRegistryStore
 from sluice.errors import QueueGone, SluiceError
+from sluice.operator.functions import SPLITTING
 from sluice.pipeline.runs import RunState
+from sluice.splitting.sessions.state import Registry
 
 QUEUE = "AWS::SQS::Queue"
 RETAIN_POLICIES = frozenset({"Retain", "RetainExceptOnCreate"})
@@ -90,6 +93,18 @@ def find_removed_queues(connection: Connection, templates: Mapping[str, Template
             messages = sum(int(attributes[name]) for name in COUNTS)
             kept = before.get("DeletionPolicy" if after is None else "UpdateReplacePolicy") in RETAIN_POLICIES
             yield RemovedQueue(stack=stack, name=url.rsplit("/", 1)[-1], messages=messages, kept=kept)
+
+
+def read_registry(connection: Connection) -> Registry:
+    """Read the registry of splits; empty if it isn't deployed. Needs no function, which could be what is broken.
+
+    Raises `NotUsable`, `CallFailed`, `BadSnapshot`.
+    """
+    try:
+        table = read_stack_outputs(connection, SPLITTING[0]).get("SplittingTableName")
+    except NotDeployed:
+        table = None
+    return DynamoRegistryStore(connection.client("dynamodb"), table).load()[0] if table else Registry()
 
 
 def find_taken_names(

@@ -102,6 +102,7 @@ STATUS = (
 DEPLOY = (
     _grant("cloudformation:GetTemplate", STACKS, "ListStackResources"),
     _grant("sqs:GetQueueAttributes", STATE_QUEUES),
+    _grant("dynamodb:Query", TABLES, "GetItem"),
 )
 SESSION = (CONTROL, _grant("sqs:ReceiveMessage", SESSIONS, "DeleteMessage", "GetQueueAttributes", "GetQueueUrl"))
 CREATE = _grant("sqs:CreateQueue", BINDABLE, "TagQueue", "GetQueueAttributes")

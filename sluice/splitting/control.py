@@ -49,6 +49,7 @@ from sluice.splitting.sessions.events import (
     QueueNotCreated,
     SessionRefused,
     SessionRequested,
+    SessionStopped,
     TimePassed,
 )
 from sluice.splitting.sessions.rules import apply, limit_changes
@@ -170,10 +171,10 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         self.advance([requested], only={*names.values(), *main_names.values()})
         return session_id
 
-    def change(self, session_id: str, event: Event) -> None:
-        """Apply a change that an operator asked for to a session that exists. Raises `NoSuchSession`."""
+    def stop(self, session_id: str, reason: str) -> None:
+        """End a session that exists. Raises `NoSuchSession`."""
         self._get_session(session_id)
-        self.advance([event], only=set())
+        self.advance([SessionStopped(session_id, reason)], only=set())
 
     def release(self, queue_id: str) -> None:
         """End the drain of a queue; the next ticks move its consumers. Raises `BadConfiguration`."""

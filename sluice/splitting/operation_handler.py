@@ -16,25 +16,23 @@ from sluice.splitting.operations import (
     EndedSession,
     FindSession,
     KeepSession,
-    ListQueues,
-    ListSessions,
     QueueView,
     ReleaseQueue,
     ReportSteps,
-    SessionChange,
     SessionQueueView,
     SessionStatus,
-    SessionsView,
     SessionView,
     ShowSplitting,
     SplittingView,
     StartSession,
+    StopSession,
     SweepQueues,
     TakeSteps,
     TickSessions,
 )
 from sluice.splitting.pointing import HOLD_MS
-from sluice.splitting.sessions.state import Registry, Session
+from sluice.splitting.sessions.state import Reason, Registry, Session
+from sluice.splitting.settings import SplitConfig
 
 
 class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +43,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
     counts: Callable[[], Mapping[str, int]]
     url: Callable[[str], str]  # returns a queue's URL, by name
 
-    def apply(self, operation: ControlOperation) -> object:  # noqa: C901 - one case for each operation
+    def apply(self, operation: ControlOperation) -> object:
         """Apply the operation. Returns a result of its type.
 
         Raises a `BadConfiguration` for an invalid request: then nothing was changed.
@@ -54,28 +52,17 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         match operation:
             case StartSession():
                 check_filters(operation.filters, compile_problem=self.compile_problem)
-                session_id = self.control.start(
-                    operation.filters,
-                    owner=operation.owner,
-                    user_id=operation.user_id,
-                    key=operation.key,
-                    time_limit_s=operation.time_limit_s,
-                )
-                result = self.find(session_id)
-            case SessionChange():
-                self.control.change(operation.session_id, operation.event)
+                result = self.find(self.control.start(**msgspec.structs.asdict(operation)))
+            case StopSession():
+                self.control.stop(operation.session_id, operation.reason or Reason.STOPPED)
                 result = self.find(operation.session_id)
             case KeepSession():
                 kept = self.control.heartbeat(operation.session_id)
-                result = SessionStatus(session_id=kept.session_id, status=kept.status, reason=kept.reason)
+                result = SessionStatus(**pick_shared_fields(kept, SessionStatus))
             case FindSession():
                 result = self.find(operation.session_id)
-            case ListSessions():
-                result = self.sessions()
-            case ListQueues() | ShowSplitting():
-                queues = self.queues()
-                is_list = isinstance(operation, ListQueues)
-                result = queues if is_list else SplittingView(queues=queues, sessions=self.sessions().sessions)
+            case ShowSplitting():
+                result = self.show()
             case ReleaseQueue():
                 self.control.release(operation.queue_id)
             case TakeSteps():
@@ -97,46 +84,33 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
             return EndedSession(session_id=session_id, reason=reason)
         return self._build_view(registry, session, self.counts())
 
-    def sessions(self) -> SessionsView:
-        """Show all sessions as of now."""
+    def show(self) -> SplittingView:
+        """Show the queues that can be split, and all sessions as of now."""
         registry, counts = self.control.view(), self.counts()
         ordered = sorted(registry.sessions.values(), key=lambda session: (session.started_at_ms, session.session_id))
-        return SessionsView(
-            version=registry.version, sessions=tuple(self._build_view(registry, session, counts) for session in ordered)
+        return SplittingView(
+            version=registry.version,
+            queues=tuple(self._build_queue_view(registry, config) for config in self.control.settings.by_id.values()),
+            sessions=tuple(self._build_view(registry, session, counts) for session in ordered),
         )
 
-    def queues(self) -> tuple[QueueView, ...]:
-        """Show the queues that can be split."""
-        splits = self.control.view().splits
-        return tuple(
-            QueueView(
-                queue_id=config.queue_id,
-                source=self.url(config.source),
-                main=self.url(config.main or splits[config.queue_id].consumer_at or config.source),
-                fifo=splits[config.queue_id].fifo,
-                **pick_shared_fields(config, Envelope),
-                rules=tuple(
-                    rule
-                    for policy in self.control.settings.policies
-                    if policy.applies_to(config.queue_id)
-                    for rule in policy.rules()
-                ),
-            )
-            for config in self.control.settings.by_id.values()
+    def _build_queue_view(self, registry: Registry, config: SplitConfig) -> QueueView:
+        split = registry.splits[config.queue_id]
+        policies = [policy for policy in self.control.settings.policies if policy.applies_to(config.queue_id)]
+        return QueueView(
+            queue_id=config.queue_id,
+            source=self.url(config.source),
+            main=self.url(config.main or split.consumer_at or config.source),
+            fifo=split.fifo,
+            **pick_shared_fields(config, Envelope),
+            rules=tuple(rule for policy in policies for rule in policy.rules()),
         )
 
     def _build_view(self, registry: Registry, session: Session, counts: Mapping[str, int]) -> SessionView:
         queues = {queue_id: registry.find_session_queue(session.session_id, queue_id) for queue_id in session.filters}
         return SessionView(
-            session_id=session.session_id,
-            key=session.key,
-            owner=session.owner,
-            status=session.status,
-            reason=session.reason,
-            started_at_ms=session.started_at_ms,
-            heartbeat_at_ms=session.heartbeat_at_ms,
+            **pick_shared_fields(session, SessionView),
             messages=counts.get(session.session_id, 0),
-            filters=session.filters,
             queues=tuple(
                 SessionQueueView(
                     queue_id=queue_id,

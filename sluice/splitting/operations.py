@@ -13,8 +13,7 @@ from sluice.operations import Operation
 from sluice.splitting.consumers.targets import Target
 from sluice.splitting.filters.texts import Envelope
 from sluice.splitting.filters.values import MAX_QUEUES, Mode, QueueFilter
-from sluice.splitting.sessions.events import Event, SessionStopped
-from sluice.splitting.sessions.state import Reason, Status
+from sluice.splitting.sessions.state import Status
 
 MAX_CLUSTERS = 100  # clusters of one agent
 MAX_REPORTS = 1_000  # for ten consumers of each of a hundred queues
@@ -79,16 +78,13 @@ class EndedSession(Struct, frozen=True, kw_only=True, tag_field="is", tag="ended
 AnySession = SessionView | EndedSession
 
 
-class SessionsView(Struct, frozen=True, kw_only=True):
-    """All sessions of this version of the registry, in the order in which messages are matched."""
-
-    version: int
-    sessions: tuple[SessionView, ...]
-
-
 class SplittingView(Struct, frozen=True, kw_only=True):
-    """The queues that can be split, and all sessions in the order in which messages are matched."""
+    """The queues that can be split, and all sessions in the order in which messages are matched.
 
+    `version` is the registry's.
+    """
+
+    version: int = 0
     queues: tuple[QueueView, ...]
     sessions: tuple[SessionView, ...]
 
@@ -151,27 +147,12 @@ class StartSession(Operation[AnySession], frozen=True, kw_only=True, tag="start"
     time_limit_s: Annotated[int, Meta(ge=1, le=MAX_TIME_LIMIT_S)] | None = None
 
 
-class SessionChange(Operation[AnySession], frozen=True, kw_only=True):
-    """Base class of operations that change one session by an event, and return the session."""
+class StopSession(Operation[AnySession], frozen=True, kw_only=True, tag="stop"):
+    """End a session, and return it. Messages that it hasn't read are returned."""
 
     changes = True
     session_id: Text
-
-    @property
-    def event(self) -> Event:
-        """The change of the registry."""
-        raise NotImplementedError
-
-
-class StopSession(SessionChange, frozen=True, kw_only=True, tag="stop"):
-    """End a session. Messages that it hasn't read are returned."""
-
     reason: Text | None = None
-
-    @property
-    def event(self) -> Event:
-        """The end of the session."""
-        return SessionStopped(self.session_id, self.reason or Reason.STOPPED)
 
 
 class KeepSession(Operation[SessionStatus], frozen=True, kw_only=True, tag="heartbeat"):
@@ -185,18 +166,6 @@ class FindSession(Operation[AnySession], frozen=True, kw_only=True, tag="find"):
 
     only_reads = True
     session_id: Text
-
-
-class ListSessions(Operation[SessionsView], frozen=True, kw_only=True, tag="status"):
-    """Show all sessions."""
-
-    only_reads = True
-
-
-class ListQueues(Operation[tuple[QueueView, ...]], frozen=True, kw_only=True, tag="list"):
-    """Show the queues that can be split."""
-
-    only_reads = True
 
 
 class ShowSplitting(Operation[SplittingView], frozen=True, kw_only=True, tag="show"):
@@ -248,8 +217,6 @@ ControlOperation = (
     | StopSession
     | KeepSession
     | FindSession
-    | ListSessions
-    | ListQueues
     | ShowSplitting
     | ReleaseQueue
     | TickSessions

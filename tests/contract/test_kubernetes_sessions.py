@@ -15,8 +15,7 @@ from sluice.cli.splitting.agents import Agent
 from sluice.kubernetes.api import Api, api_path
 from sluice.splitting.consumers.targets import KubernetesWorkload, Target
 from sluice.splitting.pointing import HOLD_MS
-from sluice.splitting.sessions.events import SessionStopped
-from sluice.splitting.sessions.state import Status
+from sluice.splitting.sessions.state import Reason, Status
 from sluice.splitting.settings import Repointed
 from tests.kubernetes.cluster import ARGO, KEDA, RBAC, Cluster, Json, documented_roles, target_of
 from tests.kubernetes.servers import Server
@@ -116,7 +115,7 @@ def ready(world: World, cluster: Cluster, *, seconds: float = 1) -> str:
 
 
 def ended(world: World, cluster: Cluster, session_id: str, *, seconds: float = 1) -> None:
-    world.control().change(session_id, SessionStopped(session_id))
+    world.control().stop(session_id, Reason.STOPPED)
     until(world, cluster.roll, lambda: world.store.registry.splits["q"].is_at_rest, seconds=seconds)
 
 
@@ -164,7 +163,7 @@ def test_an_agent_lets_a_workload_read_main_and_puts_it_back(server: Server) -> 
     until(world, rolled, lambda: world.store.registry.sessions[session_id].status is Status.READY)
     (main,) = reads(cluster)
     assert main.startswith(f"sluice-tmp-{SETTINGS.deployment}")
-    world.control().change(session_id, SessionStopped(session_id))
+    world.control().stop(session_id, Reason.STOPPED)
     until(world, rolled, lambda: world.store.registry.splits["q"].is_at_rest)
     assert (state(cluster), reads(cluster)) == (first, {"source"})
 
@@ -238,7 +237,7 @@ def test_who_may_not_put_it_back_for_now_goes_on_when_it_may(server: Server) -> 
     kept = cluster.admin.get(binding)
     cluster.admin.delete(binding)
     cluster.wait_for_rights(False)
-    world.control().change(session_id, SessionStopped(session_id))
+    world.control().stop(session_id, Reason.STOPPED)
     until(world, cluster.roll, lambda: bool(world.consumers.warnings))
     assert {what for what, _, _ in world.consumers.warnings} == {"ConsumerNotMoved"}
     assert not world.store.registry.splits["q"].is_at_rest

@@ -17,10 +17,9 @@ from sluice.splitting.jq_runner import compile_problem
 from sluice.splitting.operations import (
     AnySession,
     FindSession,
-    ListQueues,
-    ListSessions,
     QueueView,
     SessionView,
+    ShowSplitting,
     StartSession,
     StopSession,
 )
@@ -51,7 +50,7 @@ class Splitting:
 
     @cached_property
     def queues(self) -> dict[str, QueueView]:
-        return {queue.queue_id: queue for queue in self.client.ask(ListQueues())}
+        return {queue.queue_id: queue for queue in self.client.ask(ShowSplitting()).queues}
 
     def start(self, filters: dict[str, Any], **fields: Any) -> SessionView:
         """A session, ready. `filters` are a filter file's, by queue."""
@@ -102,7 +101,7 @@ class Splitting:
 
     def ask_all_to_stop(self) -> None:
         """Asks all sessions to end that earlier tests have left, without waiting for their end."""
-        for session in self.client.ask(ListSessions()).sessions:
+        for session in self.client.ask(ShowSplitting()).sessions:
             if session.status in ALIVE:
                 with suppress(RequestRefused):  # it has just ended by itself
                     self.client.ask(StopSession(session_id=session.session_id))
@@ -139,7 +138,7 @@ class Splitting:
     def ready_one(self) -> SessionView:
         """The one session that is ready, once it is: a command has started it."""
         deadline = time.monotonic() + 120
-        while not (ready := [each for each in self.client.ask(ListSessions()).sessions if each.status == "Ready"]):
+        while not (ready := [each for each in self.client.ask(ShowSplitting()).sessions if each.status == "Ready"]):
             assert time.monotonic() < deadline, "none is"
             time.sleep(LOOK_EVERY_S)
         [found] = ready
@@ -148,7 +147,7 @@ class Splitting:
     def until_all_ended(self) -> None:
         """Until no session is left, of this test's or an earlier one's."""
         deadline = time.monotonic() + 180
-        while sessions := self.client.ask(ListSessions()).sessions:
+        while sessions := self.client.ask(ShowSplitting()).sessions:
             assert time.monotonic() < deadline, sessions
             self.end_leases()
             time.sleep(LOOK_EVERY_S)

@@ -10,7 +10,7 @@ from sluice.message import Outgoing, Value
 from sluice.operator.functions import ControlClient
 from sluice.operator.sessions import open_session
 from sluice.splitting.filters.values import Filter, QueueFilter
-from sluice.splitting.operations import ListQueues
+from sluice.splitting.operations import ShowSplitting
 
 QUEUE = "pipeline"
 PEOPLE = {"alice": 20, "bob": 10}  # and how many messages are theirs
@@ -24,7 +24,7 @@ DIVIDED = {**{name: [name] * number for name, number in PEOPLE.items()}, "consum
 def divide(connection: Connection) -> Mapping[str, Sequence[str]]:
     """Sends everybody's messages to one queue; by receiver, the owners of what it got: `DIVIDED`."""
     control = ControlClient.connect(connection)
-    [queue] = [each for each in control.ask(ListQueues()) if each.queue_id == QUEUE]
+    [queue] = [each for each in control.ask(ShowSplitting()).queues if each.queue_id == QUEUE]
     queues = SplitQueues(connection.client("sqs"), queue.source)
     with ExitStack() as sessions:
         filters = {name: {QUEUE: QueueFilter(filter=Filter(attributes=(("user", f"^{name}$"),)))} for name in PEOPLE}

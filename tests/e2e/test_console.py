@@ -21,7 +21,7 @@ from sluice.local.cloud import start_cloud
 from sluice.local.sites import DEFAULT_SITE
 from sluice.operator.site_names import SiteName
 from sluice.operator.site_status import SiteClient, read_site
-from sluice.splitting.operations import ListQueues
+from sluice.splitting.operations import ShowSplitting
 from tests.browser import chromium, page_of, serving
 from tests.deployed import Deployed
 from tests.e2e.sessions import Splitting, by_attribute, url_of
@@ -122,7 +122,7 @@ def test_the_page_says_what_the_command_says(deployed: Deployed, watched: Watche
     said, shown = until(numbers, lambda pair: pair[0] == pair[1])
     assert said == shown
     expect(card.locator("[data-fact=queues]")).to_have_text(
-        f"queues {len(Splitting(deployed).client.ask(ListQueues()))}"
+        f"queues {len(Splitting(deployed).client.ask(ShowSplitting()).queues)}"
     )
 
 

@@ -9,19 +9,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from typer.testing import CliRunner, Result
 
 from sluice.aws.clients import now_ms
 from sluice.aws.connections import Connection, connect_environment
+from sluice.aws.splitting.registry_store import DynamoRegistryStore
 from sluice.cli import deploying
 from sluice.cli.main import app
 from sluice.local.cloud import Cloud
 from sluice.local.sites import Site
 from sluice.operator.deployments import NAME_TAKEN_S
+from sluice.splitting.consumers.targets import Consumer, Consumers, LambdaTrigger
+from sluice.splitting.sessions.state import Phase, Session, Split, Status
 from tests.deployed import send_all
 
 REGION = "eu-central-1"
 STACK = "SluiceState"
+SPLITTING = "SluiceSplitting"
+QUEUE = "arn:aws:sqs:eu-central-1:123456789012:"
+ORDERS = {
+    "queue_id": "orders",
+    "existing_source_queue_arn": f"{QUEUE}orders",
+    "consumers": [{"type": "lambda trigger", "function": "shop"}],
+}
 accounts = count(700_000_000_000)  # one a test
 CDK = """#!{python}
 import json, pathlib, sys
@@ -30,10 +41,11 @@ with (here / "log").open("a") as log:
     print(json.dumps(sys.argv[1:]), file=log)
 if sys.argv[1] == "synth":
     out = pathlib.Path(sys.argv[sys.argv.index("--output") + 1])
-    stack = {{"type": "aws:cloudformation:stack", "properties": {{"templateFile": "t.json"}}}}
-    tree = {{"type": "cdk:tree"}}
-    (out / "manifest.json").write_text(json.dumps({{"artifacts": {{"SluiceState": stack, "Tree": tree}}}}))
-    (out / "t.json").write_text((here / "wanted").read_text())
+    artifacts = {{"Tree": {{"type": "cdk:tree"}}}}
+    for path in here.glob("Sluice*"):
+        artifacts[path.name] = {{"type": "aws:cloudformation:stack", "properties": {{"templateFile": path.name}}}}
+        (out / path.name).write_text(path.read_text())
+    (out / "manifest.json").write_text(json.dumps({{"artifacts": artifacts}}))
 else:
     print("cdk", sys.argv[1])
 """
@@ -42,6 +54,21 @@ else:
 def template(**queues: Mapping[str, Any]) -> str:
     resources = {name: {"Type": "AWS::SQS::Queue", **each} for name, each in queues.items()}
     return json.dumps({"Resources": resources or {"Topic": {"Type": "AWS::SNS::Topic"}}})
+
+
+def registry_template() -> str:
+    """As the stack's: the registry's table, named by an output."""
+    keys = [{"name": name, "type": "HASH" if name == "pk" else "RANGE"} for name in ("pk", "sk")]
+    table = {
+        "Type": "AWS::DynamoDB::Table",
+        "Properties": {
+            "BillingMode": "PAY_PER_REQUEST",
+            "AttributeDefinitions": [{"AttributeName": key["name"], "AttributeType": "S"} for key in keys],
+            "KeySchema": [{"AttributeName": key["name"], "KeyType": key["type"]} for key in keys],
+        },
+    }
+    outputs = {"SplittingTableName": {"Value": {"Ref": "Table"}}}
+    return json.dumps({"Resources": {"Table": table}, "Outputs": outputs})
 
 
 class Clone:
@@ -54,7 +81,25 @@ class Clone:
         self.iam = account.client("iam")
 
     def wants(self, **queues: Mapping[str, Any]) -> None:
-        (self.folder / "wanted").write_text(template(**queues))
+        (self.folder / STACK).write_text(template(**queues))
+
+    def save(self, split: Split, *sessions: Session) -> None:
+        """Write the registry with this split of `ORDERS`; first create its table."""
+        if not self.cloudformation.list_stacks(StackStatusFilter=["CREATE_COMPLETE"])["StackSummaries"]:
+            self.cloudformation.create_stack(StackName=SPLITTING, TemplateBody=registry_template())
+            self.cloudformation.get_waiter("stack_create_complete").wait(StackName=SPLITTING, WaiterConfig={"Delay": 1})
+        outputs = self.cloudformation.describe_stacks(StackName=SPLITTING)["Stacks"][0]["Outputs"]
+        store = DynamoRegistryStore(self.connection.client("dynamodb"), outputs[0]["OutputValue"])
+        before, revision = store.load()
+        known = {session.session_id: session for session in sessions}
+        consumers = () if split.static else (Consumer(target=LambdaTrigger(function="shop")),)
+        saved = replace(
+            before,
+            splits={split.queue_id: split},
+            consumers={split.queue_id: Consumers(queue_id=split.queue_id, consumers=consumers)},
+            sessions=known,
+        )
+        assert store.save(before, saved, revision=revision)
 
     def deployed(self, **queues: Mapping[str, Any]) -> None:
         self.cloudformation.create_stack(StackName=STACK, TemplateBody=template(**queues))
@@ -268,3 +313,73 @@ def test_what_cdk_says_no_to_is_no_success(clone: Clone, monkeypatch: pytest.Mon
     monkeypatch.setattr(deploying, "cdk", lambda: failing)
     failed = clone.sluice("deploy")
     assert (failed.exit_code, "cdk synth failed with exit code 3" in failed.stderr) == (1, True)
+
+
+def split(phase: Phase, **fields: Any) -> Split:
+    """A re-pointed split whose consumer, unless `fields` say otherwise, reads the temporary main queue."""
+    kept = {"source": "orders", "static": False, "main": "sluice-tmp-main", "consumer_at": "sluice-tmp-main", **fields}
+    return Split(queue_id="orders", phase=phase, phase_since_ms=1, **kept)
+
+
+AT_REST = split(Phase.IDLE, main=None, consumer_at="orders")
+
+
+def with_queues(*entries: Mapping[str, Any]) -> tuple[str, ...]:
+    return ("-c", f"sluice.splitting.queues={json.dumps(entries)}", "-c", "sluice.pipeline.queue_id=none")
+
+
+@pytest.mark.parametrize("phase", [Phase.ACTIVE, Phase.RELEASING, Phase.DRAINING, Phase.RESTORING])
+def test_nothing_is_destroyed_while_a_consumer_reads_a_temporary_queue(clone: Clone, phase: Phase) -> None:
+    clone.wants()
+    session = Session(
+        session_id="s1", key="s1", owner="me", started_at_ms=1, filters={}, heartbeat_at_ms=1, status=Status.READY
+    )
+    clone.save(split(phase), session)
+    for removed in ((), ("--remove", "sluice-tmp-main")):
+        refused = clone.sluice("destroy", "--force", *removed, *with_queues(ORDERS))
+        assert (refused.exit_code, {each[0] for each in clone.asked}) == (1, {"synth"})
+        assert f"orders: {phase} since " in refused.stderr
+        for way_out in ("sluice split stop s1", "sluice split release", "sluice split status"):
+            assert way_out in refused.stderr
+    clone.save(AT_REST)
+    assert clone.sluice("destroy", "--force").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"queue_id": "bills"},
+        {"consumers": [{"type": "lambda trigger", "function": "bank"}]},
+        {"consumers": []},
+        {"existing_source_queue_arn": f"{QUEUE}bills"},
+        {"existing_source_queue_arn": None},
+    ],
+)
+def test_no_deployment_takes_the_rights_to_a_split_that_is_not_at_rest(clone: Clone, change: Mapping[str, Any]) -> None:
+    clone.wants()
+    clone.save(split(Phase.RESTORING, consumer_at=None))
+    changed = with_queues({**ORDERS, **change})
+    refused = clone.sluice("deploy", *changed)
+    assert (refused.exit_code, [each[0] for each in clone.asked]) == (1, ["synth"])
+    assert "orders: restoring since " in refused.stderr
+    clone.save(AT_REST)
+    assert clone.sluice("deploy", *changed).exit_code == 0
+
+
+@pytest.mark.parametrize("main", [f"{QUEUE}theirs", None])
+def test_no_deployment_takes_the_main_queue_of_a_static_split_with_sessions(clone: Clone, main: str | None) -> None:
+    clone.wants()
+    mine = "SluiceState-SplitordersMain" if main else "theirs"
+    clone.save(split(Phase.ACTIVE, static=True, main=mine, consumer_at=mine))
+    entry = {**ORDERS, "consumers": [], "existing_main_queue_arn": main}
+    assert clone.sluice("deploy", *with_queues(entry)).exit_code == 1
+    kept = {**entry, "existing_main_queue_arn": None if main else f"{QUEUE}theirs"}
+    assert clone.sluice("deploy", *with_queues(kept)).exit_code == 0
+
+
+def test_a_deployment_that_keeps_the_split_may_go_on_amid_it(clone: Clone) -> None:
+    clone.wants()
+    clone.save(split(Phase.DRAINING))
+    assert clone.sluice("deploy", *with_queues({"queue_id": "new"}, {**ORDERS, "drain_timeout_s": 5})).exit_code == 0
+    clone.save(split(Phase.DRAINING, source="SluiceState-SplitordersSource"))
+    assert clone.sluice("deploy", *with_queues({**ORDERS, "existing_source_queue_arn": None})).exit_code == 0

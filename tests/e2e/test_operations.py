@@ -19,7 +19,7 @@ from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.operations import AddExchange, BindQueue, DeleteExchange, SweepSite, UnbindQueue
 from sluice.message import TRACE_HEADER
 from sluice.operator.functions import FEDERATION, ControlClient
-from sluice.splitting.operations import ListQueues
+from sluice.splitting.operations import ShowSplitting
 from tests.deployed import LOOK_EVERY_S, Deployed
 from tests.polls import nobody_waits, until_waiting
 from tests.traffic import Proxies, answer, draw_number
@@ -90,7 +90,7 @@ def test_an_exchange_and_its_dead_letters_keep_the_trace(deployed: Deployed) -> 
 
 
 def test_a_splitter_keeps_the_trace(deployed: Deployed) -> None:
-    queue, trace = ControlClient.connect(deployed.connection).ask(ListQueues())[0], new_trace()
+    queue, trace = ControlClient.connect(deployed.connection).ask(ShowSplitting()).queues[0], new_trace()
     send(deployed, queue.source, "split", trace)
     assert arrived(deployed, queue.main, trace)["Body"] == "split"
 

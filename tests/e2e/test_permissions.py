@@ -26,7 +26,7 @@ from sluice.console.sites import WatchedSite
 from sluice.console.watching import READERS, WatchedSites
 from sluice.operations import READER
 from sluice.operator.accounts import Concurrency
-from sluice.operator.deployments import find_removed_queues, find_taken_names
+from sluice.operator.deployments import find_removed_queues, find_taken_names, read_registry
 from sluice.operator.permissions import FREE, ROWS, build_policy
 from sluice.operator.site_names import SiteName
 from sluice.operator.site_status import SiteClient, read_site
@@ -271,6 +271,7 @@ def test_an_operator_may_make_and_delete_keys(operators: Operators, deployed: De
 def test_a_deployer_may_look_for_queues(operators: Operators, command: str) -> None:
     connection = connect_environment(operators.environment(command))
     assert list(find_removed_queues(connection, {"SluiceState": {}}))
+    assert read_registry(connection).splits is not None
     if command == "deploy":
         assert Concurrency.fetch(connection).limit
         assert find_taken_names(connection, {"SluiceState": {"Resources": {}}}, now_ms=now_ms) == {}

@@ -46,7 +46,7 @@ def test_an_operation_has_to_be_declared_to_be_a_reader_s() -> None:
     unions = (ControlOperation, FederationOperation, JobsOperation, SweeperOperation)
     operations = [operation for union in unions for operation in get_args(union)]
     assert {operation.__name__ for operation in operations if operation.only_reads} == {
-        *("ListQueues", "ListSessions", "FindSession", "ShowSplitting"),
+        *("ListQueues", "FindSession", "ShowSplitting"),
         *("ShowSite", "ListExchanges", "ListBindings", "ListPaths"),
         *("ShowPipeline", "ShowRendezvous"),
     }

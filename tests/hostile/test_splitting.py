@@ -52,7 +52,7 @@ ASKED: list[dict[str, Any]] = [
         "agent": "a",
         "reports": [{"queue_id": "q", "place": 0, "queue": "s", "outcome": "failed", "text": "t", "code": "Forbidden"}],
     },
-    *({"op": op} for op in ("status", "list", "show", "tick", "sweep")),
+    *({"op": op} for op in ("show", "tick", "sweep")),
 ]
 SESSION = Session(session_id="x", key="k", owner="me", started_at_ms=1, filters={}, heartbeat_at_ms=1)
 STORED: list[Any] = [

@@ -40,7 +40,7 @@ from sluice.pipeline.runs import ENDED, RunState
 from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import HOLD_MS, Nat
 from sluice.splitting.filters.values import Filter, QueueFilter
-from sluice.splitting.operations import ListQueues
+from sluice.splitting.operations import ShowSplitting
 from tests.deployed import send_all
 from tests.e2e.federated import string
 from tests.smoke.stages import LOOK_EVERY_S, ORDERS, PIPELINE, PLAIN, QUEUE, SmokeSite, Stages, until
@@ -151,7 +151,7 @@ def test_stranger_with_a_clients_key_reads_nothing_and_publishes_nothing(here: S
 @limit(300)
 def test_split_messages_reach_their_session_and_the_rest_the_main_queue(here: SmokeSite) -> None:
     control = ControlClient.connect(here.connection)
-    [queue] = [view for view in control.ask(ListQueues()) if view.queue_id == QUEUE]
+    [queue] = [view for view in control.ask(ShowSplitting()).queues if view.queue_id == QUEUE]
     owners = [name for name, number in {**PEOPLE, "others": OTHERS}.items() for _ in range(number)]
     mixed = [owner for start in range(7) for owner in owners[start::7]]  # neighbours are of different owners
     with ExitStack() as sessions:
@@ -275,7 +275,9 @@ def test_pipeline_lands_each_message_once(stages: Stages) -> None:
 
 def send_through_splitter(site: SmokeSite, bodies: list[str]) -> None:
     """Returns when they are in the main queue, by SQS's own late count."""
-    [queue] = [view for view in ControlClient.connect(site.connection).ask(ListQueues()) if view.queue_id == QUEUE]
+    [queue] = [
+        view for view in ControlClient.connect(site.connection).ask(ShowSplitting()).queues if view.queue_id == QUEUE
+    ]
     send_all(site.sqs, queue.source, [{"MessageBody": body} for body in bodies])
     queues, main = SplitQueues(site.sqs, queue.source), queue.main.rsplit("/", 1)[1]
     until(lambda: queues.count(main) >= len(bodies), "all messages are in the main queue", within_s=SPLIT_WITHIN_S)

@@ -21,9 +21,9 @@ from sluice.splitting.consumers.targets import describe_target
 from sluice.splitting.operations import (
     MAX_REPORT_CHARACTERS,
     ConsumerStep,
-    ListQueues,
     Outcome,
     ReportSteps,
+    ShowSplitting,
     StepReport,
     TakeSteps,
 )
@@ -68,7 +68,7 @@ class Agent:
         Raises `BadCluster`, and the errors of connecting and of the control function.
         """
         apis = {cluster: connect_by_kubeconfig(context, file=kubeconfig) for cluster, context in contexts.items()}
-        queues = client.ask(ListQueues())
+        queues = client.ask(ShowSplitting()).queues
         if not queues:
             raise BadCluster("there is nothing to re-point: no queue can be split at this site")
         prefix = queue_arn(client.connection, queues[0].source).rpartition(":")[0]

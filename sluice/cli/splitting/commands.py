@@ -35,7 +35,6 @@ from sluice.cli.splitting.tables import (
     format_message,
     new_messages,
     parse_period,
-    sessions_document,
     show_session,
     show_sessions,
     show_trials,
@@ -50,7 +49,7 @@ from sluice.operator.site_names import SiteOptions
 from sluice.splitting.adoption import plan_adoption
 from sluice.splitting.filters.texts import Envelope
 from sluice.splitting.jq_runner import JqRunner
-from sluice.splitting.operations import FindSession, ListQueues, ListSessions, ReleaseQueue, StopSession
+from sluice.splitting.operations import FindSession, ReleaseQueue, ShowSplitting, StopSession
 from sluice.splitting.routing.trials import try_filter
 
 TAIL_INTERVAL_S = 2.0  # FilterLogEvents allows five calls a second per account
@@ -97,7 +96,7 @@ TimeLimit = Annotated[int | None, typer.Option("--time-limit", min=1, help="Seco
 @app.command("list")
 def list_queues(*, site: SiteOptions) -> None:
     """List the queues that can be split: the source that producers send to, the main queue that the consumer reads."""
-    queues = _connect_control(site).ask(ListQueues())
+    queues = _connect_control(site).ask(ShowSplitting()).queues
     rows = [(queue.queue_id, queue.source, queue.main, "; ".join(queue.rules)) for queue in queues]
     columns = ("queue", "source", "main", "policies")
     print_result([session_document(queue) for queue in queues], lambda: show_table(columns, rows))
@@ -280,8 +279,9 @@ def status(
     """List the sessions with owner, start time, status and message counts, or show the queues of one."""
     client = _connect_control(site)
     if session_id is None:
-        view = client.ask(ListSessions())
-        print_result(sessions_document(view), lambda: show_sessions(view.sessions))
+        view = client.ask(ShowSplitting())
+        document = {"version": view.version, "sessions": [session_document(session) for session in view.sessions]}
+        print_result(document, lambda: show_sessions(view.sessions))
         return
     session = client.ask(FindSession(session_id=session_id))
     print_result(session_document(session), lambda: show_session(session))

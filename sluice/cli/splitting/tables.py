@@ -3,21 +3,14 @@
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 from sluice.cli.output import show_table
 from sluice.cli.terminal import print_note
 from sluice.errors import BadConfiguration
 from sluice.operator.logs import FunctionLogs
-from sluice.operator.sessions import session_document
-from sluice.splitting.operations import AnySession, SessionsView, SessionView
+from sluice.splitting.operations import AnySession, SessionView
 from sluice.splitting.routing.routed import EVENT, RoutedMessage, parse_routed
 from sluice.splitting.routing.trials import Trial
-
-
-def sessions_document(view: SessionsView) -> dict[str, Any]:
-    """Return the JSON document of all sessions."""
-    return {"version": view.version, "sessions": [session_document(session) for session in view.sessions]}
 
 
 def show_sessions(sessions: Iterable[SessionView]) -> None:

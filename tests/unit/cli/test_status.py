@@ -97,9 +97,7 @@ class FakeSite:
     def splitting(self, asked: Any) -> Any:
         urls = {"source": self.queue("source", "1"), "main": self.queue("main", "1", "2")}
         queue = {"queue_id": "orders", **urls, "fifo": False, "sns": False, "s3_event": False}
-        sessions = {"version": 1, "sessions": [SESSION]}
-        said = {"show": {"queues": [queue], "sessions": [SESSION]}, "list": [queue], "status": sessions}
-        return said[asked["op"]]
+        return {"show": {"queues": [queue], "sessions": [SESSION]}}[asked["op"]]
 
 
 NO_STACK_XML = (

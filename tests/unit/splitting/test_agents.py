@@ -15,8 +15,7 @@ from sluice.splitting.control import Control
 from sluice.splitting.operation_handler import OperationHandler
 from sluice.splitting.operations import MAX_REPORT_CHARACTERS, ControlOperation, ReportSteps, StepReport, TakeSteps
 from sluice.splitting.pointing import HOLD_MS, StepsLost
-from sluice.splitting.sessions.events import SessionStopped
-from sluice.splitting.sessions.state import Phase, Status
+from sluice.splitting.sessions.state import Phase, Reason, Status
 from sluice.splitting.settings import Repointed
 from tests.splitting_fakes import FakeConsumers
 from tests.unit.splitting.test_pointing import World as Repointing
@@ -90,7 +89,7 @@ def test_an_agent_and_the_control_function_move_what_is_theirs_and_put_it_back(w
     session_id = world.ready_by(agent)
     [main] = world.at
     assert "-main-source" in main
-    world.control().change(session_id, SessionStopped(session_id))
+    world.control().stop(session_id, Reason.STOPPED)
     world.until(lambda: world.store.registry.splits["q"].is_at_rest, agent)
     assert world.at == {"source"}
     assert world.store.registry.find_consumers("q").held_by == ""
@@ -198,7 +197,7 @@ def test_an_agent_outlives_what_asking_raises(world: World, error: Exception, ca
 def test_a_consumer_of_an_agents_that_drains_is_waited_for(world: World):
     agent = world.agent()
     session_id = world.ready_by(agent)
-    world.control().change(session_id, SessionStopped(session_id))
+    world.control().stop(session_id, Reason.STOPPED)
     world.until(lambda: world.store.registry.splits["q"].phase is Phase.RESTORING)
     for _ in range(10):
         world.tick()

@@ -145,7 +145,7 @@ def test_sessions_that_live_on_a_queue_count_for_its_policy(world: World) -> Non
     first = control.start(FILTERS, owner="me")
     with pytest.raises(SessionRefused, match=r"queue q: splitting\.policies\[0\]\.max_sessions: there are 1"):
         control.start(FILTERS, owner="me")
-    control.change(first, SessionStopped(first))
+    control.stop(first, Reason.STOPPED)
     control.start(FILTERS, owner="me")
 
 
@@ -160,7 +160,7 @@ def test_what_is_left_goes_back_without_the_mark_and_is_counted_and_the_queue_go
     world.queues.messages[SESSION_QUEUE] = [
         Message(message_id=str(n), body=str(n), attributes=marked) for n in range(25)
     ]
-    world.control.change(session_id, SessionStopped(session_id))
+    world.control.stop(session_id, Reason.STOPPED)
     world.control.advance()
     assert sorted(map(int, world.queues.bodies("main"))) == list(range(25))
     assert all(message.attributes.keys() == {"n"} for message in world.queues.messages["main"])
@@ -173,7 +173,7 @@ def test_a_splitter_that_has_not_seen_the_end_keeps_the_queue_but_not_its_messag
     session_id = world.start()
     world.store.announce("splitter", version=world.store.version(), at_ms=world.clock())
     world.queues.messages[SESSION_QUEUE] = [Message(message_id="1", body="1")]
-    world.control.change(session_id, SessionStopped(session_id))
+    world.control.stop(session_id, Reason.STOPPED)
     world.control.advance()
     assert world.queues.bodies("main") == ["1"]
     assert ("delete", SESSION_QUEUE) not in world.queues.calls
@@ -186,7 +186,7 @@ def test_what_main_refuses_stays_in_the_sessions_queue(world: World) -> None:
     session_id = world.start()
     world.queues.messages[SESSION_QUEUE] = [Message(message_id="1", body="1"), Message(message_id="2", body="2")]
     world.queues.failing.add("main")
-    world.control.change(session_id, SessionStopped(session_id))
+    world.control.stop(session_id, Reason.STOPPED)
     world.control.advance()
     assert world.queues.bodies(SESSION_QUEUE) == ["1", "2"]
     assert world.store.registry.sessions[session_id].status is Status.CLEANUP_ERROR
@@ -198,7 +198,7 @@ def test_what_main_refuses_stays_in_the_sessions_queue(world: World) -> None:
 def test_mirrored_copies_are_not_returned(world: World) -> None:
     session_id = world.start({"q": structs.replace(FILTERS["q"], mode=Mode.MIRROR)})
     world.queues.messages[SESSION_QUEUE] = [Message(message_id="1", body="1")]
-    world.control.change(session_id, SessionStopped(session_id))
+    world.control.stop(session_id, Reason.STOPPED)
     world.control.advance()
     assert world.queues.bodies("main") == []
     assert world.store.registry.queues == {}
@@ -207,12 +207,12 @@ def test_mirrored_copies_are_not_returned(world: World) -> None:
 def test_why_a_session_ended_is_remembered_when_it_is_gone(world: World) -> None:
     session_id = world.start()
     world.pass_s(2)
-    world.control.change(session_id, SessionStopped(session_id, Reason.FILTER_TIMED_OUT))
+    world.control.stop(session_id, Reason.FILTER_TIMED_OUT)
     world.control.advance()
     with pytest.raises(NoSuchSession, match="FilterTimedOut"):
         world.control.heartbeat(session_id)
     with pytest.raises(NoSuchSession, match="never started"):
-        world.control.change("unheard-of", SessionStopped("unheard-of"))
+        world.control.stop("unheard-of", Reason.STOPPED)
 
 
 def test_heartbeats_keep_a_session_and_their_absence_ends_it(world: World) -> None:
@@ -268,7 +268,7 @@ def test_ticks_come_soon_while_something_moves_later_while_sessions_live_and_not
     world.pass_s(2)
     assert next_tick_s(world.store.registry) == LATER_S
     world.store.announce("splitter", version=world.store.version(), at_ms=world.clock())
-    world.control.change(session_id, SessionStopped(session_id))
+    world.control.stop(session_id, Reason.STOPPED)
     assert next_tick_s(world.store.registry) == SOON_S
 
 
@@ -321,7 +321,7 @@ def test_a_session_of_a_queue_that_isnt_configured_any_more_ends_as_any_other(wo
     session_id = world.start()
     world.queues.messages[SESSION_QUEUE] = [Message(message_id="1", body="1")]
     without = replace(world.control, settings=replace(SETTINGS, split_queues=()))
-    without.change(session_id, SessionStopped(session_id))
+    without.stop(session_id, Reason.STOPPED)
     without.advance()
     assert world.queues.bodies("main") == ["1"]
     assert (world.store.registry.sessions, world.store.registry.queues) == ({}, {})
@@ -331,7 +331,7 @@ def test_without_main_what_is_left_stays_where_it_is(world: World) -> None:
     session_id = world.start()
     world.queues.messages[SESSION_QUEUE] = [Message(message_id="1", body="1")]
     world.queues.gone.add("main")
-    world.control.change(session_id, SessionStopped(session_id))
+    world.control.stop(session_id, Reason.STOPPED)
     world.control.advance()
     assert world.queues.bodies(SESSION_QUEUE) == ["1"]
     session = world.store.registry.sessions[session_id]
@@ -348,7 +348,7 @@ def test_without_main_what_is_left_stays_where_it_is(world: World) -> None:
 def test_a_sessions_queue_that_somebody_deleted_is_done_with(world: World) -> None:
     session_id = world.start()
     world.queues.delete(SESSION_QUEUE)
-    world.control.change(session_id, SessionStopped(session_id))
+    world.control.stop(session_id, Reason.STOPPED)
     world.control.advance()
     assert (world.store.registry.sessions, world.store.registry.queues) == ({}, {})
 
@@ -358,7 +358,7 @@ def test_what_main_refuses_is_not_asked_again_for_ever(world: World) -> None:
     session_id = world.start()
     world.queues.messages[SESSION_QUEUE] = [Message(message_id=body, body=body) for body in ("bad", "good")]
     world.queues.refused.add("bad")
-    world.control.change(session_id, SessionStopped(session_id))
+    world.control.stop(session_id, Reason.STOPPED)
     world.control.advance()
     assert (world.queues.bodies("main"), world.queues.bodies(SESSION_QUEUE)) == (["good"], ["bad"])
     assert ("delete", SESSION_QUEUE) not in world.queues.calls
@@ -375,7 +375,7 @@ def test_what_was_returned_before_a_failure_is_counted(world: World) -> None:
         return receive(name)
 
     world.queues.receive_batch = receive_once  # type: ignore[method-assign]
-    world.control.change(session_id, SessionStopped(session_id))
+    world.control.stop(session_id, Reason.STOPPED)
     world.control.advance()
     assert len(world.queues.bodies("main")) == 10
     assert world.store.registry.queues[SESSION_QUEUE].returned == 10
@@ -394,7 +394,7 @@ def test_what_goes_back_in_order_is_not_overtaken_by_its_group(world: World) -> 
         for body, group in ((first, "g"), (second, "g"), ("other", "h"))
     ]
     world.queues.refused.add(first)
-    control.change(session_id, SessionStopped(session_id))
+    control.stop(session_id, Reason.STOPPED)
     control.advance()
     assert world.queues.bodies("main.fifo") == ["other"]
     assert world.queues.bodies(name) == [first, second]
@@ -406,10 +406,10 @@ def test_what_goes_back_in_order_is_not_overtaken_by_its_group(world: World) -> 
 def test_ending_twice_is_ending_once(world: World) -> None:
     session_id = world.start()
     world.store.announce("splitter", version=world.store.version(), at_ms=world.clock())
-    world.control.change(session_id, SessionStopped(session_id))
+    world.control.stop(session_id, Reason.STOPPED)
     ended = world.store.registry.sessions[session_id]
     world.clock.ms += 1_000
-    world.control.change(session_id, SessionStopped(session_id, Reason.FILTER_TIMED_OUT))
+    world.control.stop(session_id, Reason.FILTER_TIMED_OUT)
     assert world.store.registry.sessions[session_id] == ended
 
 
@@ -436,7 +436,7 @@ def test_others_are_untouched_when_a_session_ends(world: World) -> None:
     world.pass_s(2)
     [queue] = [queue.name for queue in world.store.registry.queues.values() if queue.session_id == second]
     world.queues.messages[queue] = [Message(message_id="1", body="1")]
-    world.control.change(first, SessionStopped(first))
+    world.control.stop(first, Reason.STOPPED)
     world.control.advance()
     assert world.queues.bodies(queue) == ["1"]
     assert world.status(second) is Status.READY
@@ -499,7 +499,7 @@ def test_a_sweep_goes_on_where_a_queue_is_gone_already(world: World) -> None:
 def test_a_queue_is_deleted_only_when_sqs_counts_are_sure_that_it_is_empty(world: World) -> None:
     control = replace(world.control, settings=replace(SETTINGS, counts_settle_s=60))
     session_id = world.start()
-    control.change(session_id, SessionStopped(session_id))
+    control.stop(session_id, Reason.STOPPED)
     for seconds, deleted in ((0, False), (59, False), (1, True)):
         world.clock.ms += seconds * 1_000
         control.advance()

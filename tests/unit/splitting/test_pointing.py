@@ -18,8 +18,8 @@ from sluice.splitting.consumers.targets import (
 from sluice.splitting.control import Control, RegistryCache, next_tick_s
 from sluice.splitting.filters.values import Filter, QueueFilter
 from sluice.splitting.pointing import HOLD_MS
-from sluice.splitting.sessions.events import ConsumersHeld, SessionStopped
-from sluice.splitting.sessions.state import Phase, Status
+from sluice.splitting.sessions.events import ConsumersHeld
+from sluice.splitting.sessions.state import Phase, Reason, Status
 from sluice.splitting.settings import Repointed, SplitConfig
 from tests.fakes import Clock
 from tests.splitting_fakes import SETTINGS, FakeConsumers, FakeRegistryStore, FakeSplitQueues, pointing
@@ -110,7 +110,7 @@ def test_a_first_session_moves_all_consumers_to_a_main_queue_and_the_last_ones_e
     assert "-main-source" in main
     assert main in world.queues.attributes
     assert world.consumers.triggers["trigger"]
-    world.control().change(session_id, SessionStopped(session_id))
+    world.control().stop(session_id, Reason.STOPPED)
     world.until(lambda: world.store.registry.splits["q"].is_at_rest)
     assert world.at == {"source"}
     assert not world.consumers.triggers["trigger"]
@@ -158,7 +158,7 @@ def test_one_that_cant_be_moved_midway_has_the_others_put_back(world: World):
 def test_one_that_cant_be_put_back_for_now_keeps_no_other_from_it(world: World):
     session_id = world.ensure_started()
     world.consumers.failing.add(describe_target(VARIABLE))
-    world.control().change(session_id, SessionStopped(session_id))
+    world.control().stop(session_id, Reason.STOPPED)
     world.until(lambda: world.consumers.texts[describe_target(PARAMETER)] == "source")
     assert world.consumers.texts[describe_target(VARIABLE)] != "source"
     assert {what for what, _, _ in world.consumers.warnings} == {"ConsumerNotMoved"}
@@ -170,7 +170,7 @@ def test_one_that_cant_be_put_back_for_now_keeps_no_other_from_it(world: World):
 def test_what_its_owner_has_changed_since_stays(world: World):
     session_id = world.ensure_started()
     world.consumers.texts[describe_target(VARIABLE)] = "theirs"
-    world.control().change(session_id, SessionStopped(session_id))
+    world.control().stop(session_id, Reason.STOPPED)
     world.until(lambda: world.store.registry.splits["q"].is_at_rest)
     assert world.consumers.texts == {describe_target(VARIABLE): "theirs", describe_target(PARAMETER): "source"}
     assert [what for what, _, _ in world.consumers.warnings] == ["ConsumerNotPutBack"]
@@ -179,7 +179,7 @@ def test_what_its_owner_has_changed_since_stays(world: World):
 def test_a_session_that_ends_on_the_way_turns_the_consumers_round(world: World):
     session_id = world.start()
     world.until(lambda: world.store.registry.splits["q"].consumer_at is None)
-    world.control().change(session_id, SessionStopped(session_id))
+    world.control().stop(session_id, Reason.STOPPED)
     world.until(lambda: world.store.registry.splits["q"].is_at_rest)
     assert world.at == {"source"}
 
@@ -211,7 +211,7 @@ def draining_fifo(drain_timeout_s: int | None = None) -> tuple[World, str]:
     world = World(source="source.fifo", drain_timeout_s=drain_timeout_s)
     session_id = world.ensure_started()
     [main] = world.at
-    world.control().change(session_id, SessionStopped(session_id))
+    world.control().stop(session_id, Reason.STOPPED)
     world.queues.send_batch(main, [{"Id": "0", "MessageBody": "left", "MessageGroupId": "g"}])
     world.until(lambda: world.phase is Phase.DRAINING)
     return world, main
@@ -233,7 +233,7 @@ def test_one_that_its_owner_puts_back_while_main_drains_reads_what_is_there_firs
 def test_a_message_that_the_consumer_fails_at_keeps_a_standard_queue_from_nothing(world: World):
     session_id = world.ensure_started()
     [main] = world.at
-    world.control().change(session_id, SessionStopped(session_id))
+    world.control().stop(session_id, Reason.STOPPED)
     world.queues.send_batch(main, [{"Id": "0", "MessageBody": "poison"}])
     ended_ms = world.clock()
     world.until(lambda: world.at == {"source"})
@@ -293,7 +293,7 @@ def restoring(world: World) -> str:
     session_id = world.ensure_started()
     [main] = world.at
     world.consumers.failing |= set(world.consumers.texts)
-    world.control().change(session_id, SessionStopped(session_id))
+    world.control().stop(session_id, Reason.STOPPED)
     world.until(lambda: world.phase is Phase.RESTORING)
     world.consumers.failing.clear()
     registry = world.store.registry
@@ -326,7 +326,7 @@ def test_a_consumer_that_its_owner_let_read_another_queue_fails_the_next_session
 def test_what_isnt_configured_any_more_is_put_back(world: World):
     session_id = world.ensure_started()
     world.repointed = ()
-    world.control().change(session_id, SessionStopped(session_id))
+    world.control().stop(session_id, Reason.STOPPED)
     world.until(lambda: "q" not in world.store.registry.splits)
     assert world.at == {"source"}
 
