@@ -14,7 +14,6 @@ from sluice_spark.metrics.measures import (
     QueryMetrics,
     Reading,
     Sample,
-    emf_line,
     emf_lines,
     measure_idle,
     measure_trigger,
@@ -120,9 +119,10 @@ def test_offsets_of_other_sources_are_passed_over(text: Any) -> None:
 
 
 def test_an_emf_line_is_one_document_that_names_what_it_carries() -> None:
-    text = emf_line(
-        {"numRecordsIn": 5, "numBytesInPerSecond": 2.5}, {"Query": "q"}, namespace="N", at_ms=1_700_000_000_000
-    )
+    lines = list[str]()
+    values = {"numRecordsIn": 5, "numBytesInPerSecond": 2.5}
+    emf_lines("N", write=lines.append)(QueryMetrics(query="q", source=0, at_ms=1_700_000_000_000, values=values))
+    (text,) = lines
     assert "\n" not in text
     assert json.loads(text) == {
         "_aws": {
@@ -130,7 +130,7 @@ def test_an_emf_line_is_one_document_that_names_what_it_carries() -> None:
             "CloudWatchMetrics": [
                 {
                     "Namespace": "N",
-                    "Dimensions": [["Query"]],
+                    "Dimensions": [["Query", "Source"]],
                     "Metrics": [
                         {"Name": "numRecordsIn", "Unit": "Count"},
                         {"Name": "numBytesInPerSecond", "Unit": "Bytes/Second"},
@@ -139,6 +139,7 @@ def test_an_emf_line_is_one_document_that_names_what_it_carries() -> None:
             ],
         },
         "Query": "q",
+        "Source": "0",
         "numRecordsIn": 5,
         "numBytesInPerSecond": 2.5,
     }

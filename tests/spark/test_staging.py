@@ -1,8 +1,12 @@
 import json
+import os
 import random
+import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +37,7 @@ from sluice_spark.source.receiver import Receiver
 from sluice_spark.sqs.received import Received, cut_messages, parse_messages
 
 from tests.spark.clients import client_of, table
+from tests.spark.conftest import ROOT
 
 
 @pytest.fixture(params=["files", "s3"])
@@ -309,6 +314,106 @@ def test_a_fenced_receiver_releases_what_it_holds(tmp_path: Path, sqs: Any, fill
     with pytest.raises(Fenced):
         received_all(old, sqs)
     assert sqs.queues["q"].counts(time.time())["ApproximateNumberOfMessages"] == 30
+
+
+def stopped_amid_receives(staged: StagedLog, sqs: Any, *, after: int, **options: Any) -> Receiver:
+    """A run that is stopped when the in-memory SQS has answered so many receives; others are under way then."""
+    sqs.queues["q"].visibility_s = 3600
+    whole = Options(queue_urls=(sqs.queue_url("q"),), connections=8, wait_s=1, **options)
+    receiver = Receiver(staged, lambda: client_of(sqs, connections=16), whole)
+    answered = count(1)
+
+    def watch(action: str, *, done: bool) -> None:
+        if action == "ReceiveMessage" and done and next(answered) == after:
+            receiver.stop()
+
+    sqs.watch = watch
+    receiver.start(staged.log.end)
+    receiver.join(30)
+    return receiver
+
+
+@pytest.mark.parametrize("after_commit", [False, True])
+def test_stops_cost_no_receive(tmp_path: Path, sqs: Any, fill: Callable[[int], None], *, after_commit: bool) -> None:
+    """With maxReceiveCount 1, SQS would move to the dead-letter queue what was received and isn't staged."""
+    fill(2_000)
+    for _ in range(10):
+        stopped_amid_receives(begun(FileStore(tmp_path)), sqs, after=5, after_commit=after_commit).check()
+    staged = ids(begun(FileStore(tmp_path)))
+    assert len(staged) == len(set(staged)) >= 10 * 5
+    left = sqs.queues["q"].known.values()
+    assert {message.id for message in left if message.received} == (set(staged) if after_commit else set())
+
+
+ENDING = """
+import signal, sys, threading, time
+from sluice_spark.log.planning import Position
+from sluice_spark.options import parse_options
+from sluice_spark.source.readers import SqsStreamReader
+from sluice_spark.source.receiver import Receiver
+
+url, staging, how = sys.argv[1:]
+options = parse_options({"queueUrl": url, "endpoint": url, "stagingLocation": staging, "waitTimeSeconds": "1"})
+reader = SqsStreamReader(options)
+reader.initialOffset()
+while not reader._staged.log.backlog(Position(0)).messages:
+    time.sleep(0.01)
+if how == "signal":
+    signal.raise_signal(signal.SIGTERM)
+if how == "both":
+    stop = Receiver.stop
+    Receiver.stop = lambda receiver: [stop(receiver), signal.raise_signal(signal.SIGTERM)]
+"""
+
+
+@pytest.mark.parametrize("how", ["signal", "end", "both"])
+def test_the_end_of_sparks_process_costs_no_receive(
+    tmp_path: Path, sqs: Any, fill: Callable[[int], None], how: str
+) -> None:
+    """Spark sends a signal, or closes the socket so that the main thread returns, or does both.
+
+    Python's executors then take no more work, which asyncio needs for blocking calls and to find an address."""
+    pytest.importorskip("pyspark", reason="make test-spark has it")
+    fill(30_000)
+    url = sqs.queue_url("q").replace("127.0.0.1", "localhost")
+    path = os.pathsep.join([str(ROOT / "spark"), str(ROOT)])
+    ended = subprocess.run(
+        [sys.executable, "-c", ENDING, url, str(tmp_path), how],
+        env={**os.environ, "PYTHONPATH": path},
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert (ended.stderr, ended.returncode) == ("", 143 if how == "signal" else 0)
+    staged = ids(begun(FileStore(tmp_path)))
+    left = sqs.queues["q"].known.values()
+    assert (len(set(staged)), [m.id for m in left if m.received]) == (30_000 - len(left), [])
+
+
+def test_what_a_stopped_driver_still_receives_is_released_once_another_has_the_log(
+    tmp_path: Path, sqs: Any, fill: Callable[[int], None]
+) -> None:
+    old = begun(FileStore(tmp_path))
+    begun(FileStore(tmp_path))
+    fill(500)
+    with pytest.raises(Fenced):
+        stopped_amid_receives(old, sqs, after=5).check()
+    assert ids(old) == []
+    assert sqs.queues["q"].counts(time.time())["ApproximateNumberOfMessages"] == 500
+
+
+def test_a_stopped_driver_writes_nothing_into_a_location_that_was_emptied(
+    tmp_path: Path, sqs: Any, fill: Callable[[int], None]
+) -> None:
+    """To start over one empties it after the stop: a segment of the old log would be a gap in the new one."""
+    old = begun(FileStore(tmp_path))
+    old.append(some(1))
+    shutil.rmtree(tmp_path / "segments")
+    fill(500)
+    with pytest.raises(SegmentMissing):
+        stopped_amid_receives(old, sqs, after=1).check()
+    assert ids(begun(FileStore(tmp_path))) == []
+    assert sqs.queues["q"].counts(time.time())["ApproximateNumberOfMessages"] == 500
 
 
 def test_trouble_loses_and_doubles_nothing(tmp_path: Path, sqs: Any, fill: Callable[[int], None]) -> None:

@@ -9,7 +9,6 @@ import logging
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -22,15 +21,6 @@ log = logging.getLogger(__name__)
 ERRORS = "errors"  # the folder of counts
 VERSION = 1
 _NAME = re.compile(rf"{ERRORS}/([0-9]{{20}}(?:-[0-9]+)+)\.v([0-9]+)")
-
-
-@dataclass(frozen=True, slots=True)
-class _Count:
-    """A count that was read from the store. `noted_at` is in epoch seconds."""
-
-    name: str
-    numbers: Sequence[int]
-    noted_at: float
 
 
 def record_errors(store: Store, part: Slice, errors: int, share: int = 0) -> None:
@@ -46,25 +36,25 @@ def count_errors(store: Store, start: Position, end: Position) -> int:
 
     Once a batch is committed, all its counts exist. Raises UnknownFormat.
     """
-    noted = (count.numbers for count in _read_counts(store))
+    noted = (numbers for _, numbers, _ in _read_counts(store))
     return sum(errors for number, low, _, _, errors in noted if start <= Position(number, low) < end)
 
 
 def forget_errors(store: Store, committed: Position, *, before: float) -> None:
     """Remove counts of committed segments written before `before`, in epoch seconds: offsets include these counts."""
     noted = _read_counts(store)
-    store.remove([count.name for count in noted if count.noted_at < before and count.numbers[0] < committed.segment])
+    store.remove([name for name, numbers, at in noted if at < before and numbers[0] < committed.segment])
 
 
-def _read_counts(store: Store) -> Iterator[_Count]:
-    """Yield the counts in the store. Raises UnknownFormat for a count of a later format version."""
+def _read_counts(store: Store) -> Iterator[tuple[str, Sequence[int], float]]:
+    """Yield each count's name, numbers and time in epoch seconds. Raises UnknownFormat for a later format version."""
     for name, at in store.names(ERRORS).items():
         parsed = _NAME.fullmatch(name)
         if not parsed:
             continue
         if int(parsed[2]) != VERSION:
             raise UnknownFormat(f"{name} is no note of version {VERSION}, which this package reads")
-        yield _Count(name, [int(number) for number in parsed[1].split("-")], at)
+        yield name, [int(number) for number in parsed[1].split("-")], at
 
 
 def quarantine(store: Store, part: Slice, rows: pa.RecordBatch, share: int = 0, piece: int = 0) -> None:

@@ -60,8 +60,6 @@ class StagedLog:
         """Claim the log and read its content from `start` on. Raises Fenced if other writers keep claiming the log."""
         for _ in range(CLAIM_ATTEMPTS):
             numbers = self._list_segment_numbers()
-            if numbers and start.segment < numbers.start:
-                raise SegmentMissing(f"the offset names segment {start.segment}, the log begins at {numbers.start}")
             if start.segment > numbers.stop or (start.row and start.segment == numbers.stop):
                 raise SegmentMissing(f"the offset names segment {start.segment}, the log ends before {numbers.stop}")
             self._load(numbers, start)
@@ -77,10 +75,7 @@ class StagedLog:
     def view(self, start: Position | None = None) -> Log:
         """Read the current log from `start`, or from its oldest segment, without a claim. Raises SegmentMissing."""
         numbers = self._list_segment_numbers()
-        position = start or Position(numbers.start)
-        if position.segment < numbers.start:
-            raise SegmentMissing(f"the offset names segment {position.segment}, the log begins at {numbers.start}")
-        self._load(numbers, position)
+        self._load(numbers, start or Position(numbers.start))
         return self.log
 
     def end(self) -> Position:
@@ -108,6 +103,10 @@ class StagedLog:
             self.log = self.log.append(header)
         self._next = header.next_header()
         return header
+
+    def check_newest(self) -> None:
+        """Raise SegmentMissing if the newest segment is gone, behind which another would leave a gap."""
+        segments.read_header(self.store, self._next.number - 1)
 
     def select_new(self, taken: Sequence[Received]) -> tuple[Sequence[Received], Sequence[Received], Sequence[str]]:
         """Split messages into new ones and known ones; return both, and the ids of the new ones.
@@ -152,6 +151,8 @@ class StagedLog:
         self.log, self.deduplicator, self._next = Log(first=start.segment), Deduplicator(), FIRST
         if not numbers:
             return
+        if start.segment < numbers.start:
+            raise SegmentMissing(f"the offset names segment {start.segment}, the log begins at {numbers.start}")
         # The segment before `start` has the totals of messages, bytes and failed deletions up to `start`.
         needed = range(max(numbers.start, start.segment - 1), numbers.stop)
         headers = segments.read_headers(self.store, needed)

@@ -175,24 +175,12 @@ def emf_lines(
     constant = dict(dimensions or {})
 
     def emit(metrics: QueryMetrics) -> None:
-        own = {"Query": metrics.query, "Source": str(metrics.source)}
         health = {"State": metrics.state, "Reason": metrics.reason} if metrics.state else {}
-        text = emf_line(metrics.values, {**constant, **own}, namespace=namespace, at_ms=metrics.at_ms, said=health)
+        named = {**constant, "Query": metrics.query, "Source": str(metrics.source)}
+        listed = [{"Name": name, "Unit": UNITS[name]} for name in metrics.values]
+        directive = {"Namespace": namespace, "Dimensions": [sorted(named)], "Metrics": listed}
+        about = {"Timestamp": metrics.at_ms, "CloudWatchMetrics": [directive]}
+        text = orjson.dumps({"_aws": about, **named, **health, **metrics.values}).decode()
         write(text) if write else print(text, flush=True)  # noqa: T201  a log stream is where it goes
 
     return emit
-
-
-def emf_line(
-    values: Mapping[str, float],
-    dimensions: Mapping[str, str],
-    *,
-    namespace: str,
-    at_ms: int,
-    said: Mapping[str, str] | None = None,
-) -> str:
-    """Return an EMF document without a line end. Each value needs a unit in UNITS; fields in `said` need none."""
-    listed = [{"Name": name, "Unit": UNITS[name]} for name in values]
-    directive = {"Namespace": namespace, "Dimensions": [sorted(dimensions)], "Metrics": listed}
-    document = {"_aws": {"Timestamp": at_ms, "CloudWatchMetrics": [directive]}, **dimensions, **(said or {}), **values}
-    return orjson.dumps(document).decode()

@@ -135,6 +135,12 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
         if self._receiver:
             self._receiver.stop()
 
+    def _drain(self) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Spark may also send it after it has closed the socket
+        self.stop()
+        if self._receiver:
+            self._receiver.join()
+
     def _start_create_receiver(self, start: Position) -> StagedLog:
         if self._staged is None:
             staged = writable_log(self._options)
@@ -148,8 +154,10 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
             self._receiver = _create_receiver(self._options, staged, until_empty=self._available_now, enough=enough)
             self._receiver.start(start)
             self._end, self._staged = start, staged
-            # Spark ends this process with SIGTERM, which by default would interrupt receives. With this handler the
-            # main thread exits, and the receiver drains.
+            # Spark ends this process by closing its socket, or with SIGTERM, which by default would interrupt receives.
+            # In both cases the main thread exits. The receiver drains then, before Python closes the executors that
+            # staging needs; functions of `atexit` are called only afterwards.
+            threading._register_atexit(self._drain)  # type: ignore[attr-defined]  # noqa: SLF001  as said
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         return self._staged

@@ -68,10 +68,9 @@ class Receiver:
         self._thread.start()
 
     def stop(self) -> None:
-        """Start no more receives. In the background, receives in flight are awaited and their messages released.
+        """Start no more receives. In the background, receives in flight are awaited and their messages staged.
 
-        These messages aren't staged: the query's next driver may already run, and this driver must not take the number
-        of that driver's next segment.
+        If the query's next driver has already claimed the log, they are released instead.
         """
         self._stopping = True
 
@@ -131,8 +130,7 @@ class Receiver:
         if options.after_commit:
             background.begin(staging.uncommitted.keep_invisible(client, options.queue_urls, options.visibility_s))
         try:
-            # Spark ends the process by closing its socket or with a signal. Then `stop` isn't called, but the main
-            # thread ends.
+            # An interrupted batch read doesn't call `stop`, but its main thread ends.
             while threading.main_thread().is_alive() and not (self._stopping or staging.failed):
                 if receives.is_complete and not (buffer.messages or staging.uncommitted.messages):
                     break
@@ -150,7 +148,7 @@ class Receiver:
                     receives.ripe.clear()
                     await wait_for_event(receives.ripe, TICK_S)
             self._stopping = True  # prevents new receives
-            await receives.drain()
+            await receives.drain(staging.stage_last)
             await staging.deletions.wait()
         finally:
             background.cancel()
@@ -185,25 +183,34 @@ class Staging:
             self.deletions.order(number, handles)
 
     async def stage(self, chunks: Sequence[Chunk]) -> None:
-        """Publish the chunks as a segment and schedule their deletion; if publishing fails, release the messages."""
+        """Publish the chunks as a segment and schedule their deletion; once a run has failed, release the messages."""
         handles = [queue_handles for chunk in chunks for queue_handles in chunk.handles]
         batches = [piece for chunk in chunks for piece in chunk.rows]
         number = None
-        if batches:
+        if batches and not self.failed:
             failed = self.deletions.take_failed()
             columns = pa.Table.from_batches(batches)
             try:
                 header = await asyncio.to_thread(self._staged.append, columns, deletions_failed=failed)
             except (SluiceSparkError, OSError) as error:
-                await self._client.release([queue_handles for chunk in chunks for queue_handles in chunk.fresh])
                 self.failed = error
-                return
-            number = header.number
-            self._staged.deduplicator.add_segment(number, *(chunk.ids for chunk in chunks))
-        if self._options.after_commit:
+            else:
+                number = header.number
+                self._staged.deduplicator.add_segment(number, *(chunk.ids for chunk in chunks))
+        if self.failed and number is None:
+            await self._client.release(handles)
+        elif self._options.after_commit:
             self.uncommitted.hold(self._staged.log.newest, handles)
         elif self._options.delete:
             self.deletions.order(number, handles)
+
+    async def stage_last(self, chunks: Sequence[Chunk]) -> None:
+        """Stage what a stopped driver still received, unless the log has been emptied since, to start over."""
+        try:
+            await asyncio.to_thread(self._staged.check_newest)
+        except (SluiceSparkError, OSError) as error:
+            self.failed = self.failed or error
+        await self.stage(chunks)
 
 
 async def keep_status(staged: StagedLog, receives: Receives, position: Callable[[], Position]) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ from sluice_spark.errors import QueueBusy, TooManyInFlight
 from sluice_spark.log.planning import ReadLimit
 from sluice_spark.options import WAIT_LIMIT_S, Options
 from sluice_spark.source.budget import MINIMUM_BYTES, Expectation, Lease, measure_sizes
-from sluice_spark.source.buffer import Buffer
+from sluice_spark.source.buffer import Buffer, Chunk
 from sluice_spark.source.fifo import attempt_id_for
 from sluice_spark.source.rate import RateLimit, TokenBucket
 from sluice_spark.source.receive_health import ReceiveHealth
@@ -140,12 +140,13 @@ class Receives:
                 queue.running += 1
                 self._under_way.begin(self._receive_repeatedly(queue, ask))
 
-    async def drain(self) -> None:
-        """Await running receives and release their messages, which also makes room for responses that wait."""
+    async def drain(self, stage: Callable[[Sequence[Chunk]], Awaitable[None]]) -> None:
+        """Await running receives and stage their messages, which also makes room for responses that wait."""
         while True:
             ending = not self._under_way
             with self.buffer.take_all() as chunks:
-                await self.client.release([queue_handles for chunk in chunks for queue_handles in chunk.handles])
+                if chunks:
+                    await stage(chunks)
             if ending:
                 return
             await self._under_way.wait(TICK_S)

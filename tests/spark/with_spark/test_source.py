@@ -63,6 +63,24 @@ def test_a_restarted_stream_goes_on_where_it_was(spark: Any, sqs: Any, fill: Any
     assert sorted(bodies(spark, tmp_path)) == sorted([f"{number:06d}" for number in range(400)] * 2)
 
 
+def test_stops_send_nothing_to_a_dead_letter_queue(spark: Any, sqs: Any, fill: Any, tmp_path: Path) -> None:
+    """With maxReceiveCount 1 SQS would move there whatever was received and comes back."""
+    queue = sqs.queues["q"]
+    queue.visibility_s = 3600
+    fill(60_000)
+    left = 60_000
+    for _ in range(3):
+        query = stream(spark, sqs, tmp_path, rateLimit=1_000)  # it isn't done when Spark, cold, stops after ten seconds
+        try:
+            until(lambda left=left: len(queue.known) < left or not left)  # type: ignore[misc]  # of each
+        finally:
+            query.stop()
+        until(lambda: not any(message.received for message in list(queue.known.values())))
+        left = len(queue.known)
+    log = spark.read.format("sqs").option("stagingLocation", str(tmp_path / "staging")).load()
+    assert (log.count(), log.agg({"receive_count": "max"}).first()[0]) == (60_000 - left, 1)
+
+
 def test_a_batch_is_read_until_the_queue_is_empty_and_read_again_from_the_log(
     spark: Any, sqs: Any, fill: Any, tmp_path: Path
 ) -> None:
