@@ -53,7 +53,7 @@ from sluice.federation.matching.exchanges import Exchange, ExchangeType
 from sluice.federation.matching.indexes import Publication
 from sluice.federation.matching.metadata import Crossing, ReceivedMessage
 from sluice.federation.matching.typed_values import TypedValue
-from sluice.federation.router import AbsentQueues, Ingress, publish, route
+from sluice.federation.router import FailingQueues, Ingress, publish, route
 from sluice.local.cloud import BUILD, Cloud, clean_environment, start_cloud
 from sluice.local.deployer import Deployer
 from sluice.local.sites import DEFAULT_SITE
@@ -418,7 +418,7 @@ def publish_msgs_per_core_s() -> float:
             now_ms=NOW_MS,
             send=CountingQueues().send_batch,
             executor=InPlace(),
-            absent=AbsentQueues(),
+            failing=FailingQueues(),
         )
         if done.counts["MessagesRouted"] != len(batch):
             raise Wrong(f"{done}")

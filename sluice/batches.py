@@ -22,16 +22,24 @@ MAX_ENTRIES = 10
 MAX_REQUEST_BYTES = MAX_MESSAGE_BYTES
 HELD_BACK = "held back by an earlier message of its group"
 OUT_OF_TIME = "not sent within the batch's time"
-# Error codes of a queue that will refuse the message every time: by its policy, its key or its size limit.
+# Error codes of a queue that will refuse every message, by its policy or its key, or this message, by its size limit.
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessageBatch.html
-REFUSALS = frozenset(
+QUEUE_REFUSALS = frozenset(
     {
-        *("AccessDenied", "AccessDeniedException", "InvalidSecurity", "UnsupportedOperation"),
-        *("InvalidParameterValue", "BatchRequestTooLong", "KmsAccessDenied", "KmsDisabled", "KmsInvalidKeyUsage"),
-        *("KmsInvalidState", "KmsNotFound", "KmsOptInRequired", "KMS.AccessDeniedException", "KMS.DisabledException"),
-        *("KMS.InvalidStateException", "KMS.InvalidKeyUsageException", "KMS.NotFoundException", "KMS.OptInRequired"),
+        *("AccessDenied", "AccessDeniedException", "InvalidSecurity", "UnsupportedOperation", "KmsOptInRequired"),
+        *(
+            "KmsAccessDenied",
+            "KmsDisabled",
+            "KmsInvalidKeyUsage",
+            "KmsInvalidState",
+            "KmsNotFound",
+            "KMS.OptInRequired",
+        ),
+        *("KMS.AccessDeniedException", "KMS.DisabledException", "KMS.InvalidKeyUsageException"),
+        *("KMS.InvalidStateException", "KMS.NotFoundException"),
     }
 )
+REFUSALS = QUEUE_REFUSALS | {"InvalidParameterValue", "BatchRequestTooLong"}
 
 # Sends up to ten entries to a target. Returns the ids of refused entries, each with "code: message". Raises `QueueGone`
 # if the target doesn't exist, another `DestinationFault` if the whole request fails.
@@ -109,15 +117,14 @@ def fifo_rounds(entries: Iterable[Entry]) -> tuple[Round, ...]:
 
 
 class DispatchStop(msgspec.Struct, frozen=True, kw_only=True):
-    """Entries at which a dispatch stopped: those of a `gone` target, those `refused`, and those of `later` rounds."""
+    """Entries at which a dispatch stopped: those that their target refuses, and `later` ones, which weren't tried."""
 
-    gone: tuple[Entry, ...] = ()
     refused: tuple["RefusedEntry", ...] = ()
-    later: tuple[Entry, ...] = ()  # entries that weren't tried
+    later: tuple[Entry, ...] = ()
 
 
 class RefusedEntry(NamedTuple):
-    """An entry that its target will refuse every time, and the error."""
+    """An entry that its target will refuse every time, and the error: `QueueGone` if the target doesn't exist."""
 
     entry: Entry
     fault: DestinationFault
@@ -158,18 +165,13 @@ class Dispatcher:
         ]
         rounds: Sequence[Round] = fifo_rounds(new) if self.fifo else (standard_round(new),)
         for number, requests in enumerate(rounds):
-            undeliverable = [refused for lane in self._send_in_parallel(requests) for refused in lane]
-            if undeliverable:
-                later = (
-                    entry
-                    for later_round in rounds[number + 1 :]
-                    for request in later_round
-                    for entry in request.entries
-                )
+            refused = [entry for lane in self._send_in_parallel(requests) for entry in lane]
+            if refused:
+                later = [entry for round_ in rounds[number + 1 :] for request in round_ for entry in request.entries]
+                untried = [entry.entry for entry in refused if isinstance(entry.fault, HeldBack)]
                 return DispatchStop(
-                    gone=tuple(refused.entry for refused in undeliverable if isinstance(refused.fault, QueueGone)),
-                    refused=tuple(refused for refused in undeliverable if not isinstance(refused.fault, QueueGone)),
-                    later=tuple(later),
+                    refused=tuple(entry for entry in refused if not isinstance(entry.fault, HeldBack)),
+                    later=(*untried, *later),
                 )
         return DispatchStop()
 
@@ -188,14 +190,18 @@ class Dispatcher:
         return self.executor.map(self._send, lanes.values())
 
     def _send(self, requests: Sequence[Request]) -> list[RefusedEntry]:
-        """Send requests in order. Returns the entries that a target refuses permanently, and those after them."""
+        """Send requests in order. Returns the entries that a target refuses permanently, and those after them.
+
+        If the target refused only single messages, those after them are `HeldBack`.
+        """
         undeliverable: list[RefusedEntry] = []
+        fault: DestinationFault = HeldBack(HELD_BACK)
         for request in requests:
             left = self._remove_held_back(request)
             if left is None:
                 continue
             if undeliverable:
-                undeliverable += [RefusedEntry(entry, undeliverable[0].fault) for entry in left.entries]
+                undeliverable += [RefusedEntry(entry, fault) for entry in left.entries]
                 continue
             if self.may_go_on is not None and not self.may_go_on():
                 for entry in left.entries:
@@ -205,12 +211,15 @@ class Dispatcher:
             try:
                 refused = self.send(left.target, left.api())
             except QueueGone as error:
+                fault = error
                 undeliverable += [RefusedEntry(entry, error) for entry in left.entries]
                 continue
             except DestinationFault as error:
                 refused = dict.fromkeys(map(str, range(len(left.entries))), str(error))
                 code = error.code if isinstance(error, CallFailed) else ""
             undeliverable += self._record_results(left, refused, code=code)
+            if undeliverable and code is not None:
+                fault = undeliverable[0].fault
         return undeliverable
 
     def _record_results(self, request: Request, refused: Mapping[str, str], *, code: str | None) -> list[RefusedEntry]:

@@ -23,6 +23,7 @@ from sluice.errors import (
     QueueGone,
     SenderFault,
     SluiceError,
+    dead_letter_text,
 )
 from sluice.federation.bridge_provisioner import BridgeProvisioner
 from sluice.federation.declared import Declared
@@ -42,7 +43,7 @@ from sluice.federation.matching.metadata import Drop
 from sluice.federation.operation_handler import OperationHandler
 from sluice.federation.operations import PathsView
 from sluice.federation.route_filters import find_filter_problem, make_route_filter
-from sluice.federation.router import AbsentQueues, Ingress, route
+from sluice.federation.router import FailingQueues, Ingress, route
 from sluice.federation.settings import SiteNames
 from sluice.federation.stored import DocumentStore
 from sluice.message import DeadLetter, Message, Value
@@ -454,7 +455,7 @@ class Site:
     seen_table: CachedReplica[RoutingTable] = field(init=False)
     may_go_on: bool = True
     readable_queue: Callable[[str], str] = str
-    absent: AbsentQueues = field(default_factory=AbsentQueues)
+    failing: FailingQueues = field(default_factory=FailingQueues)
 
     def __post_init__(self) -> None:
         self.queues = FakeQueues(f"https://sqs.{self.tag}", self.world.clock)
@@ -573,14 +574,15 @@ class Site:
             now_ms=self.world.clock(),
             send=lambda url, entries: self.queues.send_batch(url.rsplit("/", 1)[1], entries),
             executor=Inline(),
-            absent=self.absent,
+            failing=self.failing,
         )
         self.drops += outcome.drops
-        for each in outcome.undeliverable:
-            source = self.queues.arn(each.url.rsplit("/", 1)[1])
-            self.dead.send(DeadLetter(message=messages[each.position], reason=each.reason, source=source))
-        if outcome.absent:
-            self.drift_repair().report({url.rsplit("/", 1)[1]: number for url, number in outcome.absent.items()})
+        for each, fault in outcome.undeliverable:
+            source, reason = self.queues.arn(each.target.rsplit("/", 1)[1]), dead_letter_text(fault)
+            self.dead.send(DeadLetter(message=messages[each.position], reason=reason, source=source))
+        if outcome.absent or outcome.refusals:
+            copies = {url.rsplit("/", 1)[1]: number for url, number in outcome.absent.items()}
+            self.drift_repair().report(copies, {url.rsplit("/", 1)[1]: why for url, why in outcome.refusals.items()})
             self.link_service().advance(ticks=False)
         if outcome.failures:  # they come again
             system = {"ApproximateReceiveCount": "2"}

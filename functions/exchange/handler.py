@@ -2,25 +2,27 @@
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import msgspec
 from aws_lambda_powertools.logging import Logger
 from aws_lambda_powertools.utilities.typing import LambdaContext
+from msgspec import UNSET
 
 from functions.bootstrap import make_reporter, read_settings, send_operation
 from sluice.aws.change_logs import DynamoChangeLog
 from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, new_id, now_ms, sqs_client
 from sluice.aws.documents import EXCHANGES, PEERS, DynamoDocument
 from sluice.aws.metrics import publish
-from sluice.aws.queues import QueuesByUrl
+from sluice.aws.queues import send_batch
 from sluice.aws.records import Batch, BatchResponse, Reporter
-from sluice.errors import CallFailed, DestinationFault
+from sluice.batches import Send
+from sluice.errors import CallFailed, DestinationFault, dead_letter_text
 from sluice.federation.links.peers import KNOWN_PEERS, KnownPeers
 from sluice.federation.matching.bindings import CachedReplica, RoutingTable
-from sluice.federation.operations import MAX_REPORTED_QUEUES, ReportGone
-from sluice.federation.router import AbsentQueues, route
+from sluice.federation.operations import MAX_REASON, MAX_REPORTED_QUEUES, ReportFailingQueues
+from sluice.federation.router import FailingQueues, route
 from sluice.federation.settings import ExchangeSettings
 from sluice.federation.stored import CachedDocument
 
@@ -37,9 +39,9 @@ class ExchangeDependencies(msgspec.Struct, frozen=True, kw_only=True):
     settings: ExchangeSettings
     table: CachedReplica[RoutingTable]
     peers: CachedDocument[KnownPeers]
-    queues: QueuesByUrl
+    send: Send
     reporter: Reporter
-    absent: AbsentQueues
+    failing: FailingQueues
 
 
 @cache
@@ -56,9 +58,9 @@ def dependencies() -> ExchangeDependencies:
         settings=settings,
         table=CachedReplica(log, RoutingTable, now_ms),
         peers=CachedDocument(known, peers, now_ms),
-        queues=QueuesByUrl(sqs_client()),
+        send=partial(send_batch, sqs_client()),
         reporter=make_reporter(settings.dead_letters_url, ThreadPoolExecutor(MAX_CONNECTIONS)),
-        absent=AbsentQueues(),
+        failing=FailingQueues(),
     )
 
 
@@ -72,9 +74,9 @@ def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
         site=made.settings.site,
         peers=made.peers.value,
         now_ms=now_ms(),
-        send=made.queues.send_batch,
+        send=made.send,
         executor=made.reporter.executor,
-        absent=made.absent,
+        failing=made.failing,
     )
     publish(SERVICE, outcome.counts)
     for reason, number in Counter(drop.reason for drop in outcome.drops).items():
@@ -82,17 +84,26 @@ def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
     for drop in outcome.drops[:SAMPLED_DROPS]:
         logger.info("MessageDropped", message_id=drop.message_id, reason=drop.reason, queue=drop.queue)
     failures: dict[int, Exception] = dict(outcome.failures)
-    for copy in outcome.undeliverable:
+    undeliverable = [
+        (entry, entry.target.rsplit("/", 1)[1], dead_letter_text(fault)) for entry, fault in outcome.undeliverable
+    ]
+    for queue, number in Counter(queue for _, queue, _ in undeliverable).items():
+        publish(SERVICE, {"MessagesUndeliverable": number}, dimensions={"queue": queue})
+    for entry, queue, text in undeliverable:
         try:
-            made.reporter.dead_letter_copy(batch, copy.position, copy.outgoing, queue=copy.queue, reason=copy.reason)
-        except CallFailed as fault:
-            failures[copy.position] = fault
-    # The links function is told which queues are missing, and how many copies became dead letters for each.
-    copies = [(url.rsplit("/", 1)[1], number) for url, number in outcome.absent.items()]
-    for start in range(0, len(copies), MAX_REPORTED_QUEUES):
-        said = ReportGone(copies=dict(copies[start : start + MAX_REPORTED_QUEUES]))
+            made.reporter.dead_letter_copy(batch, entry.position, entry.outgoing, queue=queue, reason=text)
+        except CallFailed as error:
+            failures[entry.position] = error
+    # The links function is told which queues are missing or refuse messages, and how many copies became dead letters.
+    due = [url for url in outcome.refusals if made.failing.is_report_due(url, now_ms())]
+    failing = [(url, url.rsplit("/", 1)[1]) for url in (*outcome.absent, *due)]
+    for start in range(0, len(failing), MAX_REPORTED_QUEUES):
+        part = failing[start : start + MAX_REPORTED_QUEUES]
+        refusals = {name: outcome.refusals[url][:MAX_REASON] for url, name in part if url in outcome.refusals}
+        copies = {name: outcome.absent[url] for url, name in part if url in outcome.absent}
+        report = ReportFailingQueues(copies=copies, refusals=refusals or UNSET)
         try:
-            send_operation(made.settings.ticks_queue_url, said)
+            send_operation(made.settings.ticks_queue_url, report)
         except DestinationFault:
-            logger.exception("AbsenceNotReported", queues=sorted(said.copies))
+            logger.exception("FailingQueuesNotReported", queues=[name for _, name in part])
     return made.reporter.report(batch, failures, max_receives=MAX_RECEIVES)

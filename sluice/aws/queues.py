@@ -18,25 +18,14 @@ MAX_WAIT_S = 20  # SQS's limit of a long poll, in seconds
 RELEASE_ATTEMPTS = 3  # attempts for messages that SQS fails to release by its own fault
 
 
-class QueuesByUrl(msgspec.Struct, frozen=True):
-    """Sends messages to queues of any account and region, by their URLs."""
-
-    client: SQSClient
-
-    def send_batch(self, url: str, entries: Sequence[dict[str, Any]]) -> Mapping[str, str]:
-        """Send up to ten entries. Returns the ids of entries that SQS refused, each with SQS's reason.
-
-        Raises `QueueGone`, and `CallFailed` if the whole call fails.
-        """
-        return send_batch(self.client, url, entries, queue=url)
-
-
-def send_batch(client: SQSClient, url: str, entries: Sequence[dict[str, Any]], *, queue: str) -> Mapping[str, str]:
+def send_batch(
+    client: SQSClient, url: str, entries: Sequence[dict[str, Any]], *, queue: str | None = None
+) -> Mapping[str, str]:
     """Send up to ten entries. Returns the ids of entries that SQS refused, each with SQS's reason.
 
-    Raises `QueueGone` with the `queue`, the caller's name for it, and `CallFailed` if the whole call fails.
+    Raises `QueueGone` with the `queue`, the caller's name for it, or the URL, and `CallFailed` if the whole call fails.
     """
-    with calls("SendMessageBatch", queue=queue):
+    with calls("SendMessageBatch", queue=queue or url):
         # boto3's type names every field of an entry; `sluice.message` builds the entries.
         done = client.send_message_batch(QueueUrl=url, Entries=entries)  # type: ignore[arg-type]
     return {failed["Id"]: f"{failed['Code']}: {failed.get('Message', '')}" for failed in done.get("Failed", [])}
@@ -63,25 +52,6 @@ def fetch_depth(client: SQSClient, url: str) -> QueueDepth:
         visible=int(counts["ApproximateNumberOfMessages"]),
         in_flight=int(counts["ApproximateNumberOfMessagesNotVisible"]),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class QueuesByName:
-    """Queues of one account and region by name. URLs are derived from `sibling_url`, as a look-up needs a request."""
-
-    client: SQSClient
-    sibling_url: str
-
-    def url(self, name: str) -> str:
-        """Return the URL of a queue."""
-        return self.sibling_url.rsplit("/", 1)[0] + "/" + name
-
-    def send_batch(self, name: str, entries: Sequence[dict[str, Any]]) -> Mapping[str, str]:
-        """Send up to ten entries to a queue. Returns the ids of entries that SQS refused, each with SQS's reason.
-
-        Raises `QueueGone` with the name, and `CallFailed`.
-        """
-        return send_batch(self.client, self.url(name), entries, queue=name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,6 +122,8 @@ def _show_federation(part: Part) -> None:
             for route in part["routes"]
         ]
         show_table(columns, rows)
+    if part["refusing_queues"]:
+        show_table(("queue that refuses messages", "reason"), part["refusing_queues"].items())
     if part["lags_unknown"]:
         console().print(f"lags are unknown: {part['lags_unknown']}", style="dim", markup=False)
 

@@ -48,18 +48,11 @@ class Declared(Struct, frozen=True, kw_only=True):
     routes: tuple[Bridge, ...] = ()
 
     @classmethod
-    def parse(cls, text: str) -> "Declared":
-        """Parse the JSON of `to_json`. Raises a `BadRoute` that names the invalid place."""
+    def parse(cls, said: str | Mapping[str, Any]) -> "Declared":
+        """Parse the JSON of `to_json`, or the decoded object. Raises a `BadRoute` that names the invalid place."""
         try:
-            return decode(text, cls, of="what is declared")
-        except (Malformed, BadBinding) as error:
-            raise BadRoute(str(error)) from None
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> "Declared":
-        """Convert a decoded JSON object. Raises a `BadRoute` that names the invalid place."""
-        try:
-            return convert(document, cls, of="what is declared")
+            of = "what is declared"
+            return decode(said, cls, of=of) if isinstance(said, str) else convert(said, cls, of=of)
         except (Malformed, BadBinding) as error:
             raise BadRoute(str(error)) from None
 

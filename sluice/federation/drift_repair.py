@@ -7,6 +7,7 @@ bindings. Copies that became dead letters in the meantime are redriven. Every st
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -71,10 +72,8 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
                 for name, queue in watch.queues.items()
                 if name in read or name in self.declared or bindings.destination(name) is not None
             }
-            return SiteWatch(
-                queues=queues,
-                repairs={name: repairs for name, repairs in watch.repairs.items() if name in registry.bridges},
-            )
+            repairs = {name: repairs for name, repairs in watch.repairs.items() if name in registry.bridges}
+            return SiteWatch(queues=queues, repairs=repairs).record_refusals({}, now_ms=self.link_service.now_ms())
 
         self._stored.change(prune)
         self._compare_routes()
@@ -85,18 +84,19 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
         if names:
             self._check_queues(names)
 
-    def report(self, copies: Mapping[str, int]) -> None:
-        """Record that bound queues are missing, and how many copies became dead letters for each."""
+    def report(self, copies: Mapping[str, int], refusals: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Record missing queues, with the number of copies that became dead letters, and refusals with reasons."""
         bindings = self.link_service.exchanges.bindings()
         known = {name: number for name, number in copies.items() if bindings.destination(name) is not None}
 
         def record(watch: SiteWatch) -> SiteWatch:
             for name, number in known.items():
                 watch = watch.record_undelivered(name, number)
-            return watch
+            return watch.record_refusals(refusals, now_ms=self.link_service.now_ms())
 
-        if known:
+        if known or refusals:
             self._stored.change(record)
+        if known:
             self._check_queues(known.keys())
             self.link_service.advance(ticks=False)
 

@@ -55,9 +55,7 @@ class DynamicRouteService(msgspec.Struct, frozen=True, kw_only=True):
         try:
             op = ops.decode_op(bytes(message.op))
         except Malformed:
-            self.ignored[IgnoredReason.MALFORMED] += (
-                1  # a newer release's op, perhaps; heartbeats reveal the difference
-            )
+            self.ignored[IgnoredReason.MALFORMED] += 1  # a newer release's op, perhaps; heartbeats show the difference
             return
         type_ = exchange_type(self.link_service.exchanges.bindings(), op.exchange)
         self.sync(received={op.exchange: [steps.receive_op(message.sender.tag, op, type_)]})

@@ -52,9 +52,7 @@ class Move:
     may_go_on: Callable[[], bool]
     moved: int = 0
     unmoved: dict[str, str] = field(default_factory=dict)
-    _blocked_groups: set[str] = field(
-        default_factory=set
-    )  # groups with a message that stays, which no message may overtake
+    _blocked_groups: set[str] = field(default_factory=set)  # have a message that stays, which none may overtake
     _skipped_ids: set[str] = field(default_factory=set)  # ids of skipped messages
     _moved_ids: dict[str, None] = field(default_factory=dict)  # ids of moved messages, oldest first
 
@@ -119,10 +117,10 @@ class Move:
             rounds[number].append(Entry(position=position, target=copy.target, outgoing=copy.outgoing))
         dispatcher = Dispatcher(fifo=self.fifo, send=self.send, executor=None)
         for round_ in rounds:
-            for entry in dispatcher.dispatch(round_).gone:
+            for entry, fault in dispatcher.dispatch(round_).refused:
                 if not self.has_several_targets:
                     raise QueueGone(entry.target)
-                dispatcher.fail(entry, QueueGone(entry.target))
+                dispatcher.fail(entry, fault)
         for position, fault in dispatcher.failures.items():
             self._record_failure(messages[position], fault)
         return [messages[entry.position] for entry in dispatcher.sent]

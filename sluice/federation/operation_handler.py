@@ -116,8 +116,8 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
             case operations.ReportOutage(link=name, error=error, refused=refused, at_ms=at_ms):
                 news = AccessRefused(error, at_ms) if refused else Unreachable(error, at_ms)
                 link_service.advance([transitions.update_link(name, news)], ticks=False)
-            case operations.ReportGone(copies=copies):
-                self.drift_repair.report(copies)
+            case operations.ReportFailingQueues(copies=copies, refusals=refusals):
+                self.drift_repair.report(copies, refusals or {})
             case operations.Tick():
                 link_service.advance()  # first, because the checks may use up the invocation's time
                 self.drift_repair.recheck()
@@ -138,11 +138,9 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
     def view_site(self) -> operations.SiteView:
         """Return the site's objects and their status."""
         registry, bindings = self.link_service.registry(), self.link_service.exchanges.bindings()
-        forwards, fed, repairs = (
-            self.link_service.last_forwards(),
-            find_feeding_queues(registry),
-            self.drift_repair.watch().repairs,
-        )
+        forwards, fed = self.link_service.last_forwards(), find_feeding_queues(registry)
+        watch = self.drift_repair.watch()
+        refusing = {self.names.logical_name(queue): reason for queue, reason in watch.refusals.items()}
         return operations.SiteView(
             address=Introduction(**asdict(self.link_service.here), senders=self.senders),
             peer_accounts=self.link_service.peer_accounts,
@@ -163,12 +161,13 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
                     state=LinkState.CLOSING if link is None else describe_state(record, link),
                     reads=None if record.queue is None else self.names.logical_name(record.queue),
                     last_forward_ms=forwards.get(name),
-                    repairs=repairs.get(name, Repairs()),
+                    repairs=watch.repairs.get(name, Repairs()),
                 )
                 for name, record in sorted(registry.bridges.items())
                 for link in [registry.links.get(record.bridge.link)]
             ),
             declared=self.declared,
+            refusing=refusing or UNSET,
         )
 
     def view_queues(self) -> operations.QueuesView:

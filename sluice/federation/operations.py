@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, cast
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from sluice.codec import Struct, pick_shared_fields
 from sluice.federation.declared import BindingDeclaration, Declared
@@ -15,7 +15,8 @@ from sluice.federation.matching.exchanges import Exchange, ExchangeType
 from sluice.federation.matching.typed_values import StoredValue
 from sluice.operations import Operation, R
 
-MAX_REPORTED_QUEUES = 1_000  # deleted queues in one `ReportGone`
+MAX_REPORTED_QUEUES = 1_000  # deleted queues in one `ReportFailingQueues`
+MAX_REASON = 500  # characters of a refusal's reason
 
 # Results of operations
 
@@ -61,7 +62,8 @@ class BridgeView(Bridge, frozen=True, kw_only=True):
 class SiteView(Struct, frozen=True, kw_only=True):
     """A site's objects and their status. `bindings` is their number; `feeds` has the bindings of queue routes' queues.
 
-    `declared` is the deployment's declaration, which can't be changed at run time.
+    `declared` is the deployment's declaration, which can't be changed at run time. `refusing` has the queues that
+    refused messages in the last minutes, with the reason.
     """
 
     address: Introduction
@@ -73,6 +75,7 @@ class SiteView(Struct, frozen=True, kw_only=True):
     links: tuple[LinkView, ...]
     bridges: tuple[BridgeView, ...]
     declared: Declared = Declared()
+    refusing: Mapping[str, str] | UnsetType = UNSET
 
     @property
     def tag(self) -> str:
@@ -318,13 +321,15 @@ class ReportOutage(_Change[None], frozen=True, kw_only=True, tag="outage"):
     at_ms: int | None = None
 
 
-class ReportGone(_Change[None], frozen=True, kw_only=True, tag="gone"):
-    """Reports bound queues that didn't exist when the exchange function sent to them.
+class ReportFailingQueues(_Change[None], frozen=True, kw_only=True, tag="gone"):
+    """Reports bound queues that didn't exist, or refused messages, when the exchange function sent to them.
 
-    `copies` is the number of new dead letters by queue; they are redriven once the queue exists again.
+    `copies` is the number of new dead letters by missing queue; they are redriven once the queue exists again.
+    `refusals` has SQS's reason by refusing queue.
     """
 
-    copies: Annotated[Mapping[str, Annotated[int, Meta(ge=0)]], Meta(max_length=MAX_REPORTED_QUEUES)]
+    copies: Annotated[Mapping[str, Annotated[int, Meta(ge=0)]], Meta(max_length=MAX_REPORTED_QUEUES)] = {}
+    refusals: Annotated[Mapping[str, str], Meta(max_length=MAX_REPORTED_QUEUES)] | UnsetType = UNSET
 
 
 class Tick(_Change[None], frozen=True, kw_only=True, tag="tick"):
@@ -338,7 +343,7 @@ class SweepSite(_Change[None], frozen=True, kw_only=True, tag="sweep"):
 FederationOperation = (
     ShowSite | ListExchanges | ListQueues | ListBindings | ListPaths | Redrive | AddExchange | DeleteExchange
     | BindQueue | UnbindQueue | AddPeer | DeletePeer | AddLink | CloseLink | CommandLink | AddBridge | ChangeBridge
-    | CloseBridge | CommandBridge | ReportOutage | ReportGone | Tick | SweepSite
+    | CloseBridge | CommandBridge | ReportOutage | ReportFailingQueues | Tick | SweepSite
 )  # fmt: skip
 # Type checkers accept no union as a type argument.
 OPERATIONS = cast("type[FederationOperation]", FederationOperation)

@@ -13,8 +13,8 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from sluice.batches import Dispatcher, Entry, Send
-from sluice.errors import Malformed, NoPeer, NotPermitted, QueueGone, SenderFault, SluiceError, dead_letter_text
+from sluice.batches import Dispatcher, Entry, RefusedEntry, Send
+from sluice.errors import DestinationFault, Malformed, NoPeer, NotPermitted, QueueGone, SenderFault, SluiceError
 from sluice.federation.links.peers import KnownPeers, Peer, append_peer_tag
 from sluice.federation.matching.bindings import Destination, RoutingTable
 from sluice.federation.matching.indexes import Publication
@@ -36,7 +36,8 @@ from sluice.federation.matching.metadata import (
 from sluice.federation.matching.typed_values import collect_headers
 from sluice.message import MAX_ATTRIBUTES, Attributes, Message, Outgoing
 
-GONE_AFTER_MS = 5_000  # how long SQS must report a queue as missing until the queue counts as deleted
+LASTING_AFTER_MS = 5_000  # how long SQS must report a queue as missing or refusing until messages aren't retried
+REPORT_INTERVAL_MS = 60_000
 
 
 class Ingress(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,52 +61,45 @@ def identify_senders(message: Message, peers: KnownPeers) -> Sequence[Peer]:
 
 
 @dataclass(slots=True)
-class AbsentQueues:
-    """Caches the URLs of queues that were missing when messages were last sent to them.
+class FailingQueues:
+    """Caches the URLs of queues that were missing, or refused messages, when messages were last sent to them.
 
-    SQS also reports a queue as missing during its first second, so one answer doesn't prove that it was deleted.
+    SQS also reports a queue as missing during its first second, and new permissions take effect after some seconds. So
+    one answer doesn't prove that the queue was deleted, or that it will refuse again.
     """
 
     since_ms: dict[str, int] = field(default_factory=dict)
+    reported_ms: dict[str, int] = field(default_factory=dict)
 
-    def is_gone(self, url: str, now_ms: int) -> bool:
-        """Record a missing queue. Returns whether it has been missing for `GONE_AFTER_MS`."""
-        return now_ms - self.since_ms.setdefault(url, now_ms) >= GONE_AFTER_MS
+    def is_lasting(self, url: str, now_ms: int) -> bool:
+        """Record a failing queue. Returns whether it has been failing for `LASTING_AFTER_MS`."""
+        return now_ms - self.since_ms.setdefault(url, now_ms) >= LASTING_AFTER_MS
 
-    def mark_present(self, urls: Iterable[str]) -> None:
-        """Remove the queues that accepted a message from the missing ones."""
+    def is_report_due(self, url: str, now_ms: int) -> bool:
+        """Return whether a queue's refusal should be reported: once in `REPORT_INTERVAL_MS`."""
+        is_due = now_ms - self.reported_ms.get(url, 0) >= REPORT_INTERVAL_MS
+        if is_due:
+            self.reported_ms[url] = now_ms
+        return is_due
+
+    def mark_working(self, urls: Iterable[str]) -> None:
+        """Remove the queues that accepted a message from the failing ones."""
         for url in self.since_ms.keys() & set(urls):
             del self.since_ms[url]
 
 
-class Undeliverable(msgspec.Struct, frozen=True, kw_only=True):
-    """A copy whose target queue was deleted, of the message at `position`."""
-
-    position: int
-    url: str
-    outgoing: Outgoing
-
-    @property
-    def queue(self) -> str:
-        """The name of the deleted queue."""
-        return self.url.rsplit("/", 1)[1]
-
-    @property
-    def reason(self) -> str:
-        """The reason for the copy's dead letter."""
-        return dead_letter_text(QueueGone(self.url))
-
-
 @dataclass(slots=True)
 class RoutingOutcome:
-    """The result of routing a batch: failures by position, undeliverable copies, and drops.
+    """The result of routing a batch: failures by position, undeliverable copies with their errors, and drops.
 
-    `absent` has the URLs of missing queues, each with its number of undeliverable copies.
+    `absent` has the URLs of missing queues, each with its number of undeliverable copies, and `refusals` those of
+    queues that refused messages, each with SQS's reason.
     """
 
     failures: Mapping[int, SluiceError] = field(default_factory=dict)
-    undeliverable: Sequence[Undeliverable] = ()
+    undeliverable: Sequence[RefusedEntry] = ()
     absent: Mapping[str, int] = field(default_factory=dict)
+    refusals: Mapping[str, str] = field(default_factory=dict)
     drops: Sequence[Drop] = ()
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -120,13 +114,13 @@ def route(
     now_ms: int,
     send: Send,
     executor: Executor,
-    absent: AbsentQueues,
+    failing: FailingQueues,
 ) -> RoutingOutcome:
     """Send each message of the batch, in order, to the queues that its exchange selects.
 
     A message from a link is refused unless it is from one of the `peers`.
-    If a target queue is missing but may be new, the message is retried once. If the queue was deleted, the copy is
-    undeliverable and the message isn't retried: a retry would send another copy to the other queues.
+    If a target queue is missing but may be new, or refuses messages, the message is retried once. If that lasts, the
+    copy is undeliverable and the message isn't retried: a retry would send another copy to the other queues.
     """
     refused: dict[int, SenderFault] = {}
     drops: list[Drop] = []
@@ -146,22 +140,23 @@ def route(
         entries.extend(
             Entry(position=position, target=copy.destination.url, outgoing=copy.outgoing) for copy in published.copies
         )
-    dispatcher = Dispatcher(fifo=ingress.fifo, send=send, executor=executor)
-    gone: list[Undeliverable] = []
-    said_so: set[str] = set()
+    optional = {entry.target for entry in entries}
+    dispatcher = Dispatcher(fifo=ingress.fifo, send=send, executor=executor, optional=optional)
+    lasting: list[RefusedEntry] = []
+    faults: dict[str, DestinationFault] = {}
     left: Sequence[Entry] = entries
     while left:
         stopped = dispatcher.dispatch(left)
-        said_so |= {entry.target for entry in stopped.gone}
-        for entry in stopped.gone:
-            if absent.is_gone(entry.target, now_ms) or messages[entry.position].receive_count > 1:
-                gone.append(Undeliverable(position=entry.position, url=entry.target, outgoing=entry.outgoing))
+        for entry, error in stopped.refused:
+            faults[entry.target] = error
+            if failing.is_lasting(entry.target, now_ms) or messages[entry.position].receive_count > 1:
+                lasting.append(RefusedEntry(entry, error))
             else:  # fails now, so that later messages of the group are held back
-                dispatcher.fail(entry, QueueGone(entry.target))
+                dispatcher.fail(entry, error)
         left = stopped.later
-    absent.mark_present(entry.target for entry in dispatcher.sent)
-    undeliverable = [copy for copy in gone if copy.position not in dispatcher.failures]  # the others are retried
-    copies = Counter(copy.url for copy in undeliverable)
+    failing.mark_working(entry.target for entry in dispatcher.sent)
+    undeliverable = [lost for lost in lasting if lost.entry.position not in dispatcher.failures]  # others are retried
+    copies = Counter(lost.entry.target for lost in undeliverable)
     counts = Counter(
         MessagesReceived=len(messages),
         MessagesRouted=len(dispatcher.sent),
@@ -172,7 +167,8 @@ def route(
     return RoutingOutcome(
         failures={**dispatcher.failures, **refused},
         undeliverable=undeliverable,
-        absent={url: copies[url] for url in sorted(said_so)},
+        absent={url: copies[url] for url, fault in sorted(faults.items()) if isinstance(fault, QueueGone)},
+        refusals={url: str(fault) for url, fault in faults.items() if not isinstance(fault, QueueGone)},
         drops=drops,
         counts=+counts,
     )
@@ -191,7 +187,6 @@ class Copy(msgspec.Struct, frozen=True, kw_only=True):
 class Published(msgspec.Struct, frozen=True, kw_only=True):
     """The result of publishing a message: at least one copy or one drop."""
 
-    message_id: str
     copies: tuple[Copy, ...] = ()
     drops: tuple[Drop, ...] = ()
 
@@ -226,11 +221,11 @@ def publish(
         raise NotPermitted(refusals[0] or "")
     reason = (DropReason.LOOP if receipt.site in metadata.trace else None) or metadata.expiry_reason(receipt.now_ms)
     if reason is not None:
-        return Published(message_id=message_id, drops=(Drop(reason=reason, message_id=message_id),))
+        return Published(drops=(Drop(reason=reason, message_id=message_id),))
     headers = collect_headers(opened.attributes, metadata.headers)
     destinations = table.route(Publication(exchange=named, key=metadata.key or "", headers=headers))
     if not destinations:
-        return Published(message_id=message_id, drops=(Drop(reason=DropReason.UNROUTABLE, message_id=message_id),))
+        return Published(drops=(Drop(reason=DropReason.UNROUTABLE, message_id=message_id),))
     return _address_copies(receipt, opened.attributes, replace(metadata, exchange=named), destinations)
 
 
@@ -271,4 +266,4 @@ def _address_copies(
         copies.append(Copy(destination=destination, outgoing=sent))
     if not (copies or drops):
         drops.append(Drop(reason=DropReason.UNROUTABLE, message_id=message_id))
-    return Published(message_id=message_id, copies=tuple(copies), drops=tuple(drops))
+    return Published(copies=tuple(copies), drops=tuple(drops))

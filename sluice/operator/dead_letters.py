@@ -7,13 +7,14 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from sluice.aws.client_types import SQSClient
 from sluice.aws.connections import Connection
 from sluice.aws.dead_letters import is_offer_placeholder, read
 from sluice.aws.deployment import read_stack_output
-from sluice.aws.queues import MAX_BATCH, ConsumedQueue, QueuesByUrl
+from sluice.aws.queues import MAX_BATCH, ConsumedQueue, send_batch
 from sluice.dead_letter_reasons import Reason, classify_reason
 from sluice.errors import BadConfiguration
 from sluice.federation.moves import HIDDEN_S, Copy, Move, Unmovable, copy_to
@@ -180,7 +181,7 @@ def prepare_redrive(
 
     return Move(
         source=open_queue(client, url),
-        send=QueuesByUrl(client).send_batch,
+        send=partial(send_batch, client),
         choose_copy=choose_copy,
         fifo=url.endswith(FIFO_SUFFIX),
         has_several_targets=True,

@@ -18,6 +18,7 @@ from sluice.federation.links.states import LinkState
 from sluice.federation.map.findings import Finding, list_route_findings
 from sluice.federation.matching.metadata import is_tag
 from sluice.federation.operations import AddBridge, AddLink, AddPeer, BridgeView, CloseLink, SiteView
+from sluice.federation.topology.desired import LinkAccess
 from sluice.operator.federated_sites import OpenSite, discover_sites, open_site
 from sluice.operator.site_names import REGION
 
@@ -86,20 +87,14 @@ class LinkEnds:
         return cls(site=site, view=site.view(), peer=peer)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PeerAccess:
-    """The role and SQS endpoints for reaching the peer, if they differ from those in its address."""
-
-    role_arn: str | None = None
-    external_id: str | None = None
-    sqs_urls: Sequence[str] = ()
-
-
 def add_link(
-    ends: LinkEnds, *, name: str | None = None, durable: bool = True, access: PeerAccess | None = None
+    ends: LinkEnds, *, name: str | None = None, durable: bool = True, sqs_urls: Sequence[str] = (), **role: str | None
 ) -> Link:
-    """Declare a link named by the peer's tag, or by `name`. Raises `BadRoute` and the site's errors."""
-    link = _build_link(ends, name or ends.peer.tag, durable=durable, access=access or PeerAccess())
+    """Declare a link named by the peer's tag, or by `name`. Raises `BadRoute` and the site's errors.
+
+    `role` may have `role_arn` and `external_id`, and `sqs_urls` SQS endpoints, if they aren't those of its address.
+    """
+    link = _build_link(ends, name or ends.peer.tag, durable=durable, sqs_urls=sqs_urls, **role)
     declare_each_other(ends)
     ends.site.client.ask(AddLink(link=link))
     return link
@@ -121,7 +116,7 @@ def declare_each_other(ends: LinkEnds, *, route: BridgeDeclaration | None = None
         declare_peer(ends.peer.site, ends.peer.view, own, source_of=pull, dest_of=route if pull is None else None)
 
 
-def _build_link(ends: LinkEnds, name: str, *, durable: bool, access: PeerAccess) -> Link:
+def _build_link(ends: LinkEnds, name: str, *, durable: bool, sqs_urls: Sequence[str] = (), **role: str | None) -> Link:
     address = ends.peer.address
     if address is None:
         raise BadRoute(
@@ -130,18 +125,13 @@ def _build_link(ends: LinkEnds, name: str, *, durable: bool, access: PeerAccess)
         )
     if not _LINK_NAME.fullmatch(name):
         raise BadRoute(f"{name!r}: a link's name is 1 to 64 of A-Za-z0-9_.-")
-    role_arn, external_id = access.role_arn, access.external_id
-    # The peer's role is for other accounts: within an account, a site's own roles may send to all queues.
-    if role_arn is None and address.role_arn is not None and address.account != ends.view.address.account:
-        role_arn, external_id = address.role_arn, external_id or address.external_id
-    return Link(
-        name=name,
-        peer=address.tag,
-        endpoints=tuple(replace(address.endpoint, sqs_url=url) for url in access.sqs_urls) or (address.endpoint,),
-        role_arn=role_arn,
-        external_id=external_id,
-        durable=durable,
-    )
+    access = LinkAccess.default_for(address, here=ends.view.address)
+    if role.get("role_arn") is not None:
+        access = replace(access, external_id=None)  # the default one is for the default role
+    access = replace(access, **{name: value for name, value in role.items() if value is not None})
+    if sqs_urls:
+        access = replace(access, endpoints=tuple(replace(address.endpoint, sqs_url=url) for url in sqs_urls))
+    return Link(name=name, peer=address.tag, durable=durable, **asdict(access))
 
 
 def find_or_add_link(ends: LinkEnds, *, name: str | None, durable: bool) -> str:
@@ -149,7 +139,7 @@ def find_or_add_link(ends: LinkEnds, *, name: str | None, durable: bool) -> str:
     existing = _find_link(ends, name)
     if existing is not None:
         return existing
-    link = _build_link(ends, name or ends.peer.tag, durable=durable, access=PeerAccess())
+    link = _build_link(ends, name or ends.peer.tag, durable=durable)
     ends.site.client.ask(AddLink(link=link))
     return link.name
 

@@ -245,6 +245,7 @@ def _read_federation(site: SiteClient) -> Part:
         "bindings": view.bindings,
         "links": links,
         "routes": routes,
+        "refusing_queues": view.refusing or {},
         "lags_unknown": unknown,
     }
 

@@ -174,9 +174,8 @@ class FederationParameters(Model):
     @property
     def declared(self) -> Declared:
         """The declarations in the form that functions' settings have. Raises `BadRoute`."""
-        return Declared.from_document(
-            {name: list(getattr(self, name)) for name in ("exchanges", "bindings", "links", "routes")}
-        )
+        names = ("exchanges", "bindings", "links", "routes")
+        return Declared.parse({name: list(getattr(self, name)) for name in names})
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:

@@ -373,7 +373,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
             for position, message in enumerate(messages)
         ]
         dispatcher = Dispatcher(fifo=fifo, send=self.queues.send_batch, executor=None)
-        if dispatcher.dispatch(entries).gone:
+        if dispatcher.dispatch(entries).refused:
             raise QueueGone(action.to)
         sent = [messages[entry.position] for entry in dispatcher.sent]
         if sent:

@@ -278,14 +278,14 @@ class _Batch:
             stopped = self.dispatcher.dispatch(
                 [entry for position in sorted(decided) for entry in self.build_entries(position, decided[position])]
             )
-            for entry in stopped.gone:
-                if entry.target in self.sessions:
+            for entry, fault in stopped.refused:
+                if not isinstance(fault, QueueGone):
+                    self.drop_session(entry.target, Reason.QUEUE_REFUSED, str(fault))
+                elif entry.target in self.sessions:
                     self.drop_session(entry.target, Reason.QUEUE_GONE)
                 else:
-                    self.dispatcher.fail(entry, NotDelivered(str(QueueGone(entry.target))))
-            for entry, fault in stopped.refused:
-                self.drop_session(entry.target, Reason.QUEUE_REFUSED, str(fault))
-            entries = (*stopped.gone, *(refusal.entry for refusal in stopped.refused), *stopped.later)
+                    self.dispatcher.fail(entry, NotDelivered(str(fault)))
+            entries = (*(refusal.entry for refusal in stopped.refused), *stopped.later)
             again = sorted({entry.position for entry in entries} - self.dispatcher.failures.keys())
             if not again:
                 return

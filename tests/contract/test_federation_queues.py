@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from sluice.aws.dead_letters import MAX_REASON, PACKED, REASON, SOURCE, DeadLetters
 from sluice.aws.federation.peers import PeerQueues, _translate_errors
 from sluice.aws.federation.queues import SqsSiteQueues
-from sluice.aws.queues import QueuesByUrl
+from sluice.aws.queues import send_batch
 from sluice.errors import CallFailed, PeerRefused, PeerUnreachable, QueueGone
 from sluice.federation.links.links import Endpoint, Link
 from sluice.message import DeadLetter, Message, Outgoing, Value
@@ -55,10 +55,10 @@ def message(body: str = "body", attributes: int = 0) -> Message:
 
 
 def test_a_bound_queue_is_sent_to_by_its_url_and_one_that_is_gone_says_so(sqs: Any, dead_url: str) -> None:
-    assert QueuesByUrl(sqs).send_batch(dead_url, [Outgoing(body="b").entry("0")]) == {}
+    assert send_batch(sqs, dead_url, [Outgoing(body="b").entry("0")]) == {}
     assert [each.body for each in received(sqs, dead_url)] == ["b"]
     with pytest.raises(QueueGone):
-        QueuesByUrl(sqs).send_batch(dead_url + "-gone", [Outgoing(body="b").entry("0")])
+        send_batch(sqs, dead_url + "-gone", [Outgoing(body="b").entry("0")])
 
 
 def test_a_sites_queues_are_known_by_name(sqs: Any, dead_url: str) -> None:
@@ -159,6 +159,7 @@ def test_a_senders_attribute_by_the_name_of_packed_ones_stays_the_senders(sqs: A
         ("ServiceUnavailable", 503, PeerUnreachable),
         ("InternalError", 500, PeerUnreachable),
         ("KmsThrottled", 400, PeerUnreachable),
+        ("KMS.ThrottlingException", 400, PeerUnreachable),
         ("InvalidParameterValue", 400, CallFailed),
     ],
 )

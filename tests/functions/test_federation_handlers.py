@@ -5,13 +5,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 from moto.sqs.models import DEFAULT_SENDER_ID
 from msgspec.structs import asdict
 
 from functions.bridge import handler as bridge
 from functions.exchange import handler as exchange
 from functions.links import handler as links
-from sluice.aws.clients import lambda_client, new_id, now_ms
+from sluice.aws.clients import lambda_client, new_id, now_ms, sqs_client
 from sluice.aws.documents import LINKS, PEERS, DynamoDocument
 from sluice.aws.federation.routes import RouteRates
 from sluice.codec import encode
@@ -138,6 +139,17 @@ def told(federation: Surroundings) -> list[dict[str, Any]]:
     return [json.loads(each["Body"]) for each in federation.messages(federation.timeouts_url)]
 
 
+def forbid(federation: Surroundings, *queues: str) -> None:
+    """Let the functions' client be refused by these queues."""
+    urls = {url_of(federation, name) for name in queues}
+
+    def refuse(params: dict[str, Any], **_: object) -> None:
+        if params["QueueUrl"] in urls:
+            raise ClientError({"Error": {"Code": "AccessDenied", "Message": "by its policy"}}, "SendMessageBatch")
+
+    sqs_client().meta.events.register_first("provide-client-params.sqs.SendMessageBatch", refuse)
+
+
 # The exchange function
 
 
@@ -195,6 +207,30 @@ def test_a_copy_whose_queue_is_gone_is_a_dead_letter_and_the_others_arrive(feder
     assert said["sluice-reason"].startswith("QueueGone: no such queue: ")
     assert said["sluice-source"].endswith(":source")  # where it goes, should that come back
     assert json.loads(said["x-qpid"])["exchange"] == "amq.fanout"
+
+
+def test_a_copy_that_its_queue_refuses_is_a_dead_letter_and_the_queue_is_named(
+    federation: Surroundings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ask(op="bind", exchange="amq.fanout", queue="orders")
+    ask(op="bind", exchange="amq.fanout", queue="source")
+    forbid(federation, "source")
+    for receives in (1, 2):
+        federation.send(url_of(federation, "ingress"), f"m{receives}", {"exchange": "amq.fanout"})
+        event = federation.event(url_of(federation, "ingress"), receives=receives)
+        assert failures(event, exchange.handler(event, CONTEXT)) == ["m1"] * (receives == 1)
+    assert [each["Body"] for each in federation.messages(url_of(federation, "plain"))] == ["m1", "m2"]
+    [letter] = federation.messages(federation.dead_letters_url)
+    said = {name: value["StringValue"] for name, value in letter["MessageAttributes"].items()}
+    assert letter["Body"] == "m2"
+    assert said["sluice-reason"].startswith("NotDelivered: SendMessageBatch: AccessDenied: ")
+    assert said["sluice-source"].endswith(":source")
+    assert '"queue":"source"' in capsys.readouterr().out.replace(" ", "")
+    [report] = told(federation)  # one a minute is enough
+    assert (report["op"], report["copies"], list(report["refusals"])) == ("gone", {}, ["source"])
+    links.handler(report, CONTEXT)
+    refusing = ask(op="site")["refusing"]
+    assert (list(refusing), refusing["source"].partition(": ")[0]) == (["source"], "SendMessageBatch")
 
 
 @pytest.mark.parametrize(("queue", "arrives"), [("ingress.fifo", True), ("trusted.fifo", False)])

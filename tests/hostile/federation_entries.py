@@ -22,7 +22,7 @@ from sluice.federation.links.transitions import add_bridge, add_link
 from sluice.federation.matching.bindings import Binding, Bindings, Destination, RoutingTable, SiteBindings
 from sluice.federation.matching.metadata import Crossing, Drop, ReceivedMessage
 from sluice.federation.operation_handler import OperationHandler
-from sluice.federation.router import AbsentQueues, Ingress
+from sluice.federation.router import FailingQueues, Ingress
 from sluice.federation.settings import SiteNames
 from sluice.federation.topology.desired import parse_topology
 from sluice.message import Message, Value
@@ -67,9 +67,9 @@ def routed(client: StrictClient, messages: Sequence[tuple[str, Given]], *, trust
         ),
         table=SimpleNamespace(value=lambda: TABLE),
         peers=SimpleNamespace(value=no_peers),
-        queues=client,
+        send=client.send_batch,
         reporter=reporter(client),
-        absent=AbsentQueues(since_ms={OVER: 0}),
+        failing=FailingQueues(since_ms={OVER: 0}),
     )
     records = [
         record(body, attributes, queue="ingress", place=place) for place, (body, attributes) in enumerate(messages)

@@ -169,8 +169,9 @@ def test_a_dispatch_stops_where_a_target_is_gone_and_goes_on_without_repeating(
     left: Sequence[Entry] = entries
     while left:
         stopped = batch.dispatch(left)
-        assert stopped.gone or not stopped.later
-        lost += stopped.gone
+        assert stopped.refused or not stopped.later
+        assert {type(each.fault) for each in stopped.refused} <= {QueueGone}
+        lost += (each.entry for each in stopped.refused)
         left = stopped.later
     assert sorted(lost, key=repr) == sorted((one for one in entries if one.target in gone), key=repr)
     assert len(send.arrived) == len(entries) - len(lost)
@@ -272,6 +273,16 @@ def test_a_target_that_refuses_is_asked_once() -> None:
     batch = Dispatcher(fifo=False, send=refusing("A", REFUSALS[0], sent), executor=None, optional={"A"})
     stopped = batch.dispatch([entry(position, "A") for position in range(25)])
     assert (sent, len(stopped.refused)) == (["A"], 25)
+
+
+@pytest.mark.parametrize("fifo", [False, True])
+def test_what_comes_after_a_message_that_its_target_refuses_is_not_refused_with_it(fifo: bool) -> None:
+    """The target refuses one message, by its size, and not the others, for which there are requests of their own."""
+    batch = Dispatcher(fifo=fifo, send=refusing("A", REFUSALS[-1], []), executor=None, optional={"A"})
+    stopped = batch.dispatch([entry(position, "A", group="g") for position in range(25)])
+    assert [(each.entry.position, str(each.fault)) for each in stopped.refused] == [(0, str(REFUSALS[-1]))]
+    assert [each.position for each in stopped.later] == list(range(10, 25))
+    assert [each.position for each in batch.sent] == list(range(1, 10))
 
 
 @pytest.mark.parametrize("fifo", [False, True])

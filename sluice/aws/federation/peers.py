@@ -16,6 +16,7 @@ from botocore.session import Session, get_session
 
 from sluice.aws.client_types import SQSClient
 from sluice.aws.clients import GONE, MAX_CONNECTIONS, USER_AGENT, FastBatches, error_code
+from sluice.batches import QUEUE_REFUSALS
 from sluice.errors import CallFailed, PeerRefused, PeerUnreachable
 from sluice.federation.links.links import Endpoint, Link
 
@@ -28,21 +29,11 @@ CONFIG = Config(
     user_agent=USER_AGENT,
 )
 # SQS's errors, and https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/CommonErrors.html
-REFUSALS = GONE | {
-    "AccessDenied",
-    "AccessDeniedException",
-    "ExpiredToken",
-    "InvalidAddress",
-    "InvalidClientTokenId",
-    "InvalidSecurity",
-    "NotAuthorized",
-    "OptInRequired",
-    "SignatureDoesNotMatch",
-    "UnrecognizedClientException",
-    "UnsupportedOperation",
+REFUSALS = {
+    *(GONE | QUEUE_REFUSALS | {"ExpiredToken", "InvalidAddress", "InvalidClientTokenId", "NotAuthorized"}),
+    *("OptInRequired", "SignatureDoesNotMatch", "UnrecognizedClientException"),
 }
-KMS_REFUSALS = ("KMS.", "KmsAccessDenied", "KmsDisabled", "KmsNotFound", "KmsInvalidState", "KmsOptInRequired")
-PASSING = frozenset({"RequestThrottled", "ThrottlingException", "Throttling", "OverLimit", "ServiceUnavailable"})
+PASSING = {"RequestThrottled", "ThrottlingException", "Throttling", "OverLimit", "ServiceUnavailable"}
 SERVER_ERROR = 500
 
 _Key = tuple[str, str | None, str | None, str | None]
@@ -119,9 +110,9 @@ def _translate_errors(operation: str) -> Iterator[None]:
     except ClientError as error:
         code, message = error_code(error), error.response["Error"].get("Message", "")
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        if code in REFUSALS or code.startswith(KMS_REFUSALS):
+        if code in REFUSALS:
             raise PeerRefused(f"{operation}: {code}: {message}") from error
-        if code in PASSING or code.startswith("KmsThrottled") or status >= SERVER_ERROR:
+        if code.removeprefix("KMS.") in PASSING or code.startswith("KmsThrottled") or status >= SERVER_ERROR:
             raise PeerUnreachable(f"{operation}: {code}: {message}") from error
         raise CallFailed(operation, code, message) from error
     except ValueError as error:  # botocore's error for an invalid endpoint URL

@@ -18,8 +18,9 @@ from botocore.exceptions import (
 )
 
 from sluice.aws import clients
+from sluice.aws.client_types import SQSClient
 from sluice.aws.clients import calls
-from sluice.aws.queues import QueuesByName, delete_batch
+from sluice.aws.queues import delete_batch, send_batch
 from sluice.errors import CallFailed, QueueGone
 from sluice.message import Message
 from sluice.splitting.filters.texts import S3Object
@@ -45,8 +46,19 @@ CONFIG = clients.CONFIG.merge(Config(connect_timeout=1, read_timeout=2, retries=
 
 
 @dataclass(frozen=True, slots=True)
-class SplitQueues(QueuesByName):
+class SplitQueues:
     """Calls SQS by queue name. Raises `CallFailed`. `sibling_url` is of any queue of the same account and region."""
+
+    client: SQSClient
+    sibling_url: str
+
+    def url(self, name: str) -> str:
+        """Return the URL of a queue, which is derived from `sibling_url`, as a look-up would be a request."""
+        return self.sibling_url.rsplit("/", 1)[0] + "/" + name
+
+    def send_batch(self, name: str, entries: Sequence[dict[str, Any]]) -> Mapping[str, str]:
+        """Send up to ten entries to a queue. Returns refused entries' ids with SQS's reasons. Raises `QueueGone`."""
+        return send_batch(self.client, self.url(name), entries, queue=name)
 
     def describe(self, name: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
         """Read a queue's attributes and tags. Raises `QueueGone`."""

@@ -83,8 +83,6 @@ def list_bindings(
 ) -> None:
     """List a site's bindings, including those of the bridge queues of its routes."""
     bindings = open_site(site).client.ask(ListBindings(exchange=exchange)).bindings
-    rows: list[tuple[str, ...]] = []
-    for binding in bindings:
-        arguments = json.dumps(to_json(binding.binding().arguments)) if binding.arguments else ""
-        rows.append((binding.exchange, binding.queue, binding.key, arguments))
+    texts = [json.dumps(to_json(binding.binding().arguments)) if binding.arguments else "" for binding in bindings]
+    rows = [(shown.exchange, shown.queue, shown.key, text) for shown, text in zip(bindings, texts, strict=True)]
     print_result(bindings, lambda: show_table(("exchange", "queue", "key", "arguments"), rows))

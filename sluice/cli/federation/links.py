@@ -14,7 +14,7 @@ from sluice.federation.links.states import Command
 from sluice.federation.operations import CommandLink
 from sluice.operations import Operation
 from sluice.operator.federated_sites import open_site
-from sluice.operator.routes import LinkEnds, PeerAccess, PeerSite, add_link, delete_link
+from sluice.operator.routes import LinkEnds, PeerSite, add_link, delete_link
 
 app = SiteTyper()
 
@@ -56,9 +56,8 @@ def add(
     if (src is None) == (address is None):
         raise typer.BadParameter("give either SRC or --address")
     peer = PeerSite.find(src) if src is not None else PeerSite.from_address(read_address(address or Path()))
-    access = PeerAccess(role_arn=role_arn, external_id=external_id, sqs_urls=tuple(sqs_url or ()))
-    ends = LinkEnds.with_peer(dest, peer)
-    made = add_link(ends, name=link, durable=durable, access=access)
+    ends, role = LinkEnds.with_peer(dest, peer), {"role_arn": role_arn, "external_id": external_id}
+    made = add_link(ends, name=link, durable=durable, sqs_urls=tuple(sqs_url or ()), **role)
     print_result(made, f"{made.name} is a link of {ends.site.name} to {made.peer}")
 
 

@@ -9,11 +9,12 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Annotated, Any, TypeVar
 
 import typer
 
-from sluice.aws.queues import ConsumedQueue, QueuesByUrl
+from sluice.aws.queues import ConsumedQueue, send_batch
 from sluice.aws.splitting.queues import SplitQueues
 from sluice.cli.completion import complete_bound_queues, complete_exchanges, complete_sites
 from sluice.cli.federation.route_options import (
@@ -251,7 +252,7 @@ def move(
     def make(may_go_on: Callable[[], bool]) -> Move:
         return Move(
             source=ConsumedQueue(here.client("sqs"), source, MOVE_WAIT_S, HIDDEN_S),
-            send=QueuesByUrl(dest_site.client("sqs")).send_batch,
+            send=partial(send_batch, dest_site.client("sqs")),
             choose_copy=lambda message: copy_to(target, message),
             fifo=target.endswith(FIFO_SUFFIX),
             most=count,

@@ -5,6 +5,7 @@ They are stored apart from the registry, which holds the desired state.
 
 from collections.abc import Iterable, Mapping
 
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from sluice.codec import Format, Struct
@@ -14,8 +15,16 @@ from sluice.codec import Format, Struct
 GONE_AFTER_MS = 5_000
 # SQS reserves a deleted queue's name for a minute. A queue that is recreated right after that keeps its bindings.
 UNBOUND_AFTER_MS = 65_000
+REFUSED_FOR_MS = 300_000  # how long a refusal is shown after the last report; the exchange function repeats it
 # Longer than a redrive, or its failure to move a dead letter, hides any dead letter.
 NOTHING_LEFT_AFTER_MS = 65_000
+
+
+class Refusal(Struct, frozen=True, kw_only=True):
+    """SQS's reason for refusing messages for a queue, and when it was last reported."""
+
+    reason: str
+    at_ms: int
 
 
 class QueueWatch(Struct, frozen=True, kw_only=True):
@@ -23,7 +32,8 @@ class QueueWatch(Struct, frozen=True, kw_only=True):
 
     `waiting_since_ms` is the first of consecutive checks that found messages, `missing_since_ms` the first of those
     that found no queue. `undelivered` copies became dead letters, and `none_found_since_ms` is the first redrive that
-    found none of them. `unbound` is true if the missing queue's bindings were removed.
+    found none of them. `unbound` is true if the missing queue's bindings were removed. `refusal` is the last report
+    that the queue refuses messages.
     """
 
     messages: int = 0
@@ -32,6 +42,7 @@ class QueueWatch(Struct, frozen=True, kw_only=True):
     undelivered: int = 0
     none_found_since_ms: int | None = None
     unbound: bool = False
+    refusal: Refusal | UnsetType = UNSET
 
 
 class Repairs(Struct, frozen=True, kw_only=True, rename={"lost_messages": "lost"}):
@@ -80,6 +91,23 @@ class SiteWatch(Struct, frozen=True, kw_only=True, rename={"repairs": "mends"}):
         """Record copies that became dead letters because the queue is missing."""
         known = self.find_queue(name)
         return self.with_queue(name, replace(known, undelivered=known.undelivered + copies, none_found_since_ms=None))
+
+    def record_refusals(self, refusals: Mapping[str, str], *, now_ms: int) -> "SiteWatch":
+        """Record queues that refuse messages, and remove old reports."""
+        watch = self
+        for name, queue in self.queues.items():
+            if queue.refusal and now_ms - queue.refusal.at_ms >= REFUSED_FOR_MS:
+                watch = watch.with_queue(name, replace(queue, refusal=UNSET))
+        for name, reason in refusals.items():
+            watch = watch.with_queue(
+                name, replace(watch.find_queue(name), refusal=Refusal(reason=reason, at_ms=now_ms))
+            )
+        return watch
+
+    @property
+    def refusals(self) -> Mapping[str, str]:
+        """The queues that refuse messages, with the reason."""
+        return {name: queue.refusal.reason for name, queue in self.queues.items() if queue.refusal}
 
     def record_redriven(self, name: str, number: int, *, now_ms: int) -> "SiteWatch":
         """Record a redrive; once none has found dead letters for a minute, nothing is left to redrive."""

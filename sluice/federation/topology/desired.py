@@ -71,7 +71,7 @@ class LinkAccess(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def default_for(cls, peer: Address, *, here: Address) -> "LinkAccess":
-        """Return the access that follows from the peer's address. Sites of the same account need no role."""
+        """Return the access that follows from the peer's address. Within an account, sites need no role."""
         by_role = peer.role_arn is not None and peer.account != here.account
         return cls(
             endpoints=(peer.endpoint,),

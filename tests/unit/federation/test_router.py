@@ -9,11 +9,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sluice.errors import CallFailed, HeldBack, Malformed, QueueGone, UnknownExchange
+from sluice.batches import RefusedEntry
+from sluice.errors import CallFailed, HeldBack, Malformed, QueueGone, UnknownExchange, dead_letter_text
 from sluice.federation.links.peers import KnownPeers, Peer
 from sluice.federation.matching.bindings import Binding, Destination, RoutingTable
 from sluice.federation.matching.metadata import ATTRIBUTE, Crossing, DropReason
-from sluice.federation.router import AbsentQueues, Ingress, RoutingOutcome, Undeliverable, route
+from sluice.federation.router import FailingQueues, Ingress, RoutingOutcome, route
 from sluice.message import Message, Value
 from tests.bindings import bound
 from tests.federation_fakes import Inline
@@ -22,15 +23,16 @@ from tests.peer_rules import EVERYTHING
 NOW = 1_700_000_000_000
 KEYS = ("a", "b", "none")
 NAMES = ("one", "two", "three")
-LUCK = ("sent", "refused in part", "failed", "gone")
+LUCK = ("sent", "refused in part", "failed", "gone", "forbidden")
 
 
 @dataclass
 class Fickle:
-    """Each call has its own luck: sent, refused in part, failed as a whole, or the queue is gone from then on."""
+    """Each call has its own luck: sent, refused in part, failed, or the queue is gone, or forbidden, from then on."""
 
     luck: list[str] = field(default_factory=list)
     gone: set[str] = field(default_factory=set)
+    forbidden: set[str] = field(default_factory=set)
     sends: list[tuple[str, str]] = field(default_factory=list)  # queue and body, as SQS took them
     requests: int = 0
 
@@ -42,6 +44,10 @@ class Fickle:
             self.gone.add(url)
         if url in self.gone:
             raise QueueGone(url)
+        if luck == "forbidden":
+            self.forbidden.add(url)
+        if url in self.forbidden:
+            raise CallFailed("SendMessageBatch", "AccessDenied", f"to {url}")
         if luck == "failed":
             raise CallFailed("SendMessageBatch", "InternalError", "by script")
         refused = {entry["Id"]: "by script" for entry in entries[::2]} if luck == "refused in part" else {}
@@ -69,9 +75,9 @@ def message(body: str, *, key: str = "a", group: str | None = None, **attributes
     return Message(message_id=f"id-{body}", body=body, attributes=values, system=system)
 
 
-def missed_before() -> AbsentQueues:
+def failed_before() -> FailingQueues:
     """What an environment knows that has been told for long that there are no queues."""
-    return AbsentQueues(since_ms={f"url/{name}{suffix}": 0 for name in NAMES for suffix in ("", ".fifo")})
+    return FailingQueues(since_ms={f"url/{name}{suffix}": 0 for name in NAMES for suffix in ("", ".fifo")})
 
 
 def run(
@@ -80,7 +86,7 @@ def run(
     queues: Fickle,
     *,
     fifo: bool = False,
-    absent: AbsentQueues | None = None,
+    failing: FailingQueues | None = None,
     **how: Any,
 ) -> RoutingOutcome:
     ingress = Ingress(fifo=fifo, **how)
@@ -94,7 +100,7 @@ def run(
         now_ms=NOW,
         send=queues.send_batch,
         executor=Inline(),
-        absent=AbsentQueues() if absent is None else absent,
+        failing=FailingQueues() if failing is None else failing,
     )
 
 
@@ -120,21 +126,27 @@ def test_whatever_goes_wrong_amid_a_batch_nothing_is_done_that_a_queue_lacks(
     queues = Fickle(luck=list(luck))
     to = table(bindings, fifo=fifo)
     urls = {name: f"url/{name}{'.fifo' if fifo else ''}" for name in NAMES}
-    outcome = run(messages, to, queues, fifo=fifo, absent=missed_before() if missed else None)
-    without = {
-        (each.position, each.reason.removeprefix("QueueGone: no such queue: ")) for each in outcome.undeliverable
-    }
+    outcome = run(messages, to, queues, fifo=fifo, failing=failed_before() if missed else None)
+    without = {(each.position, each.target) for each, _ in outcome.undeliverable}
     assert missed or not without  # by one answer nobody is gone
     assert {position for position, _ in without}.isdisjoint(outcome.failures)
     assert outcome.absent.keys() == queues.gone
-    assert sum(outcome.absent.values()) == len(without)
+    assert outcome.refusals.keys() == queues.forbidden - queues.gone
+    assert sum(outcome.absent.values()) == sum(url in queues.gone for _, url in without)
+    for each, fault in outcome.undeliverable:
+        kind = (
+            "QueueGone: no such queue: "
+            if each.target in queues.gone
+            else "NotDelivered: SendMessageBatch: AccessDenied: to "
+        )
+        assert dead_letter_text(fault) == kind + each.target
     for position, key in enumerate(keys):
         wanted = {urls[queue] for queue, by in bindings if by == key}
         got = {url for url, body in queues.sends if body == f"{position}"}
         assert got <= wanted
         if position not in outcome.failures:
             assert wanted - got == {url for at, url in without if at == position}
-    assert all(url in queues.gone for _, url in without)
+    assert all(url in queues.gone | queues.forbidden for _, url in without)
     assert len(queues.sends) == len(set(queues.sends))
     assert len(outcome.drops) == sum(not any(by == key for _, by in bindings) for key in keys)
     assert {drop.reason for drop in outcome.drops} <= {DropReason.UNROUTABLE}
@@ -172,7 +184,7 @@ def test_a_queue_gets_tens(number: int) -> None:
 def test_what_a_queue_that_is_not_there_yet_was_to_get_comes_again() -> None:
     """SQS says of a queue in its first second that it doesn't exist: nobody can tell by one answer that it is gone."""
     queues, left = Fickle(luck=["gone"]), [message("one")]
-    undeliverable: list[Undeliverable] = []
+    undeliverable: list[RefusedEntry] = []
     for _ in range(3):
         outcome = run(left, table([("one", "a")]), queues)
         undeliverable += outcome.undeliverable
@@ -183,19 +195,69 @@ def test_what_a_queue_that_is_not_there_yet_was_to_get_comes_again() -> None:
 
 
 def test_a_queue_that_takes_something_again_has_its_second_anew() -> None:
-    absent, to = missed_before(), table([("one", "a")])
-    run([message("0")], to, Fickle(), absent=absent)
-    outcome = run([message("1")], to, Fickle(luck=["gone"]), absent=absent)
+    failing, to = failed_before(), table([("one", "a")])
+    run([message("0")], to, Fickle(), failing=failing)
+    outcome = run([message("1")], to, Fickle(luck=["gone"]), failing=failing)
     assert (outcome.undeliverable, type(outcome.failures[0])) == ([], QueueGone)
 
 
 def test_what_comes_again_and_still_has_no_queue_is_undeliverable() -> None:
     again = replace(message("0"), system={"ApproximateReceiveCount": "2"})
     outcome = run([again], table([("one", "a")]), Fickle(luck=["gone"]))
-    assert [(each.position, each.url, each.reason) for each in outcome.undeliverable] == [
+    assert [(each.position, each.target, dead_letter_text(fault)) for each, fault in outcome.undeliverable] == [
         (0, "url/one", "QueueGone: no such queue: url/one")
     ]
     assert outcome.failures == {}
+
+
+REFUSED = "NotDelivered: SendMessageBatch: AccessDenied: to url/{}"
+
+
+@pytest.mark.parametrize("fifo", [False, True])
+def test_a_queue_that_refuses_makes_no_other_get_a_message_more_than_twice(*, fifo: bool) -> None:
+    """As SQS would: what failed comes again, here each time to an environment that knows nothing."""
+    to, left = table([("one", "a"), ("two", "a"), ("three", "b")], fifo=fifo), list[Message]()
+    keys = ["a", "a", "b", "a"]
+    left = [message(f"{n}", key=key, group="g" if fifo else None) for n, key in enumerate(keys)]
+    queues = Fickle(forbidden={f"url/one{'.fifo' if fifo else ''}"})
+    dead: list[tuple[str, str]] = []
+    for receives in range(1, 4):
+        left = [replace(each, system={**each.system, "ApproximateReceiveCount": f"{receives}"}) for each in left]
+        outcome = run(left, to, queues, fifo=fifo)
+        dead += [(left[each.position].body, dead_letter_text(fault)) for each, fault in outcome.undeliverable]
+        left = [left[position] for position in sorted(outcome.failures)]
+    assert left == []
+    assert sorted(dead) == [(body, REFUSED.format("one.fifo" if fifo else "one")) for body in ("0", "1", "3")]
+    for name, bodies in (("two", ["0", "1", "3"]), ("three", ["2"])):
+        got = queues.bodies(f"url/{name}{'.fifo' if fifo else ''}")
+        assert list(dict.fromkeys(got)) == bodies
+        assert max(map(got.count, bodies)) <= 2
+
+
+def test_what_is_known_to_be_refused_is_undeliverable_at_once_and_the_others_go_on() -> None:
+    queues = Fickle(forbidden={"url/one"})
+    outcome = run([message("0"), message("1")], table([("one", "a"), ("two", "a")]), queues, failing=failed_before())
+    assert [(each.position, each.target, dead_letter_text(fault)) for each, fault in outcome.undeliverable] == [
+        (position, "url/one", REFUSED.format("one")) for position in (0, 1)
+    ]
+    assert (outcome.failures, queues.bodies("url/two")) == ({}, ["0", "1"])
+    assert (outcome.absent, outcome.refusals) == ({}, {"url/one": "SendMessageBatch: AccessDenied: to url/one"})
+
+
+def test_a_refusal_of_one_message_is_no_other_messages() -> None:
+    """A queue with a smaller limit of size refuses what is larger, and takes the rest."""
+
+    def send(url: str, entries: Sequence[dict[str, Any]]) -> Mapping[str, str]:
+        return {entry["Id"]: "InvalidParameterValue: too long" for entry in entries if entry["MessageBody"] == "3"}
+
+    queues = Fickle()
+    queues.send_batch = send  # type: ignore[method-assign]
+    messages = [replace(message(f"{n}"), system={"ApproximateReceiveCount": "2"}) for n in range(25)]
+    outcome = run(messages, table([("one", "a")]), queues)
+    assert [(each.position, dead_letter_text(fault)) for each, fault in outcome.undeliverable] == [
+        (3, "NotDelivered: InvalidParameterValue: too long")
+    ]
+    assert (outcome.failures, outcome.counts["MessagesRouted"]) == ({}, 24)
 
 
 def test_after_a_refusal_nothing_more_of_the_group_is_sent() -> None:
@@ -260,5 +322,5 @@ def test_a_bridge_that_would_lead_back_gets_no_copy_and_the_others_do() -> None:
 def test_counts_add_up() -> None:
     messages = [message("0"), message("1", key="b"), message("2", key="none"), claiming("no JSON")]
     to = table([("one", "a"), ("two", "a"), ("three", "b")])
-    counts = run(messages, to, Fickle(luck=["gone"]), absent=missed_before()).counts
+    counts = run(messages, to, Fickle(luck=["gone"]), failing=failed_before()).counts
     assert counts == {"MessagesReceived": 4, "MessagesRouted": 2, "MessagesRefused": 1, "MessagesUndeliverable": 1}

@@ -51,7 +51,7 @@ from sluice.federation.links.states import Intent, LinkState, LinkStatus
 from sluice.federation.links.watch import WATCH, QueueWatch, Repairs, SiteWatch
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
 from sluice.federation.matching.typed_values import Base64
-from sluice.federation.operations import OPERATIONS, FederationOperation, ReportGone, ReportOutage, Tick
+from sluice.federation.operations import OPERATIONS, FederationOperation, ReportFailingQueues, ReportOutage, Tick
 from sluice.operations import parse_request
 
 STORED = Path(__file__).parents[2] / "stored" / "federation"
@@ -243,7 +243,7 @@ OPS: dict[str, DynamicOp] = {
 }
 TICKS: dict[str, FederationOperation] = {
     "outage": ReportOutage(link="EAST", error="AccessDenied", refused=True, at_ms=1_700_000_000_014),
-    "gone": ReportGone(copies={"sluice-bridge-0123": 3, "sluice-queue-orders": 0}),
+    "gone": ReportFailingQueues(copies={"sluice-bridge-0123": 3, "sluice-queue-orders": 0}),
     "tick": Tick(),
 }
 
