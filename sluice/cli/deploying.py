@@ -199,11 +199,7 @@ def read_templates(assembly: Path) -> Mapping[str, Mapping[str, Any]]:
 
 
 def check_removals(
-    connection: Connection,
-    wanted: Mapping[str, Mapping[str, Any]],
-    *,
-    agreed: Collection[str],
-    also_kept: bool = True,
+    connection: Connection, wanted: Mapping[str, Mapping[str, Any]], *, agreed: Collection[str], also_kept: bool = True
 ) -> None:
     """Raise `QueuesHoldMessages` if queues outside `agreed`, retained ones too with `also_kept`, hold messages."""
     removed = [queue for queue in find_removed_queues(connection, wanted) if also_kept or not queue.kept]

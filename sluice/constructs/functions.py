@@ -158,12 +158,7 @@ def log_group(scope: Construct, id_: str, *, days: int) -> logs.LogGroup:
 
 
 def trigger(
-    id_: str,
-    function: lambda_.Function,
-    queue: sqs.IQueue,
-    *,
-    reading: Reading = LEAST_READING,
-    enabled: bool = True,
+    id_: str, function: lambda_.Function, queue: sqs.IQueue, *, reading: Reading = LEAST_READING, enabled: bool = True
 ) -> lambda_.EventSourceMapping:
     """Trigger a function by a queue, with partial batch responses.
 

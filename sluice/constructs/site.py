@@ -29,13 +29,7 @@ class SiteState:
     pipeline: PipelineState | None
 
     @classmethod
-    def create(
-        cls,
-        scope: Construct,
-        parameters: Parameters,
-        *,
-        offers_queue: sqs.IQueue | None = None,
-    ) -> "SiteState":
+    def create(cls, scope: Construct, parameters: Parameters, *, offers_queue: sqs.IQueue | None = None) -> "SiteState":
         """Create the resources in `scope`."""
         rendezvous = RendezvousState.create(scope, parameters, offers_queue=offers_queue)
         splitting = SplittingState.create(scope, parameters)

@@ -52,14 +52,7 @@ SPLITTER_TIMEOUT = Duration.seconds(SPLITTER_TIMEOUT_S)
 CONTROL_TIMEOUT = Duration.seconds(60)
 UNKNOWN_ARN = "arn:aws:sqs:us-east-1:000000000000:unknown-"  # then the construct's address
 # Actions that create, describe, drain and delete a session's queue.
-TEMPORARY_ACTIONS = (
-    "CreateQueue",
-    "TagQueue",
-    "GetQueueAttributes",
-    "ReceiveMessage",
-    "DeleteMessage",
-    "DeleteQueue",
-)
+TEMPORARY_ACTIONS = ("CreateQueue", "TagQueue", "GetQueueAttributes", "ReceiveMessage", "DeleteMessage", "DeleteQueue")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -390,7 +383,7 @@ def _create_control(construct: Splitting, triggers: Mapping[str, lambda_.EventSo
                     for queue_id, queue_consumers in repointed.items()
                 ),
                 "policies": tuple(policy.policy for policy in parameters.policies),
-            },
+            }
         ),
         allowed=[*_build_control_statements(construct), *about_consumers],
         failures=state.dead_letters,

@@ -185,13 +185,9 @@ ROWS = (
         ),
     ),
     Row(("publish",), (SEE_LINKS, _grant("sqs:SendMessage", INGRESS))),
+    Row(("consume",), (FIND_QUEUE, _grant("sqs:ReceiveMessage", BINDABLE, "DeleteMessage", "ChangeMessageVisibility"))),
     Row(
-        ("consume",),
-        (FIND_QUEUE, _grant("sqs:ReceiveMessage", BINDABLE, "DeleteMessage", "ChangeMessageVisibility")),
-    ),
-    Row(
-        ("rendezvous status",),
-        (_grant("sqs:GetQueueAttributes", STATE_QUEUES), PEEK, _grant("dynamodb:Query", TABLES)),
+        ("rendezvous status",), (_grant("sqs:GetQueueAttributes", STATE_QUEUES), PEEK, _grant("dynamodb:Query", TABLES))
     ),
     Row(
         ("rendezvous creds",),
@@ -201,8 +197,7 @@ ROWS = (
         ),
     ),
     Row(
-        ("rendezvous offer",),
-        (_grant("sqs:SendMessage", OFFERS), _grant("sqs:GetQueueUrl", ANSWERS, "ReceiveMessage")),
+        ("rendezvous offer",), (_grant("sqs:SendMessage", OFFERS), _grant("sqs:GetQueueUrl", ANSWERS, "ReceiveMessage"))
     ),
     Row(("rendezvous proxy",), ()),
     Row(("split list", "split status"), (SEE_CONTROL,)),
@@ -237,10 +232,7 @@ ROWS = (
     Row(("queue list",), (SEE_LINKS, _grant("sqs:ListQueues", ANY), _grant("sqs:GetQueueAttributes", BINDABLE))),
     Row(
         ("queue move",),
-        (
-            FIND_QUEUE,
-            _grant("sqs:ReceiveMessage", BINDABLE, "DeleteMessage", "ChangeMessageVisibility", "SendMessage"),
-        ),
+        (FIND_QUEUE, _grant("sqs:ReceiveMessage", BINDABLE, "DeleteMessage", "ChangeMessageVisibility", "SendMessage")),
     ),
     Row(("pipeline status",), (SEE_JOBS,)),
     Row(("pipeline start", "pipeline stop", "pipeline drain"), (JOBS,)),

@@ -36,7 +36,6 @@ from sluice.splitting.sessions.actions import (
     ReturnLeftovers,
     SwitchSplitter,
     find_due_actions,
-    find_orphans,
 )
 from sluice.splitting.sessions.events import (
     CleanupFailed,
@@ -215,7 +214,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         # Queues are listed before the registry is read, so that a queue that is just being created is known by then.
         existing = list(self.queues.names(name_prefix(self.settings.deployment)))
         self.registry_cache.begin()
-        orphaned = find_orphans(existing, self.registry_cache.load(), deployment=self.settings.deployment)
+        orphaned = [name for name in existing if name not in self.registry_cache.load().queues]
         for name in orphaned:
             self.queues.delete(name)
         return orphaned
@@ -311,7 +310,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
             return list(self._run_action(action))
         except CallFailed as error:  # most failures are retried by the next tick
             if isinstance(action, PointConsumer | SwitchSplitter):
-                self.pointing.warn("ConsumerNotMoved", action.queue_id, str(error))
+                return [self.pointing.report_failure(action.queue_id, str(error))]
             if isinstance(action, CreateQueue) and not error.is_transient:
                 return [QueueNotCreated(action.name, str(error))]
             return [CleanupFailed(action.name, str(error))] if isinstance(action, DeleteQueue) else []

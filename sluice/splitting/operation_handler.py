@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from sluice.codec import pick_shared_fields
+from sluice.splitting.consumers.targets import describe_target
 from sluice.splitting.control import Control
 from sluice.splitting.filters.files import check_filters
 from sluice.splitting.filters.jq import CompileProblem
@@ -24,6 +25,7 @@ from sluice.splitting.operations import (
     SessionView,
     ShowSplitting,
     SplittingView,
+    SplitView,
     StartSession,
     StopSession,
     SweepQueues,
@@ -92,6 +94,17 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
             version=registry.version,
             queues=tuple(self._build_queue_view(registry, config) for config in self.control.settings.by_id.values()),
             sessions=tuple(self._build_view(registry, session, counts) for session in ordered),
+            splits=tuple(
+                SplitView(
+                    **pick_shared_fields(split, SplitView),
+                    consumers={
+                        describe_target(consumer.target): consumer.describe_place(split.source)
+                        for consumer in registry.find_consumers(split.queue_id).consumers
+                    },
+                )
+                for split in registry.splits.values()
+                if not split.is_at_rest
+            ),
         )
 
     def _build_queue_view(self, registry: Registry, config: SplitConfig) -> QueueView:

@@ -13,7 +13,7 @@ from sluice.operations import Operation
 from sluice.splitting.consumers.targets import Target
 from sluice.splitting.filters.texts import Envelope
 from sluice.splitting.filters.values import MAX_QUEUES, Mode, QueueFilter
-from sluice.splitting.sessions.state import Status
+from sluice.splitting.sessions.state import Phase, Status
 
 MAX_CLUSTERS = 100  # clusters of one agent
 MAX_REPORTS = 1_000  # for ten consumers of each of a hundred queues
@@ -78,15 +78,30 @@ class EndedSession(Struct, frozen=True, kw_only=True, tag_field="is", tag="ended
 AnySession = SessionView | EndedSession
 
 
+class SplitView(Struct, frozen=True, kw_only=True):
+    """A split that isn't at rest: its phase, what it waits for, and where each consumer is, by its description.
+
+    `not_moved` is why consumers or the splitter's trigger could last not be changed; empty if they could.
+    """
+
+    queue_id: str
+    phase: Phase
+    phase_since_ms: int
+    waits_for: str
+    consumers: Mapping[str, str] = {}
+    not_moved: str = ""
+
+
 class SplittingView(Struct, frozen=True, kw_only=True):
     """The queues that can be split, and all sessions in the order in which messages are matched.
 
-    `version` is the registry's.
+    `version` is the registry's. `splits` are those that aren't at rest, also of queues that are no longer configured.
     """
 
     version: int = 0
     queues: tuple[QueueView, ...]
     sessions: tuple[SessionView, ...]
+    splits: tuple[SplitView, ...] = ()
 
 
 class SessionStatus(Struct, frozen=True, kw_only=True):

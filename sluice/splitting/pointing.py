@@ -17,6 +17,7 @@ from sluice.splitting.operations import ConsumerStep, StepReport
 from sluice.splitting.sessions.actions import PointConsumer, SwitchSplitter, find_due_actions
 from sluice.splitting.sessions.events import (
     ConsumerMoved,
+    ConsumerNotMoved,
     ConsumerPointed,
     ConsumerRefused,
     ConsumersHeld,
@@ -98,6 +99,11 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
                     )
                     yield ConsumerStrayed(split_consumers.queue_id, place)
 
+    def report_failure(self, queue_id: str, reason: str) -> Event:
+        """Log why a consumer or a trigger can't be changed now, and return the event that shows it to operators."""
+        self.warn("ConsumerNotMoved", queue_id, reason)
+        return ConsumerNotMoved(queue_id, reason)
+
     def release_holds(self, registry: Registry) -> Iterator[Event]:
         """Release all holds at the end of the invocation, so that others can take steps."""
         for split_consumers in registry.consumers.values():
@@ -107,10 +113,8 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
     def _acquire_hold(self, split_consumers: Consumers) -> tuple[Event, ...] | None:
         """Return the events that acquire the hold; None if this holder has it, an empty tuple if another one has it."""
         now_ms = self.now_ms()
-        if split_consumers.held_by == self.holder and now_ms < split_consumers.held_until_ms:
-            return None
         if split_consumers.held_by and now_ms < split_consumers.held_until_ms:
-            return ()
+            return None if split_consumers.held_by == self.holder else ()
         return (ConsumersHeld(split_consumers.queue_id, self.holder, now_ms + HOLD_MS),)
 
     def _switch_splitter(self, action: SwitchSplitter, split_consumers: Consumers) -> Iterator[Event]:
@@ -153,7 +157,7 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
                 except BadConsumer as error:
                     yield self._refuse_consumer(split_consumers.queue_id, place, str(error), queue=queue, source=source)
                 except CallFailed as error:  # Other consumers don't wait for this one, which the next tick retries.
-                    self.warn("ConsumerNotMoved", split_consumers.queue_id, str(error))
+                    yield self.report_failure(split_consumers.queue_id, str(error))
                 else:
                     if is_moved:
                         yield ConsumerMoved(split_consumers.queue_id, place, queue)
@@ -218,7 +222,7 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
                         report.queue_id, report.place, report.text, queue=report.queue, source=split.source
                     )
                 case "failed":
-                    self.warn("ConsumerNotMoved", report.queue_id, report.text)
+                    yield self.report_failure(report.queue_id, report.text)
         for queue_id in dict.fromkeys(report.queue_id for report in reports):
             yield ConsumersHeld(queue_id, self.holder)
 

@@ -63,7 +63,7 @@ RUNS: Mapping[str, Sequence[tuple[str, str]]] = {
     "consume": [(f"consume . {QUEUE} --count 1 --wait 20 --keep", ""), (f"consume . {QUEUE} --count 1 --wait 20", "")],
     "rendezvous status": [("rendezvous status", "")],
     "split list": [("split list", "")],
-    "split status": [("split status", ""), ("split status nobody", "")],
+    "split status": [("split status", ""), ("split status nobody", "nobody")],
     "split start": [("split start --filter standard:client=^nobody$ --time-limit 1", "TimeLimitExceeded")],
     "split run": [(f"split run --filter standard:client=^nobody$ -- {sys.executable} -c {shlex.quote(RECEIVE)}", "")],
     "split stop": [("split stop nobody", "nobody")],

@@ -38,14 +38,7 @@ from sluice.aws.ticks import Ticks
 from sluice.codec import Format, T
 from sluice.errors import BadConfiguration, CallFailed
 from sluice.splitting.consumers.targets import CONSUMERS
-from sluice.splitting.sessions.state import (
-    SESSIONS,
-    SPLITS,
-    TEMPORARY_QUEUES,
-    Registry,
-    Session,
-    SplitterAnnouncement,
-)
+from sluice.splitting.sessions.state import SESSIONS, SPLITS, TEMPORARY_QUEUES, Registry, Session, SplitterAnnouncement
 
 REGISTRY = "registry"
 SPLITTERS = "splitters"

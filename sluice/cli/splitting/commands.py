@@ -36,7 +36,7 @@ from sluice.cli.splitting.tables import (
     new_messages,
     parse_period,
     show_session,
-    show_sessions,
+    show_splitting,
     show_trials,
 )
 from sluice.cli.terminal import SIGNAL_EXIT_BASE, print_note
@@ -49,7 +49,7 @@ from sluice.operator.site_names import SiteOptions
 from sluice.splitting.adoption import plan_adoption
 from sluice.splitting.filters.texts import Envelope
 from sluice.splitting.jq_runner import JqRunner
-from sluice.splitting.operations import FindSession, ReleaseQueue, ShowSplitting, StopSession
+from sluice.splitting.operations import EndedSession, FindSession, ReleaseQueue, ShowSplitting, StopSession
 from sluice.splitting.routing.trials import try_filter
 
 TAIL_INTERVAL_S = 2.0  # FilterLogEvents allows five calls a second per account
@@ -96,7 +96,7 @@ TimeLimit = Annotated[int | None, typer.Option("--time-limit", min=1, help="Seco
 @app.command("list")
 def list_queues(*, site: SiteOptions) -> None:
     """List the queues that can be split: the source that producers send to, the main queue that the consumer reads."""
-    queues = _connect_control(site).ask(ShowSplitting()).queues
+    queues = ControlClient.connect(site.connect()).ask(ShowSplitting()).queues
     rows = [(queue.queue_id, queue.source, queue.main, "; ".join(queue.rules)) for queue in queues]
     columns = ("queue", "source", "main", "policies")
     print_result([session_document(queue) for queue in queues], lambda: show_table(columns, rows))
@@ -276,15 +276,19 @@ def status(
     *,
     site: SiteOptions,
 ) -> None:
-    """List the sessions with owner, start time, status and message counts, or show the queues of one."""
-    client = _connect_control(site)
+    """List the sessions, and the queues that are split with what they wait for, or show the queues of one session."""
+    client = ControlClient.connect(site.connect())
     if session_id is None:
         view = client.ask(ShowSplitting())
-        document = {"version": view.version, "sessions": [session_document(session) for session in view.sessions]}
-        print_result(document, lambda: show_sessions(view.sessions))
+        sessions = [session_document(session) for session in view.sessions]
+        document = {"version": view.version, "sessions": sessions, "splits": view.splits}
+        print_result(document, lambda: show_splitting(view))
         return
     session = client.ask(FindSession(session_id=session_id))
     print_result(session_document(session), lambda: show_session(session))
+    if isinstance(session, EndedSession):
+        print_note(f"no session {session_id}: {session.reason or 'it was never started here, or ended long ago'}")
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -326,15 +330,21 @@ def stop(
     session_ids: Annotated[
         list[str],
         typer.Argument(
-            metavar="SESSION", help="A session's id, as in `split status`.", autocompletion=complete_sessions
+            metavar="SESSION", help="A session's id or key, as in `split status`.", autocompletion=complete_sessions
         ),
     ],
     *,
     site: SiteOptions,
 ) -> None:
     """Stop sessions, even of other users. Messages that they haven't read return to the deployed consumer."""
-    client = _connect_control(site)
-    ended = [client.ask(StopSession(session_id=session_id)) for session_id in session_ids]
+    client = ControlClient.connect(site.connect())
+    sessions = client.ask(ShowSplitting()).sessions
+    ids = dict.fromkeys(
+        session_id
+        for name in session_ids
+        for session_id in [known.session_id for known in sessions if name in {known.session_id, known.key}] or [name]
+    )
+    ended = [client.ask(StopSession(session_id=session_id)) for session_id in ids]
     said = "\n".join(f"{ended_session.session_id}: {ended_session.status}" for ended_session in ended)
     print_result([session_document(session) for session in ended], said)
 
@@ -348,7 +358,7 @@ def release(
     site: SiteOptions,
 ) -> None:
     """End the drain of a FIFO queue after its last session: the consumers go back, then what they haven't read."""
-    _connect_control(site).ask(ReleaseQueue(queue_id=queue_id))
+    ControlClient.connect(site.connect()).ask(ReleaseQueue(queue_id=queue_id))
     said = f"{queue_id}: the drain has ended; the consumers, then the remaining messages, go back to the source"
     print_result({"queue_id": queue_id, "is_drain_over": True}, said)
 
@@ -456,7 +466,7 @@ def agent(
     from sluice.cli.splitting.agents import Agent, parse_clusters  # noqa: PLC0415 - kubernetes is an extra
 
     contexts = parse_clusters(clusters)
-    running = Agent.create(_connect_control(site), contexts, kubeconfig=kubeconfig)
+    running = Agent.create(ControlClient.connect(site.connect()), contexts, kubeconfig=kubeconfig)
     if not once:
         print_note(f"re-pointing consumers in {', '.join(contexts)} until ctrl-C")
     while True:
@@ -481,7 +491,3 @@ def _load_handler(
             return serve(loaded, queues, opened, most=batch_size)
 
     return serving
-
-
-def _connect_control(site: SiteOptions) -> ControlClient:
-    return ControlClient.connect(site.connect())

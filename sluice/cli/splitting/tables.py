@@ -8,7 +8,7 @@ from sluice.cli.output import show_table
 from sluice.cli.terminal import print_note
 from sluice.errors import BadConfiguration
 from sluice.operator.logs import FunctionLogs
-from sluice.splitting.operations import AnySession, SessionView
+from sluice.splitting.operations import AnySession, SessionView, SplittingView
 from sluice.splitting.routing.routed import EVENT, RoutedMessage, parse_routed
 from sluice.splitting.routing.trials import Trial
 
@@ -29,6 +29,24 @@ def show_sessions(sessions: Iterable[SessionView]) -> None:
         for session in sessions
     ]
     show_table(("session", "owner", "since", "status", "reason", "queues", "messages", "returned"), rows)
+
+
+def show_splitting(view: SplittingView) -> None:
+    """Print a table of all sessions, and one of the queues that aren't at rest if there are any."""
+    show_sessions(view.sessions)
+    rows = [
+        (
+            split.queue_id,
+            split.phase,
+            time.strftime("%H:%M:%S", time.localtime(split.phase_since_ms / 1000)),
+            split.waits_for,
+            "; ".join(f"{consumer}: {place}" for consumer, place in split.consumers.items()),
+            split.not_moved,
+        )
+        for split in view.splits
+    ]
+    if rows:
+        show_table(("queue", "phase", "since", "waits for", "consumers", "last problem"), rows)
 
 
 def show_session(session: AnySession) -> None:

@@ -68,12 +68,7 @@ def build_copy(config_map: Json, workload: Json, target: KubernetesWorkload, tex
             "labels": {VOLUME: volume_label(target)},
             "annotations": {COPY_OF: root_name(config_map)},
             "ownerReferences": [
-                {
-                    "apiVersion": workload["apiVersion"],
-                    "kind": target.kind,
-                    "name": owner["name"],
-                    "uid": owner["uid"],
-                }
+                {"apiVersion": workload["apiVersion"], "kind": target.kind, "name": owner["name"], "uid": owner["uid"]}
             ],
         },
     }

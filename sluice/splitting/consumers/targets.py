@@ -111,6 +111,11 @@ class Consumer(Struct, frozen=True, kw_only=True):
     at: str | None = None
     to: str | None = None
 
+    def describe_place(self, source: str) -> str:
+        """Describe which queue the consumer reads."""
+        place = self.at or source
+        return place if self.to is None else f"on the way from {place} to {self.to}"
+
     def next_move(self, wanted: str, *, source: str) -> tuple[str, tuple[str, ...]] | None:
         """Return the queue to move to and all that it may read now; None if the consumer reads the wanted queue.
 

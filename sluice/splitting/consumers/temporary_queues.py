@@ -55,11 +55,6 @@ def temporary_queue_name(original: str, *, deployment: str, token: str, is_main:
     return head + original.removesuffix(FIFO_SUFFIX)[: MAX_NAME - len(head) - len(suffix)] + suffix
 
 
-def is_temporary_queue(name: str, *, deployment: str) -> bool:
-    """Return whether a queue of this name is a temporary one of this deployment."""
-    return name.startswith(name_prefix(deployment))
-
-
 def name_prefix(deployment: str) -> str:
     """Return the prefix of all names of this deployment's temporary queues. Raises ValueError for an invalid tag."""
     stage, hyphen, tag = deployment.rpartition("-")

@@ -4,11 +4,10 @@ Actions are derived only from the registry's state, and each may be repeated. So
 continues the work. The result of an action is an event.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 
-from sluice.splitting.consumers.temporary_queues import is_temporary_queue
 from sluice.splitting.sessions.state import Phase, QueueState, Registry, Split, TemporaryQueue
 
 
@@ -99,13 +98,3 @@ def _find_cleanup_actions(registry: Registry, queue: TemporaryQueue) -> Iterator
         yield DeleteQueue(queue.name)
     else:
         yield ReturnLeftovers(queue.name, home)
-
-
-def find_orphans(existing: Iterable[str], registry: Registry, *, deployment: str) -> list[str]:
-    """List the queues of this deployment that the registry doesn't know, which the caller should delete.
-
-    The caller must list the `existing` queues before it reads the registry, so that new queues are known.
-    """
-    return [
-        name for name in existing if is_temporary_queue(name, deployment=deployment) and name not in registry.queues
-    ]

@@ -9,23 +9,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
+from sluice.codec import pick_shared_fields
 from sluice.errors import BadConfiguration
 from sluice.splitting.filters.values import MAX_SESSIONS, Mode, QueueFilter
 from sluice.splitting.policies import Policy, list_refusals
-from sluice.splitting.sessions.state import (
-    ALIVE,
-    Phase,
-    QueueState,
-    Reason,
-    Registry,
-    Session,
-    Status,
-    TemporaryQueue,
-)
+from sluice.splitting.sessions.state import ALIVE, Phase, QueueState, Reason, Registry, Session, Status, TemporaryQueue
 
 SETUP_LIMIT_S = 180
 MOVING_SETUP_LIMIT_S = 900  # if a consumer is re-pointed, for example by a service's roll-over
 HEARTBEAT_LIMIT_S = 30
+MAX_REASON_CHARACTERS = 1_000
 
 Event = Callable[[Registry, int], Registry]
 
@@ -54,16 +47,7 @@ class SessionRequested(msgspec.Struct, frozen=True, kw_only=True):
         self._refuse(registry)
         for queue_id in self.filters:
             registry = self._open_split(registry, queue_id, now_ms)
-        session = Session(
-            session_id=self.session_id,
-            key=self.key,
-            owner=self.owner,
-            user_id=self.user_id,
-            started_at_ms=now_ms,
-            filters=dict(self.filters),
-            heartbeat_at_ms=now_ms,
-            time_limit_s=self.time_limit_s,
-        )
+        session = Session(**pick_shared_fields(self, Session), started_at_ms=now_ms, heartbeat_at_ms=now_ms)
         planned = [
             TemporaryQueue(
                 name=self.names[queue_id],
@@ -372,9 +356,23 @@ class ConsumerPointed(msgspec.Struct, frozen=True):
         split = registry.splits.get(self.queue_id)
         if split is None or split.consumer_at == self.at:
             return registry
-        pointed = replace(split, consumer_at=self.at)
+        pointed = replace(split, consumer_at=self.at, not_moved="")
         changed = registry if pointed.forwards == split.forwards else registry.with_routing_changed()
         return changed.with_split(pointed)
+
+
+class ConsumerNotMoved(msgspec.Struct, frozen=True):
+    """A consumer or the splitter's trigger can't be changed now. The next tick tries again."""
+
+    queue_id: str
+    reason: str
+
+    def __call__(self, registry: Registry, _now_ms: int) -> Registry:
+        """Store the reason, which operators see until all consumers are moved."""
+        split = registry.splits.get(self.queue_id)
+        if split is None:
+            return registry
+        return registry.with_split(replace(split, not_moved=self.reason[:MAX_REASON_CHARACTERS]))
 
 
 class ConsumerRefused(msgspec.Struct, frozen=True):

@@ -51,10 +51,7 @@ def make_resources_ready(registry: Registry, now_ms: int) -> Registry:
         ):
             registry = registry.with_routing_changed()
             session_ready = replace(
-                session,
-                status=Status.RESOURCES_READY,
-                changed_at_version=registry.version,
-                changed_at_ms=now_ms,
+                session, status=Status.RESOURCES_READY, changed_at_version=registry.version, changed_at_ms=now_ms
             )
             registry = registry.with_session(session_ready)
     return registry

@@ -89,6 +89,7 @@ class Split(Struct, frozen=True, kw_only=True):
 
     `consumer_at` is the queue that the consumer was last seen reading, None while it is being moved. If
     `drain_timeout_s` is None, draining has no limit. `is_drain_over`: an operator has ended the drain.
+    `not_moved` is why consumers or the splitter's trigger could last not be changed.
     """
 
     queue_id: str
@@ -102,6 +103,7 @@ class Split(Struct, frozen=True, kw_only=True):
     quiet_since_ms: int | None = None
     released_at_version: int = 0
     is_drain_over: bool = False
+    not_moved: str = ""
 
     @property
     def wanted_consumer_at(self) -> str | None:
@@ -124,6 +126,17 @@ class Split(Struct, frozen=True, kw_only=True):
     def fifo(self) -> bool:
         """Return whether the split's queues are FIFO queues."""
         return self.source.endswith(FIFO_SUFFIX)
+
+    @property
+    def waits_for(self) -> str:
+        """Describe what has to happen before the split's next phase."""
+        if self.phase is Phase.DRAINING:
+            return "its consumers to empty the main queue" if self.fifo else "running splitters"
+        if self.phase is Phase.RELEASING:
+            return "the splitter to be switched off"
+        if self.consumer_at != self.wanted_consumer_at:
+            return f"its consumers to read {self.wanted_consumer_at}"
+        return "its sessions" if self.phase is Phase.ACTIVE else "the main queue to be emptied"
 
     @property
     def is_at_rest(self) -> bool:

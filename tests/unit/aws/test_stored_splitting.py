@@ -50,6 +50,7 @@ SPLIT = Split(
     quiet_since_ms=1_700_000_001_000,
     released_at_version=6,
     is_drain_over=True,
+    not_moved="AccessDenied",
 )
 SESSION = Session(
     session_id="0a1b2c3d4e5f",

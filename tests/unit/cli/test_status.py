@@ -51,6 +51,15 @@ SESSION = {
     "filters": {},
     "queues": [{"queue_id": "orders", "mode": "steal", "name": None, "url": None, "returned": 0}],
 }
+SESSIONS = [SESSION]
+SPLIT = {
+    "queue_id": "bills",
+    "phase": "restoring",
+    "phase_since_ms": 0,
+    "waits_for": "its consumers to read bills",
+    "consumers": {"trigger of function bank": "sluice-tmp-main"},
+    "not_moved": "AccessDenied: no",
+}
 
 
 @dataclass
@@ -61,6 +70,7 @@ class FakeSite:
     federation: Sites = field(default_factory=Sites)
     pipeline: PipelineSite = field(default_factory=PipelineSite)
     sqs: Any = None
+    stopped: list[str] = field(default_factory=list)  # sessions
     broken: set[str] = field(default_factory=set)  # functions that fail
     hanging: Mapping[str, Event | Barrier] = field(default_factory=dict)  # functions that answer when they are told to
 
@@ -97,7 +107,11 @@ class FakeSite:
     def splitting(self, asked: Any) -> Any:
         urls = {"source": self.queue("source", "1"), "main": self.queue("main", "1", "2")}
         queue = {"queue_id": "orders", **urls, "fifo": False, "sns": False, "s3_event": False}
-        return {"show": {"queues": [queue], "sessions": [SESSION]}}[asked["op"]]
+        if asked["op"] == "stop":
+            self.stopped.append(asked["session_id"])
+        if asked["op"] in {"stop", "find"}:
+            return {"is": "ended", "session_id": asked["session_id"], "reason": "Unused"}
+        return {"show": {"queues": [queue], "sessions": [*SESSIONS], "splits": [SPLIT]}}[asked["op"]]
 
 
 NO_STACK_XML = (

@@ -17,9 +17,11 @@ from sluice.splitting.consumers.targets import (
 )
 from sluice.splitting.control import Control, RegistryCache, next_tick_s
 from sluice.splitting.filters.values import Filter, QueueFilter
+from sluice.splitting.operation_handler import OperationHandler
+from sluice.splitting.operations import SplittingView
 from sluice.splitting.pointing import HOLD_MS
 from sluice.splitting.sessions.events import ConsumersHeld
-from sluice.splitting.sessions.state import Phase, Reason, Status
+from sluice.splitting.sessions.state import Phase, Reason, Split, Status
 from sluice.splitting.settings import Repointed, SplitConfig
 from tests.fakes import Clock
 from tests.splitting_fakes import SETTINGS, FakeConsumers, FakeRegistryStore, FakeSplitQueues, pointing
@@ -62,6 +64,11 @@ class World:
             new_token=token,
             may_go_on=lambda: True,
         )
+
+    def show(self) -> SplittingView:
+        return OperationHandler(
+            control=self.control(), compile_problem=lambda _: None, counts=dict, url=lambda name: name
+        ).show()
 
     @property
     def config(self) -> SplitConfig:
@@ -162,9 +169,48 @@ def test_one_that_cant_be_put_back_for_now_keeps_no_other_from_it(world: World):
     world.until(lambda: world.consumers.texts[describe_target(PARAMETER)] == "source")
     assert world.consumers.texts[describe_target(VARIABLE)] != "source"
     assert {what for what, _, _ in world.consumers.warnings} == {"ConsumerNotMoved"}
+    world.tick()
+    [shown] = world.show().splits
+    assert (shown.phase, shown.waits_for) == (Phase.RESTORING, "its consumers to read source")
+    assert "ThrottlingException" in shown.not_moved
+    main = world.store.registry.splits["q"].main
+    on_the_way = {describe_target(VARIABLE): f"on the way from {main} to source", describe_target(PARAMETER): "source"}
+    assert shown.consumers == on_the_way
     world.consumers.failing.clear()
     world.until(lambda: world.store.registry.splits["q"].is_at_rest)
     assert world.at == {"source"}
+    assert world.show().splits == ()
+
+
+@pytest.mark.parametrize(
+    ("phase", "reads", "fifo", "waits_for"),
+    [
+        (Phase.ACTIVE, None, False, "its consumers to read main"),
+        (Phase.ACTIVE, "main", False, "its sessions"),
+        (Phase.RELEASING, "main", False, "the splitter to be switched off"),
+        (Phase.DRAINING, "main", False, "running splitters"),
+        (Phase.DRAINING, "main", True, "its consumers to empty the main queue"),
+        (Phase.RESTORING, "main", False, "its consumers to read source"),
+        (Phase.RESTORING, "source", False, "the main queue to be emptied"),
+        (Phase.IDLE, None, False, "its consumers to read source"),
+    ],
+)
+def test_what_each_phase_waits_for_is_shown(phase: Phase, reads: str | None, fifo: bool, waits_for: str):
+    suffix = ".fifo" if fifo else ""
+    source, main = f"source{suffix}", f"main{suffix}"
+    shown = Split(
+        queue_id="q", source=source, static=False, main=main, consumer_at=reads and reads + suffix, phase=phase
+    )
+    assert shown.waits_for == waits_for
+    assert not shown.is_at_rest
+
+
+def test_where_the_consumers_are_is_shown_without_a_problem(world: World):
+    world.ensure_started()
+    [shown] = world.show().splits
+    main = world.store.registry.splits["q"].main
+    assert (shown.waits_for, shown.not_moved) == ("its sessions", "")
+    assert shown.consumers == {describe_target(VARIABLE): main, describe_target(PARAMETER): main}
 
 
 def test_what_its_owner_has_changed_since_stays(world: World):

@@ -140,7 +140,7 @@ class LambdaVariables(msgspec.Struct, frozen=True, kw_only=True):
         check_named(value, target.place, queue=self.arn_prefix + queue, of=describe_target(target))
         return value
 
-    def point(self, target: LambdaVariable, *, queue: str, instead_of: Collection[str]) -> bool:
+    def point(self, target: LambdaVariable, _: str, *, queue: str, instead_of: Collection[str]) -> bool:
         """Make the variable name `queue` instead of `instead_of`. Returns True once new invocations see it.
 
         Raises `BadConsumer`, and `CallFailed`, also if the function changed since it was read: then the caller should

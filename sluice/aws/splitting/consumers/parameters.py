@@ -35,7 +35,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
         check_named(value, target.place, queue=self.arn_prefix + queue, of=describe_target(target))
         return value
 
-    def point(self, target: SystemsManagerParameter, *, queue: str, instead_of: Collection[str]) -> bool:
+    def point(self, target: SystemsManagerParameter, _: str, *, queue: str, instead_of: Collection[str]) -> bool:
         """Make the parameter name `queue` instead of `instead_of`. Returns True once its readers' caches have expired.
 
         Raises `BadConsumer` and `CallFailed`.
@@ -46,7 +46,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
             written_ms: float = response["LastModifiedDate"].timestamp() * 1_000
             return self.now_ms() >= written_ms + target.refresh_s * 1_000
         expected = response["Version"] + 1
-        for _ in range(MAX_WRITES):
+        for _attempt in range(MAX_WRITES):
             version = self._write(response["Name"], value)  # `target.name` may be an ARN
             if version == expected:
                 return False

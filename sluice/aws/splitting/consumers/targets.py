@@ -63,11 +63,7 @@ class AwsConsumers(msgspec.Struct, frozen=True, kw_only=True):
         original state. Variables and parameters are rewritten in their current value; their stored original is only for
         operators to see.
         """
-        adapter = self._build_adapter(target)
-        if isinstance(target, LambdaVariable | SystemsManagerParameter):
-            is_done: bool = adapter.point(target, queue=queue, instead_of=instead_of)
-        else:
-            is_done = adapter.point(target, original, queue=queue, instead_of=instead_of)
+        is_done: bool = self._build_adapter(target).point(target, original, queue=queue, instead_of=instead_of)
         return is_done
 
     def reads(self, target: Target, *, queue: str) -> bool:

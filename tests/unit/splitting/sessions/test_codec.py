@@ -54,6 +54,7 @@ ANY_SPLIT = st.builds(
     quiet_since_ms=st.none() | TIMES,
     released_at_version=TIMES,
     is_drain_over=st.booleans(),
+    not_moved=TEXTS,
 )
 ANY_SESSION = st.builds(
     Session,

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from sluice.splitting.consumers.targets import Consumer, Consumers, LambdaTrigger
-from sluice.splitting.consumers.temporary_queues import temporary_queue_name
 from sluice.splitting.filters.values import Filter, Mode, QueueFilter
 from sluice.splitting.sessions.actions import (
     Action,
@@ -24,7 +23,6 @@ from sluice.splitting.sessions.actions import (
     ReturnLeftovers,
     SwitchSplitter,
     find_due_actions,
-    find_orphans,
 )
 from sluice.splitting.sessions.events import (
     HEARTBEAT_LIMIT_S,
@@ -467,17 +465,6 @@ def test_a_session_that_starts_while_main_goes_gets_a_new_one() -> None:
     registry = used(after(registry, ConsumerPointed("q", "tmp-main-t-q"), SplitterSwitched("q", on=True)))
     assert registry.sessions["t"].status is Status.READY
     assert actions(registry) == [SwitchSplitter("q", on=True), ReturnLeftovers("tmp-main-s-q", "q-source")]
-
-
-# The sweep
-
-
-def test_the_sweep_takes_this_deployments_unknown_queues_and_no_others() -> None:
-    name = temporary_queue_name("q", deployment="aaaaaa", token="0" * 12)
-    orphan = temporary_queue_name("q", deployment="aaaaaa", token="1" * 12, is_main=True)
-    others = temporary_queue_name("q", deployment="bbbbbb", token="2" * 12)
-    registry = after(registry_of(STATIC), msgspec.structs.replace(start(), names={"q": name}))
-    assert find_orphans([name, orphan, others, "q", "sluice-tmp-"], registry, deployment="aaaaaa") == [orphan]
 
 
 # A simulated world
