@@ -128,7 +128,7 @@ def held(*, memory_mb: int) -> Used:
 
 
 def _add(used: dict[str, float], units: Units, times: float, *, pool: Pool) -> None:
-    partitions = 2 if pool is Pool.UNRESTRICTED else 1
+    partitions = len(Pool) if pool is Pool.UNRESTRICTED else 1
     used["Lambda requests"] += units.invocations * times
     used["Lambda GB-seconds"] += units.gb_s * times
     told = TOLD_TOGETHER + MARKS if units.is_sent_away else 0

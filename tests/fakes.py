@@ -85,9 +85,9 @@ class FakeWaitingOffers:
     ) -> Sequence[OpenOffer]:
         with self.lock:
             waiting = [offer for _, offer in sorted(self.offers.items()) if offer.waits_until_ms > now_ms]
-        for fitting in (False, True):
-            found = [each for each in waiting if (Pool.RESTRICTED in pools_for(each.record.nat)) is fitting]
-            if found and (fitting or pool is Pool.UNRESTRICTED):
+        for first in (Pool.UNRESTRICTED, Pool.MODERATE, Pool.RESTRICTED):
+            found = [each for each in waiting if pools_for(each.record.nat)[0] is first]
+            if found and pool in pools_for(found[0].record.nat):
                 return found[:limit]
         return []
 
@@ -310,6 +310,8 @@ class FakeStatisticsStore:
                 if (tally.day, address, what) not in self.marks:
                     self.marks.add((tally.day, address, what))
                     self.days[tally.day][count] += 1
+                    if not statistics.FAMILIES[count.family].daily:
+                        self.counts[count] += 1
 
     def totals(self) -> statistics.Counts:
         self.reads += 1

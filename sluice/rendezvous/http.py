@@ -15,12 +15,12 @@ from msgspec.structs import replace
 
 from sluice.errors import CallFailed, Malformed, OfferRefused
 from sluice.rendezvous.broker import Matchmaker, RendezvousDependencies
-from sluice.rendezvous.counts.pages import CONTENT_TYPE, daily_log, exposition
+from sluice.rendezvous.counts.pages import CONTENT_TYPE, NATS, daily_log, exposition
 from sluice.rendezvous.mailbox import Mailbox
 from sluice.rendezvous.protocol.addresses import find_forwarded_address
 from sluice.rendezvous.protocol.amp import armor, decode_path
 from sluice.rendezvous.protocol.ends import End
-from sluice.rendezvous.protocol.matching import PATIENCE_MS, Nat, OfferMethod, OpenOffer, Pool, Profile
+from sluice.rendezvous.protocol.matching import PATIENCE_MS, OfferMethod, OpenOffer, Pool, Profile
 from sluice.rendezvous.protocol.messages import (
     MAX_BODY_BYTES,
     Bridge,
@@ -262,7 +262,7 @@ def debug_page(waiting: Iterable[Profile]) -> str:
     lines = [f"current snowflakes available: {len(waiting)}"]
     lines += [f"\t{type_} proxies: {count}" for type_, count in sorted(types.items())]
     lines += [f"\tunknown proxies: {unknown}", "NAT Types available:"]
-    lines += [f"\t{nat}: {nats[nat]}" for nat in (Nat.RESTRICTED, Nat.UNRESTRICTED, Nat.UNKNOWN)]
+    lines += [f"\t{nat}: {nats[nat]}" for nat in NATS]
     return "\n".join(lines)
 
 

@@ -333,10 +333,19 @@ def test_an_offer_that_waits_is_read_as_it_was_put(table: Table) -> None:
     assert found == replace(put, record=replace(put.record, token=""))
 
 
-def test_a_restricted_proxy_is_shown_only_those_that_it_can_serve(table: Table) -> None:
-    for nat in Nat:
+def test_a_proxy_is_shown_only_those_that_it_can_serve_and_first_those_that_fewest_can(table: Table) -> None:
+    for nat in (Nat.OPEN, Nat.STRICT, Nat.MODERATE):
         table.waiting.add([opened(offer(nat, nat=nat))])
-    assert oldest(table, Pool.RESTRICTED) == ["unrestricted"]
+    assert oldest(table, Pool.RESTRICTED) == ["open"]
+    assert table.waiting.take(opened(offer("open", nat=Nat.OPEN)))
+    assert oldest(table, Pool.RESTRICTED) == []
+    for pool in (Pool.MODERATE, Pool.UNRESTRICTED):
+        table.waiting.add([opened(offer("open", nat=Nat.OPEN))])
+        found = []
+        while shown := oldest(table, pool):
+            found += shown
+            assert table.waiting.take(opened(offer(shown[0], nat=Nat(shown[0]))))
+        assert found == [*(["strict"] if pool is Pool.UNRESTRICTED else ["moderate"]), *["open"]]
 
 
 def test_a_proxy_for_all_is_shown_first_those_that_nobody_else_can_serve(table: Table) -> None:

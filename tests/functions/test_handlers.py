@@ -206,7 +206,7 @@ def test_the_sweeper_says_how_the_rendezvous_stands(surroundings: Surroundings) 
     said = parse_result(
         show := ShowRendezvous(queues=(url,)), json.dumps(call(sweeper.handler, json.loads(encode(show))))
     )
-    assert said.waiting == {Pool.UNRESTRICTED: 0, Pool.RESTRICTED: 0}
+    assert said.waiting == dict.fromkeys(Pool, 0)
     assert said.recent_offers[OPEN] == 2
     assert said.depths == {url: QueueDepth(visible=1, in_flight=0)}
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from sluice.aws.client_types import DynamoDBClient
 from sluice.aws.clients import calls
 from sluice.aws.items import Item, attributes, number, query_pages, text
-from sluice.rendezvous.counts.statistics import Count, Counts, Tally, count_name, parse_row, row_name
+from sluice.rendezvous.counts.statistics import FAMILIES, Count, Counts, Tally, count_name, parse_row, row_name
 from sluice.times import DAY_MS, NowMs
 
 COUNTERS = "counters"
@@ -70,7 +70,9 @@ class DynamoStatisticsStore:
             self._known.update((day, address, what) for what in new[day, address])
             for what in first:
                 name, count = marks[day, address][what]
-                rows[_day_partition(day), name][count] += 1
+                partitions = [_day_partition(day)] if FAMILIES[count.family].daily else [COUNTERS, _day_partition(day)]
+                for partition in partitions:
+                    rows[partition, name][count] += 1
         list(self.map_concurrently(lambda item: self._count(*item), rows.items()))
 
     def _mark(self, key: tuple[str, str], names: Sequence[str]) -> Sequence[str]:

@@ -1,7 +1,7 @@
 """Stores offers that wait for a poll, and the names of mailboxes, in DynamoDB.
 
     pk                        sk                          item
-    waiting#<pool>#<shard>    <sent_at_ms>#<client_id>    an offer that any proxy of the pool, or of both, may take
+    waiting#<pool>#<shard>    <sent_at_ms>#<client_id>    an offer that tries this pool first
     mailboxes                 <created_at_ms>#<name>      a mailbox
 
 Waiting offers contain their clients' addresses, so they are in a table without point-in-time recovery and are deleted
@@ -62,13 +62,14 @@ class DynamoWaitingOffers(msgspec.Struct, frozen=True):
     ) -> Sequence[OpenOffer]:
         """List offers that a proxy of this pool may serve and still answer in time, the oldest first.
 
-        Offers that only this pool's proxies may serve have priority: others are read only if there are none of these.
+        Offers that fewest proxies may serve have priority: others are read only if there are none of these.
         """
-        for fitting in (Pool.UNRESTRICTED, Pool.RESTRICTED) if pool is Pool.UNRESTRICTED else (Pool.RESTRICTED,):
+        pools = tuple(Pool)
+        for first in pools[pools.index(pool) :]:
             offers_found: list[OpenOffer] = []
             for shard in range(shards):
                 offers_found += self._read_oldest(
-                    _partition_key(fitting, shard), now_ms=now_ms, limit=limit, consistent=consistent
+                    _partition_key(first, shard), now_ms=now_ms, limit=limit, consistent=consistent
                 )
             if offers_found:
                 return sorted(offers_found, key=lambda offer: (offer.record.sent_at_ms, offer.record.client_id))[:limit]
@@ -174,9 +175,8 @@ def parse_untaken_offer(item: Item) -> tuple[tuple[str, int], Item]:
 
 def _offer_key(offer: OpenOffer) -> dict[str, Any]:
     record = offer.record
-    pool = Pool.RESTRICTED if Pool.RESTRICTED in pools_for(record.nat) else Pool.UNRESTRICTED
     sort_key = f"{format_ms(record.sent_at_ms)}#{record.client_id}"
-    return attributes({"pk": _partition_key(pool, offer.shard), "sk": sort_key})
+    return attributes({"pk": _partition_key(pools_for(record.nat)[0], offer.shard), "sk": sort_key})
 
 
 def _partition_key(pool: Pool, shard: int) -> str:

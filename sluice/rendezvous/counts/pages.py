@@ -7,6 +7,7 @@ text format is version 0.0.4.
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
+from sluice.rendezvous.counts.events import UNKNOWN_TYPE
 from sluice.rendezvous.counts.statistics import (
     ADDRESSES,
     ADDRESSES_BY_NAT,
@@ -29,11 +30,12 @@ from sluice.rendezvous.protocol.matching import Nat, OfferMethod
 from sluice.times import DAY_MS, day_start_ms, format_day
 
 DAY_S = DAY_MS // 1000
-TYPES = ("iptproxy", "standalone", "webext", "badge")  # types with a line of their own; others count only in the total
+TYPES = ("iptproxy", "standalone", "webext", "badge", "bloco")  # others count only in the total
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 NAMESPACE = "snowflake"
 AVAILABLE = Family("available_proxies", ("type", "nat"), "The number of proxies that wait for a client", rounded=False)
-NATS = (Nat.RESTRICTED, Nat.UNRESTRICTED, Nat.UNKNOWN)
+NEWER_NATS = (Nat.OPEN, Nat.MODERATE, Nat.STRICT)
+NATS = (Nat.RESTRICTED, Nat.UNRESTRICTED, Nat.UNKNOWN, *NEWER_NATS)
 
 
 def daily_log(day: str, counts: Mapping[Count, int]) -> str:
@@ -52,12 +54,14 @@ def _format_lines(day: str, counts: Mapping[Count, int]) -> Iterator[str]:
     yield f"snowflake-proxy-poll-with-relay-url-count {round_up(total(counts, WITH_RELAY_URL))}"
     yield f"snowflake-proxy-poll-without-relay-url-count {round_up(total(counts, WITHOUT_RELAY_URL))}"
     yield f"snowflake-proxy-rejected-for-relay-url-count {round_up(total(counts, REJECTED))}"
-    denied = total(counts, OFFERS, status=End.OFFER_DENIED.event)
-    unrestricted = total(counts, OFFERS, status=End.OFFER_DENIED.event, nat=Nat.UNRESTRICTED)
-    yield f"client-denied-count {round_up(denied)}"
+    denied = by_label(counts, OFFERS, "nat", status=End.OFFER_DENIED.event)
+    unrestricted = denied[Nat.UNRESTRICTED] + denied[Nat.OPEN]
+    yield f"client-denied-count {round_up(denied.total())}"
     # A client with unknown NAT counts as restricted.
-    yield f"client-restricted-denied-count {round_up(denied - unrestricted)}"
+    yield f"client-restricted-denied-count {round_up(denied.total() - unrestricted)}"
     yield f"client-unrestricted-denied-count {round_up(unrestricted)}"
+    for nat in NEWER_NATS:
+        yield f"client-nat-{nat}-denied-count {round_up(denied[nat])}"
     yield f"client-snowflake-match-count {round_up(total(counts, OFFERS, status=End.OFFER_MATCHED.event))}"
     yield f"client-snowflake-timeout-count {round_up(total(counts, OFFERS, status=End.OFFER_TIMED_OUT.event))}"
     for method in (OfferMethod.HTTP, OfferMethod.AMP_CACHE, OfferMethod.SQS):
@@ -75,8 +79,13 @@ def _format_countries(counts: Counter[str], *, shown: Callable[[int], int] = int
 
 
 def exposition(counts: Mapping[Count, int], available: Mapping[tuple[str, str], int]) -> str:
-    """Write the page for Prometheus. `available` counts waiting proxies by type and NAT. Empty families are omitted."""
-    waiting = {Count(AVAILABLE.name, labels): number for labels, number in available.items()}
+    """Write the page for Prometheus. `available` counts waiting proxies by type and NAT. Empty families are omitted.
+
+    The types and NATs that ever polled stay at 0 while none of them waits.
+    """
+    polled = {(labels["type"], labels["nat"]): 0 for labels, _ in iterate_labels(counts, POLLS)}
+    numbers_waiting = polled | dict(available) or {(UNKNOWN_TYPE, str(Nat.UNKNOWN)): 0}
+    waiting = {Count(AVAILABLE.name, labels): number for labels, number in numbers_waiting.items()}
     lines: list[str] = []
     for family in (AVAILABLE, *FAMILIES.values()):
         kind, numbers = ("gauge", waiting) if family is AVAILABLE else ("counter", counts)

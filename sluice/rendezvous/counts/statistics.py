@@ -61,7 +61,8 @@ class Family(msgspec.Struct, frozen=True):
 _ROUNDED = ", rounded up to a multiple of 8"
 _POLLS = "The number of proxy polls"
 
-PROXIES = Family("proxy_total", ("type", "nat", "cc"), "The number of polls of proxies", code="n", rounded=False)
+_ADDRESSES = "Addresses of proxies"
+PROXIES = Family("proxy_total", ("type", "nat", "cc"), f"{_ADDRESSES}, each once a day", code="i", rounded=False)
 POLLS = Family("rounded_proxy_poll_total", ("nat", "type", "status"), _POLLS + _ROUNDED, code="p")
 ANSWERS = Family("rounded_proxy_answer_total", ("type", "status"), "The number of proxy answers" + _ROUNDED, code="a")
 WITH_RELAY_URL = Family(
@@ -89,7 +90,6 @@ OFFERS = Family(
     code="c",
     row=RowKind.OFFERS,
 )
-_ADDRESSES = "Addresses of proxies"
 ADDRESSES = Family("addresses", ("cc",), _ADDRESSES, code="d", rounded=False, daily=True)
 ADDRESSES_BY_TYPE = Family("addresses_by_type", ("type",), _ADDRESSES, code="dt", rounded=False, daily=True)
 ADDRESSES_BY_NAT = Family("addresses_by_nat", ("nat",), _ADDRESSES, code="dn", rounded=False, daily=True)
@@ -148,16 +148,20 @@ def tally(event: Event) -> Tally | None:
     if isinstance(event, OfferEvent):
         count = _count(OFFERS, event.nat, status, event.country, event.method)
         return Tally(day=day, row=_build_row(RowKind.OFFERS, event.method, event.country), counts=Counter({count: 1}))
-    row = _build_row(RowKind.PROXIES, type_, event.country)
     if not isinstance(event, PollEvent):
-        return Tally(day=day, row=row, counts=Counter({_count(ANSWERS, type_, status): 1}))
+        # Snowflake's broker, too, no longer knows the proxy of a late answer.
+        known_type = None if status == End.ANSWER_TOO_LATE.event else type_
+        row = _build_row(RowKind.PROXIES, known_type, event.country)
+        return Tally(day=day, row=row, counts=Counter({_count(ANSWERS, known_type, status): 1}))
+    row = _build_row(RowKind.PROXIES, type_, event.country)
     counted = [_count(WITH_RELAY_URL if event.relay_extension else WITHOUT_RELAY_URL, event.nat, type_)]
     if status == End.POLL_REFUSED.event:
         counted.append(_count(REJECTED, event.nat, type_))
         return Tally(day=day, row=row, counts=Counter(dict.fromkeys(counted, event.polls)))
-    counted += [_count(POLLS, event.nat, type_, status), _count(PROXIES, type_, event.nat, event.country)]
+    counted.append(_count(POLLS, event.nat, type_, status))
     by_nat, by_type = _count(ADDRESSES_BY_NAT, event.nat), _count(ADDRESSES_BY_TYPE, type_)
     marks = {SEPARATOR.join((FAMILIES[count.family].code, *count.values)): count for count in (by_nat, by_type)}
+    marks[PROXIES.code] = _count(PROXIES, type_, event.nat, event.country)
     return Tally(
         day=day,
         row=row,
@@ -167,16 +171,16 @@ def tally(event: Event) -> Tally | None:
     )
 
 
-def _count(family: Family, *values: str) -> Count:
+def _count(family: Family, *values: str | None) -> Count:
     return Count(family.name, tuple(map(_label_value, values)))
 
 
-def _build_row(kind: RowKind, *values: str) -> Row:
+def _build_row(kind: RowKind, *values: str | None) -> Row:
     return Row(kind, tuple(map(_label_value, values)))
 
 
-def _label_value(value: str) -> str:
-    return value if _LABEL_VALUE.fullmatch(value) else _ODD
+def _label_value(value: str | None) -> str:
+    return "" if value is None else value if _LABEL_VALUE.fullmatch(value) else _ODD
 
 
 def row_name(row: Row) -> str:

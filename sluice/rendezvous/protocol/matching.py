@@ -22,17 +22,28 @@ ANSWERING_MS = 1_000  # time that a proxy needs to answer; an offer with less ti
 
 
 class Nat(StrEnum):
-    """The kind of network address translation (NAT) of a client or proxy, as far as it knows."""
+    """The kind of network address translation (NAT) of a client or proxy. Any other word is unknown.
+
+    Newer peers name open, moderate and strict.
+    """
 
     UNKNOWN = "unknown"
     RESTRICTED = "restricted"
     UNRESTRICTED = "unrestricted"
+    OPEN = "open"
+    MODERATE = "moderate"
+    STRICT = "strict"
+
+    @classmethod
+    def _missing_(cls, _: object) -> "Nat":
+        return cls.UNKNOWN
 
 
 class Pool(StrEnum):
-    """The pools of waiting proxies, by the kind of their NAT."""
+    """The pools of waiting proxies, by the kind of their NAT: those that most clients can reach first."""
 
     UNRESTRICTED = "unrestricted"
+    MODERATE = "moderate"
     RESTRICTED = "restricted"
 
 
@@ -151,7 +162,9 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
 
 def pool_for_proxy(proxy: Nat) -> Pool:
     """Return the pool in which a proxy with this NAT waits."""
-    return Pool.UNRESTRICTED if proxy is Nat.UNRESTRICTED else Pool.RESTRICTED
+    if proxy in {Nat.OPEN, Nat.UNRESTRICTED}:
+        return Pool.UNRESTRICTED
+    return Pool.MODERATE if proxy is Nat.MODERATE else Pool.RESTRICTED
 
 
 def choose_shard(name: str, shards: int) -> int:
@@ -162,12 +175,11 @@ def choose_shard(name: str, shards: int) -> int:
 def pools_for(client: Nat) -> tuple[Pool, ...]:
     """Return the pools of the proxies that a client can reach, in the order to try them.
 
-    Restricted proxies can be reached only by unrestricted clients. So these try the restricted pool first, and leave
-    the unrestricted proxies to other clients.
+    The proxies that fewest clients can reach come first, which leaves the others to other clients.
     """
-    if client is Nat.UNRESTRICTED:
-        return (Pool.RESTRICTED, Pool.UNRESTRICTED)
-    return (Pool.UNRESTRICTED,)
+    if client in {Nat.OPEN, Nat.UNRESTRICTED}:
+        return (Pool.RESTRICTED, Pool.MODERATE, Pool.UNRESTRICTED)
+    return (Pool.MODERATE, Pool.UNRESTRICTED) if client is Nat.MODERATE else (Pool.UNRESTRICTED,)
 
 
 def rank_proxies(waiting: Iterable[WaitingProxy], *, ties: Sequence[float]) -> list[WaitingProxy]:

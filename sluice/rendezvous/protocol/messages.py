@@ -79,18 +79,9 @@ def parse_offer(body: str, *, bridges: Mapping[bytes, Bridge]) -> Offer:
         fingerprint = parse_fingerprint(fields.get("fingerprint", "") or DEFAULT_FINGERPRINT)
     except ValueError:
         raise OfferRefused("cannot decode fingerprint") from None
-    nat = parse_nat(fields.get("nat", ""))
     if fingerprint not in bridges:
         raise OfferRefused("bridge with requested fingerprint is unknown to the broker")
-    return Offer(offer=offer, nat=nat, bridge=bridges[fingerprint], address=best_address(sdp))
-
-
-def parse_nat(text: str) -> Nat:
-    """Parse a NAT; an empty text is unknown. Raises `OfferRefused` for any other word."""
-    try:
-        return Nat(text or Nat.UNKNOWN)
-    except ValueError:
-        raise OfferRefused("invalid NAT type") from None
+    return Offer(offer=offer, nat=Nat(fields.get("nat", "")), bridge=bridges[fingerprint], address=best_address(sdp))
 
 
 def parse_fingerprint(text: str) -> bytes:
@@ -206,14 +197,10 @@ def parse_poll(body: bytes) -> Poll:
     )
     type_ = fields.get("Type", "")
     pattern = fields.get("AcceptedRelayPattern")
-    try:
-        nat = parse_nat(fields.get("NAT", ""))
-    except OfferRefused as error:
-        raise Malformed(str(error)) from None
     return Poll(
         sid=fields["Sid"],
         type=type_ if type_ in TYPES else "unknown",
-        nat=nat,
+        nat=Nat(fields.get("NAT", "")),
         clients=max(fields.get("Clients", 0), 0),
         relay_pattern=None if pattern is None else RelayPattern.parse(pattern),
     )

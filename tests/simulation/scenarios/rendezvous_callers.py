@@ -38,7 +38,7 @@ THINKS_S = (0.2, 0.5, 1.0, 2.0, 4.0, 7.0)  # the last is too late
 MALFORMED = (
     ("2.0\n{}", "unsupported message version"),
     ('1.0\n{"nat": "unknown"}', "no supplied offer"),
-    ('1.0\n{"offer": OFFER, "nat": "symmetric"}', "invalid NAT type"),
+    ('1.0\n{"offer": OFFER, "fingerprint": "x"}', "cannot decode fingerprint"),
     ('1.0\n{"offer": OFFER, "fingerprint": "2B"}', "cannot decode fingerprint"),
     (
         f'1.0\n{{"offer": OFFER, "fingerprint": "{"00" * 20}"}}',

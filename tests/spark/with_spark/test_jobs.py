@@ -591,6 +591,7 @@ snowflake-ips-iptproxy 0
 snowflake-ips-standalone 1
 snowflake-ips-webext 1
 snowflake-ips-badge 0
+snowflake-ips-bloco 0
 snowflake-ips-total 3
 snowflake-idle-count 8
 snowflake-proxy-poll-with-relay-url-count 8
@@ -599,6 +600,9 @@ snowflake-proxy-rejected-for-relay-url-count 8
 client-denied-count 8
 client-restricted-denied-count 8
 client-unrestricted-denied-count 8
+client-nat-open-denied-count 0
+client-nat-moderate-denied-count 0
+client-nat-strict-denied-count 0
 client-snowflake-match-count 16
 client-snowflake-timeout-count 16
 client-http-count 16
@@ -610,6 +614,9 @@ client-sqs-ips IR=16
 snowflake-ips-nat-restricted 2
 snowflake-ips-nat-unrestricted 1
 snowflake-ips-nat-unknown 1
+snowflake-ips-nat-open 0
+snowflake-ips-nat-moderate 0
+snowflake-ips-nat-strict 0
 """
 
 

@@ -293,10 +293,12 @@ def test_debug_is_written_as_snowflakes_broker_writes_it() -> None:
         "current snowflakes available: 4\n"
         "\tstandalone proxies: 2\n\twebext proxies: 1\n\tunknown proxies: 1\n"
         "NAT Types available:\n\trestricted: 1\n\tunrestricted: 2\n\tunknown: 1"
+        "\n\topen: 0\n\tmoderate: 0\n\tstrict: 0"
     )
     assert debug_page([]) == (
         "current snowflakes available: 0\n\tunknown proxies: 0\n"
         "NAT Types available:\n\trestricted: 0\n\tunrestricted: 0\n\tunknown: 0"
+        "\n\topen: 0\n\tmoderate: 0\n\tstrict: 0"
     )
 
 

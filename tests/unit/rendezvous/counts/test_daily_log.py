@@ -32,6 +32,7 @@ def test_a_day_without_events_has_all_lines_in_order() -> None:
         "snowflake-ips-standalone 0",
         "snowflake-ips-webext 0",
         "snowflake-ips-badge 0",
+        "snowflake-ips-bloco 0",
         "snowflake-ips-total 0",
         "snowflake-idle-count 0",
         "snowflake-proxy-poll-with-relay-url-count 0",
@@ -40,6 +41,9 @@ def test_a_day_without_events_has_all_lines_in_order() -> None:
         "client-denied-count 0",
         "client-restricted-denied-count 0",
         "client-unrestricted-denied-count 0",
+        "client-nat-open-denied-count 0",
+        "client-nat-moderate-denied-count 0",
+        "client-nat-strict-denied-count 0",
         "client-snowflake-match-count 0",
         "client-snowflake-timeout-count 0",
         "client-http-count 0",
@@ -51,6 +55,9 @@ def test_a_day_without_events_has_all_lines_in_order() -> None:
         "snowflake-ips-nat-restricted 0",
         "snowflake-ips-nat-unrestricted 0",
         "snowflake-ips-nat-unknown 0",
+        "snowflake-ips-nat-open 0",
+        "snowflake-ips-nat-moderate 0",
+        "snowflake-ips-nat-strict 0",
     ]
 
 
@@ -79,6 +86,15 @@ def test_the_sum_of_the_denied_is_rounded_by_itself() -> None:
     assert found["client-unrestricted-denied-count"] == "8"
 
 
+def test_the_denied_are_counted_by_each_nat_that_newer_clients_name() -> None:
+    counts: dict[Count, int] = {}
+    for nat, number in {"open": 1, "moderate": 9, "strict": 17, "unknown": 25, "unrestricted": 33}.items():
+        counts |= offers(number, nat=nat, outcome="denied")
+    found = lines(counts)
+    assert [found[f"client-nat-{nat}-denied-count"] for nat in ("open", "moderate", "strict")] == ["8", "16", "24"]
+    assert (found["client-unrestricted-denied-count"], found["client-restricted-denied-count"]) == ("40", "56")
+
+
 @pytest.mark.parametrize(
     ("counts", "name", "value"),
     [
@@ -101,6 +117,7 @@ def test_the_sum_of_the_denied_is_rounded_by_itself() -> None:
         pytest.param(offers(25), "client-snowflake-match-count", "32"),
         pytest.param(offers(1, outcome="timeout"), "client-snowflake-timeout-count", "8"),
         pytest.param({("addresses_by_nat", ("unknown",)): 3}, "snowflake-ips-nat-unknown", "3"),
+        pytest.param({("addresses_by_nat", ("strict",)): 3}, "snowflake-ips-nat-strict", "3"),
         pytest.param(
             {("addresses_by_type", ("webext",)): 5, ("addresses_by_type", ("bloco",)): 2}, "snowflake-ips-webext", "5"
         ),

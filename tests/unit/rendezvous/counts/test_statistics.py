@@ -127,6 +127,7 @@ def test_a_scripted_day_is_logged_as_snowflake_logs_it() -> None:
         "snowflake-ips-standalone 1\n"
         "snowflake-ips-webext 1\n"
         "snowflake-ips-badge 1\n"
+        "snowflake-ips-bloco 0\n"
         "snowflake-ips-total 5\n"
         "snowflake-idle-count 16\n"
         "snowflake-proxy-poll-with-relay-url-count 16\n"
@@ -135,6 +136,9 @@ def test_a_scripted_day_is_logged_as_snowflake_logs_it() -> None:
         "client-denied-count 16\n"
         "client-restricted-denied-count 16\n"
         "client-unrestricted-denied-count 8\n"
+        "client-nat-open-denied-count 0\n"
+        "client-nat-moderate-denied-count 0\n"
+        "client-nat-strict-denied-count 0\n"
         "client-snowflake-match-count 24\n"
         "client-snowflake-timeout-count 8\n"
         "client-http-count 8\n"
@@ -146,12 +150,15 @@ def test_a_scripted_day_is_logged_as_snowflake_logs_it() -> None:
         "snowflake-ips-nat-restricted 1\n"
         "snowflake-ips-nat-unrestricted 3\n"
         "snowflake-ips-nat-unknown 2\n"
+        "snowflake-ips-nat-open 0\n"
+        "snowflake-ips-nat-moderate 0\n"
+        "snowflake-ips-nat-strict 0\n"
     )
 
 
 def test_an_empty_day_has_every_line() -> None:
     lines = daily_log(DAY, Counter()).splitlines()
-    assert len(lines) == 25
+    assert len(lines) == 32
     assert lines[1] == "snowflake-ips "
     assert [line for line in lines[2:] if not line.endswith((" 0", "-ips "))] == []
 
@@ -168,14 +175,18 @@ def test_the_page_for_prometheus() -> None:
     samples = [line for line in page.splitlines() if not line.startswith("#")]
     assert samples == [
         'snowflake_available_proxies{type="badge",nat="unknown"} 1',
+        'snowflake_available_proxies{type="badge",nat="unrestricted"} 0',
+        'snowflake_available_proxies{type="bloco",nat="unknown"} 0',
+        'snowflake_available_proxies{type="iptproxy",nat="unknown"} 0',
+        'snowflake_available_proxies{type="standalone",nat="unrestricted"} 0',
+        'snowflake_available_proxies{type="unknown",nat="unknown"} 0',
         'snowflake_available_proxies{type="webext",nat="restricted"} 2',
+        'snowflake_available_proxies{type="webext",nat="unrestricted"} 0',
         'snowflake_proxy_total{type="badge",nat="unrestricted",cc="FR"} 1',
-        'snowflake_proxy_total{type="bloco",nat="unknown",cc="??"} 1',
         'snowflake_proxy_total{type="iptproxy",nat="unknown",cc="??"} 1',
-        'snowflake_proxy_total{type="standalone",nat="unrestricted",cc="DE"} 3',
+        'snowflake_proxy_total{type="standalone",nat="unrestricted",cc="DE"} 1',
         'snowflake_proxy_total{type="unknown",nat="unknown",cc="AT"} 1',
-        'snowflake_proxy_total{type="webext",nat="restricted",cc="DE"} 5',
-        'snowflake_proxy_total{type="webext",nat="unrestricted",cc="DE"} 1',
+        'snowflake_proxy_total{type="webext",nat="restricted",cc="DE"} 1',
         'snowflake_rounded_proxy_poll_total{nat="restricted",type="webext",status="idle"} 8',
         'snowflake_rounded_proxy_poll_total{nat="unknown",type="bloco",status="idle"} 8',
         'snowflake_rounded_proxy_poll_total{nat="unknown",type="iptproxy",status="idle"} 8',
@@ -183,8 +194,8 @@ def test_the_page_for_prometheus() -> None:
         'snowflake_rounded_proxy_poll_total{nat="unrestricted",type="badge",status="matched"} 8',
         'snowflake_rounded_proxy_poll_total{nat="unrestricted",type="standalone",status="idle"} 8',
         'snowflake_rounded_proxy_poll_total{nat="unrestricted",type="webext",status="matched"} 8',
+        'snowflake_rounded_proxy_answer_total{type="",status="timeout"} 16',
         'snowflake_rounded_proxy_answer_total{type="standalone",status="success"} 8',
-        'snowflake_rounded_proxy_answer_total{type="unknown",status="timeout"} 16',
         'snowflake_rounded_proxy_poll_with_relay_url_extension_total{nat="restricted",type="webext"} 8',
         'snowflake_rounded_proxy_poll_with_relay_url_extension_total{nat="unknown",type="bloco"} 8',
         'snowflake_rounded_proxy_poll_with_relay_url_extension_total{nat="unknown",type="unknown"} 8',
@@ -225,7 +236,8 @@ def test_every_family_of_the_page_says_what_it_is_before_its_first_sample() -> N
 
 
 def test_without_anything_counted_the_pages_are_empty() -> None:
-    assert exposition(Counter(), {}) == ""
+    samples = [line for line in exposition(Counter(), {}).splitlines() if not line.startswith("#")]
+    assert samples == ['snowflake_available_proxies{type="unknown",nat="unknown"} 0']
     assert HttpWorld().request("GET", "/metrics").body == ""
 
 
@@ -278,6 +290,18 @@ def test_an_address_counts_once_and_once_for_each_nat_and_type(
         assert counted[Count("addresses_by_nat", (nat,))] == expected
     for type_ in ("webext", "badge", "unknown"):
         assert counted[Count("addresses_by_type", (type_,))] == len({a for a, _, t in taken if t == type_})
+
+
+def test_the_total_of_proxies_has_each_address_of_a_day_once_as_it_polled_first() -> None:
+    script = Script()
+    script.polls(3, "idle", address="a", nat="strict", country="DE")
+    script.polls(2, "idle", address="a", nat="open", country="DE")
+    script.at_ms += DAY_MS
+    script.polls(2, "idle", address="a", nat="open", country="DE")
+    totals = script.statistics.totals()
+    assert totals[Count("proxy_total", ("standalone", "strict", "DE"))] == 1
+    assert totals[Count("proxy_total", ("standalone", "open", "DE"))] == 1
+    assert not any(count.family.startswith("addresses") for count in totals)
 
 
 def test_a_day_begins_with_no_address_seen() -> None:

@@ -24,22 +24,27 @@ SENT_MS = 1_700_000_000_000
 PROMPT_MS = 3_700  # a queue that is there by then has its client hear by six seconds
 
 
-def test_only_an_unrestricted_client_gets_a_restricted_proxy_and_it_gets_it_first() -> None:
-    assert pools_for(Nat.UNRESTRICTED) == (Pool.RESTRICTED, Pool.UNRESTRICTED)
-    assert pools_for(Nat.RESTRICTED) == pools_for(Nat.UNKNOWN) == (Pool.UNRESTRICTED,)
+def test_a_client_tries_the_most_restricted_proxies_that_it_can_reach_first() -> None:
+    for client in (Nat.OPEN, Nat.UNRESTRICTED):
+        assert pools_for(client) == (Pool.RESTRICTED, Pool.MODERATE, Pool.UNRESTRICTED)
+    assert pools_for(Nat.MODERATE) == (Pool.MODERATE, Pool.UNRESTRICTED)
+    for client in (Nat.STRICT, Nat.RESTRICTED, Nat.UNKNOWN):
+        assert pools_for(client) == (Pool.UNRESTRICTED,)
 
 
 def test_a_proxy_that_does_not_know_its_nat_waits_with_the_restricted_ones() -> None:
-    assert [pool_for_proxy(nat) for nat in Nat] == [Pool.RESTRICTED, Pool.RESTRICTED, Pool.UNRESTRICTED]
-
-
-def test_an_offer_fits_the_pools_it_asks_for() -> None:
-    assert {(nat, pool) for nat in Nat for pool in pools_for(nat)} == {
-        (Nat.UNKNOWN, Pool.UNRESTRICTED),
-        (Nat.RESTRICTED, Pool.UNRESTRICTED),
-        (Nat.UNRESTRICTED, Pool.UNRESTRICTED),
-        (Nat.UNRESTRICTED, Pool.RESTRICTED),
+    assert {nat: pool_for_proxy(nat) for nat in Nat} == {
+        Nat.OPEN: Pool.UNRESTRICTED,
+        Nat.UNRESTRICTED: Pool.UNRESTRICTED,
+        Nat.MODERATE: Pool.MODERATE,
+        Nat.STRICT: Pool.RESTRICTED,
+        Nat.RESTRICTED: Pool.RESTRICTED,
+        Nat.UNKNOWN: Pool.RESTRICTED,
     }
+
+
+def test_a_word_that_names_no_nat_is_an_unknown_one() -> None:
+    assert {Nat(word) for word in ("", "Open", "symmetric", "\ud800")} == {Nat.UNKNOWN}
 
 
 PROXIES = st.lists(

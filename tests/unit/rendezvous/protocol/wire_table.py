@@ -19,7 +19,6 @@ BAD_TYPE = MALFORMED + "invalid SDP type"
 BAD_SDP = MALFORMED + "invalid SDP"
 UNKNOWN_TYPE = MALFORMED + "Unknown SDP type"
 HEX = "cannot decode fingerprint"
-NAT = "invalid NAT type"
 BRIDGE = "bridge with requested fingerprint is unknown to the broker"
 DENIED = "no snowflake proxies currently available"  # what a well-formed offer gets where no proxy waits
 DEEP = "exceeded max depth"
@@ -167,24 +166,26 @@ NATS = {
     "unknown": DENIED,
     "restricted": DENIED,
     "unrestricted": DENIED,
-    "Unknown": NAT,
-    "RESTRICTED": NAT,
-    " restricted": NAT,
-    "restricted ": NAT,
-    "unrestricted\\u0000": NAT,
-    "symmetric": NAT,
-    "open": NAT,
-    "null": NAT,
-    "0": NAT,
-    "<script>": NAT,
-    "\\ud800": NAT,
+    "Unknown": DENIED,
+    "RESTRICTED": DENIED,
+    " restricted": DENIED,
+    "restricted ": DENIED,
+    "unrestricted\\u0000": DENIED,
+    "symmetric": DENIED,
+    "open": DENIED,
+    "moderate": DENIED,
+    "strict": DENIED,
+    "null": DENIED,
+    "0": DENIED,
+    "<script>": DENIED,
+    "\\ud800": DENIED,
 }
 WHOLE = {
     # In the protocol's order, whatever else is wrong.
     '{"offer":"","fingerprint":"x","nat":"x"}': NO_OFFER,
     '{"offer":"{}","fingerprint":"x","nat":"x"}': NO_TYPE,
     f'{{"offer":{OFFER},"fingerprint":"x","nat":"x"}}': HEX,
-    f'{{"offer":{OFFER},"fingerprint":"{"ab" * 20}","nat":"x"}}': NAT,
+    f'{{"offer":{OFFER},"fingerprint":"{"ab" * 20}","nat":"x"}}': BRIDGE,
     f'{{"offer":{OFFER},"fingerprint":"{"ab" * 20}"}}': BRIDGE,
     f'{{"offer":{OFFER},"nat":1,"fingerprint":"x"}}': "cannot read a JSON number into field nat",
     # Of equal keys the last wins, and `null` says nothing; but a wrong type is one wherever it stands.
@@ -195,16 +196,16 @@ WHOLE = {
     f'{{"OFFER":"{{}}","offer":{OFFER}}}': DENIED,
     f'{{"offer":1,"offer":{OFFER}}}': "cannot read a JSON number into field offer",
     f'{{"offer":{OFFER},"nat":"x","NAT":"restricted"}}': DENIED,
-    f'{{"offer":{OFFER},"nat":"restricted","NAT":"x"}}': NAT,
-    f'{{"offer":{OFFER},"nat":"x","NAT":null}}': NAT,
+    f'{{"offer":{OFFER},"nat":"restricted","NAT":"x"}}': DENIED,
+    f'{{"offer":{OFFER},"nat":"x","NAT":null}}': DENIED,
     f'{{"offer":{OFFER},"nat":[],"nat":"restricted"}}': "cannot read a JSON array into field nat",
     f'{{"offer":{OFFER},"fingerprint":"x","fingerprint":""}}': DENIED,
     # Keys fold by characters, also those that aren't ASCII, and may be spelled by escapes.
-    f'{{"oFfEr":{OFFER},"nAt":"x"}}': NAT,
+    f'{{"oFfEr":{OFFER},"nAt":"x"}}': DENIED,
     f'{{"offer":{OFFER},"finGERprint":"x"}}': HEX,
     f'{{"offer":{OFFER},"\ufb01ngerprint":"x"}}': DENIED,
     f'{{"offer":{OFFER},"f\u0131ngerprint":"x"}}': DENIED,
-    rf'{{"\u006fffer":{OFFER},"n\u0061t":"x"}}': NAT,
+    rf'{{"\u006fffer":{OFFER},"n\u0061t":"x"}}': DENIED,
     # What isn't known is passed over, whatever it is.
     f'{{"offer":{OFFER},"version":"9.9","x":{{"nat":"x"}},"y":[[]],"z":null}}': DENIED,
     f'{{"offer":{OFFER},"x":1e999,"y":{"9" * 5_000},"z":-0.0e-0}}': DENIED,
@@ -268,9 +269,9 @@ LEGACY = {
     (f"{DESCRIPTION}\n", None): 503,
     ('{"type":"answer","sdp":"<&>\u2028\U0001f469\\ud800"}', None): 503,
     ('{"type":"offer","sdp":"","nat":"symmetric"}', None): 503,
-    (DESCRIPTION, "symmetric"): 400,
-    (DESCRIPTION, "Restricted"): 400,
-    (DESCRIPTION, "restricted, restricted"): 400,
+    (DESCRIPTION, "symmetric"): 503,
+    (DESCRIPTION, "Restricted"): 503,
+    (DESCRIPTION, "restricted, restricted"): 503,
     ("{", None): 400,
     ("{}", None): 400,
     ("{}\n1.0", None): 400,
@@ -306,8 +307,8 @@ POLLED: dict[str, dict[str | None, list[str]]] = {  # one member each is another
         BAD: ["1", "[]"],
     },
     "NAT": {
-        IDLE: ['""', "null", '"restricted"', '"unrestricted"'],
-        BAD: ['"Restricted"', '"symmetric"', '"open"', '" "', "0", "false"],
+        IDLE: ['""', "null", '"restricted"', '"open"', '"moderate"', '"strict"', '"Restricted"', '"symmetric"', '" "'],
+        BAD: ["0", "false"],
     },
     "Clients": {
         IDLE: ["8", "-8", "-0", "null", str(2**63 - 1), str(-(2**63))],
