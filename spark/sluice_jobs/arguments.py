@@ -29,30 +29,19 @@ def parse(arguments: Sequence[str], *, today: date) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="sluice_job", description="Sluice's jobs for Spark.", allow_abbrev=False)
     jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
 
+    location: dict[str, Any] = {"required": True, "type": _parse_location, "metavar": "LOC"}
+    number: dict[str, Any] = {"type": _parse_count, "metavar": "N"}
     land = jobs.add_parser("land", help="move messages from queues to tables", allow_abbrev=False)
     land.add_argument("--queue-url", required=True, metavar="URL[,URL]", help="URLs of the queues to receive from")
-    land.add_argument(
-        "--staging",
-        required=True,
-        type=_parse_location,
-        metavar="LOC",
-        help="location where received messages are staged",
-    )
-    land.add_argument("--checkpoint", required=True, type=_parse_location, metavar="LOC", help="query's checkpoint")
-    land.add_argument(
-        "--quarantine", required=True, type=_parse_location, metavar="LOC", help="for unreadable messages"
-    )
+    land.add_argument("--staging", **location, help="location where received messages are staged")
+    land.add_argument("--checkpoint", **location, help="query's checkpoint")
+    land.add_argument("--quarantine", **location, help="for unreadable messages")
     land.add_argument("--drain", action="store_true", help="stop when the queues are empty and all batches committed")
-    land.add_argument("--max-messages", type=_parse_count, metavar="N", help="maximum per batch")
-    land.add_argument("--max-connections", type=_parse_count, metavar="N", help="concurrent receives")
+    land.add_argument("--max-messages", **number, help="maximum per batch")
+    land.add_argument("--max-connections", **number, help="concurrent receives")
     land.add_argument("--envelope", metavar="NAME[,NAME]", help="envelopes around the bodies, outermost first")
-    land.add_argument(
-        "--columns",
-        type=_parse_columns,
-        default={},
-        metavar="NAME:TYPE[,…]",
-        help="message attributes to land as columns",
-    )
+    columns: dict[str, Any] = {"type": _parse_columns, "default": {}, "metavar": "NAME:TYPE[,…]"}
+    land.add_argument("--columns", **columns, help="message attributes to land as columns")
     land.add_argument("--late-days", type=_parse_days, default=LATE_DAYS_DEFAULT, metavar="N")
     land.add_argument("--trigger-seconds", type=_parse_seconds, default=TRIGGER_SECONDS_DEFAULT, metavar="S")
     land.add_argument(
@@ -63,16 +52,12 @@ def parse(arguments: Sequence[str], *, today: date) -> argparse.Namespace:
     statistics.add_argument(
         "--day", required=True, type=lambda text: _parse_day(text, today), metavar="YYYY-MM-DD|yesterday"
     )
-    statistics.add_argument("--output", required=True, type=_parse_location, metavar="LOC")
+    statistics.add_argument("--output", **location)
     statistics.add_argument("--exchange", default=EVENTS_EXCHANGE, metavar="NAME", help="exchange of the events")
 
     compact = jobs.add_parser("compact", help="merge small files", allow_abbrev=False)
-    compact.add_argument(
-        "--days", type=_parse_count, default=COMPACT_DAYS_DEFAULT, metavar="N", help="closed days to compact"
-    )
-    compact.add_argument(
-        "--target-mb", type=_parse_count, default=TARGET_MB_DEFAULT, metavar="N", help="target file size, MiB"
-    )
+    compact.add_argument("--days", **number, default=COMPACT_DAYS_DEFAULT, help="closed days to compact")
+    compact.add_argument("--target-mb", **number, default=TARGET_MB_DEFAULT, help="target file size, MiB")
 
     replay = jobs.add_parser("replay", help="send messages to an exchange again", allow_abbrev=False)
     source = replay.add_mutually_exclusive_group(required=True)
@@ -86,7 +71,7 @@ def parse(arguments: Sequence[str], *, today: date) -> argparse.Namespace:
     replay.add_argument("--from-exchange", metavar="NAME", help="replay only its messages; default: all")
     replay.add_argument("--from", required=True, type=_parse_time, dest="start", metavar="ISO", help="sent at or after")
     replay.add_argument("--to", required=True, type=_parse_time, dest="end", metavar="ISO", help="sent before")
-    replay.add_argument("--rate", type=_parse_count, metavar="N", help="maximum messages per second")
+    replay.add_argument("--rate", **number, help="maximum messages per second")
 
     for job in (land, statistics, compact):
         job.add_argument("--tables", required=True, metavar="LOC", help="a location; with iceberg catalog.namespace")
@@ -102,11 +87,10 @@ def parse(arguments: Sequence[str], *, today: date) -> argparse.Namespace:
 def _check_combinations(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     tables = getattr(options, "tables", None)
     if tables is not None:
-        pattern = _NAMESPACE if options.table_format == "iceberg" else _LOCATION
+        pattern, kind = _LOCATION, "an absolute path or s3://bucket/prefix"
+        if options.table_format == "iceberg":
+            pattern, kind = _NAMESPACE, "catalog.namespace"
         if not pattern.fullmatch(tables):
-            kind = (
-                "catalog.namespace" if options.table_format == "iceberg" else "an absolute path or s3://bucket/prefix"
-            )
             parser.error(f"argument --tables: {tables!r} is not {kind}, as format {options.table_format} needs")
         options.tables = tables.rstrip("/")
     if options.job == "land":

@@ -87,6 +87,7 @@ def classify_rows(received: DataFrame, *, late_days: int, extras: Extras = NO_EX
     exchange = F.coalesce(*[F.when(name != "", name) for name in named], F.lit(NO_EXCHANGE))
     key = F.coalesce(F.col("_metadata.key"), attributes[KEY_ATTRIBUTE]["string"])
     published = F.col("_metadata.published")
+    known = [SOURCES_REASON] if SOURCES_REASON in received.columns else []
     read = unread.select(
         *StructType.fromDDL(SPARK_SCHEMA).names,
         *([ENVELOPE] if extras.envelope else []),
@@ -98,9 +99,7 @@ def classify_rows(received: DataFrame, *, late_days: int, extras: Extras = NO_EX
         F.col("_metadata.trace").alias("sites"),
         F.when(published.between(0, MAX_PUBLISHED_MS), F.timestamp_millis(published)).alias("published_at"),
         exchange.alias("exchange"),
-        F.coalesce(*([SOURCES_REASON] if SOURCES_REASON in received.columns else []), _reason_column(exchange)).alias(
-            REASON
-        ),
+        F.coalesce(*known, _reason_column(exchange)).alias(REASON),
         "_sent",
     )
     late = F.datediff(F.to_date("_sent"), F.to_date("happened_at")) > late_days

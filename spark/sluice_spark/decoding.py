@@ -92,13 +92,8 @@ def decode(
     failure = F.when(is_unread, F.coalesce(F.col(f"{_CONTENT}.hint"), F.lit(reader.failure)))
     reason = F.coalesce(known, F.col(f"{_CONTENT}.flaw"), failure)
     raw = F.coalesce(text, F.col("body")) if "body" in frame.columns else text
-    return parsed.withColumns(
-        {
-            into: F.when(reason.isNull(), reader.value),
-            BAD_RECORD: F.when(reason.isNotNull(), raw),
-            REASON: reason,
-        }
-    ).drop(_CONTENT, _PARSED)
+    value, bad = F.when(reason.isNull(), reader.value), F.when(reason.isNotNull(), raw)
+    return parsed.withColumns({into: value, BAD_RECORD: bad, REASON: reason}).drop(_CONTENT, _PARSED)
 
 
 def _strip_header(text: Column, format_: str, header: str | None) -> _Content:
@@ -108,35 +103,32 @@ def _strip_header(text: Column, format_: str, header: str | None) -> _Content:
     is_binary = format_ in {AVRO, PROTOBUF}
     binary = F.try_to_binary(text, F.lit("base64"))
     flaw = F.when(text.isNotNull() & binary.isNull(), "not base64")
+
+    def begins(mark: bytes) -> Column:
+        return F.startswith(binary, F.lit(mark))
+
     if header is None:
-        likely = F.when(F.startswith(binary, F.lit(CONFLUENT_LIKELY)), _advise("Confluent", CONFLUENT))
-        likely = likely.when(
-            F.startswith(binary, F.lit(GLUE_MARK)) | F.startswith(binary, F.lit(GLUE_ZLIB_MARK)), _advise("Glue", GLUE)
-        )
+        likely = F.when(begins(CONFLUENT_LIKELY), _advise("Confluent", CONFLUENT))
+        likely = likely.when(begins(GLUE_MARK) | begins(GLUE_ZLIB_MARK), _advise("Glue", GLUE))
         if not is_binary:
             return _Content(content=text, flaw=_no_text(), hint=likely)
         flaw = F.coalesce(flaw, likely)
     size = 0
     if header == CONFLUENT:
         size = CONFLUENT_BYTES
-        flaw = flaw.when(
-            ~F.startswith(binary, F.lit(CONFLUENT_MARK)) | (F.octet_length(binary) < size), "no Confluent header"
-        )
+        flaw = flaw.when(~begins(CONFLUENT_MARK) | (F.octet_length(binary) < size), "no Confluent header")
         if format_ == PROTOBUF:
             size += len(FIRST_MESSAGE)
             place = F.substring(binary, size, 1)
             flaw = flaw.when(place != F.lit(FIRST_MESSAGE), "Confluent's header names another message than the first")
     elif header == GLUE:
         size = GLUE_BYTES
-        flaw = flaw.when(
-            F.startswith(binary, F.lit(GLUE_ZLIB_MARK)), "Glue's header with zlib, which Spark has no function for"
-        )
-        flaw = flaw.when(~F.startswith(binary, F.lit(GLUE_MARK)) | (F.octet_length(binary) < size), "no Glue header")
+        flaw = flaw.when(begins(GLUE_ZLIB_MARK), "Glue's header with zlib, which Spark has no function for")
+        flaw = flaw.when(~begins(GLUE_MARK) | (F.octet_length(binary) < size), "no Glue header")
     content = F.substring(binary, size + 1, ALL_BYTES)
     if format_ == AVRO:
-        flaw = F.coalesce(
-            flaw, F.when(F.startswith(content, F.lit(CONTAINER_MARK)), "an Avro container file, not one datum")
-        )
+        is_container = F.startswith(content, F.lit(CONTAINER_MARK))
+        flaw = F.coalesce(flaw, F.when(is_container, "an Avro container file, not one datum"))
     text_of = content if is_binary else F.try_validate_utf8(content.cast("string"))
     return _Content(content=text_of, flaw=flaw, hint=_no_text())
 

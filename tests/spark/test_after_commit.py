@@ -1,17 +1,22 @@
+import asyncio
 import time
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sluice_spark.errors import QueueBusy
 from sluice_spark.log.planning import Position
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import FileStore
 from sluice_spark.options import Options
 from sluice_spark.source.deletions import UncommittedMessages
 from sluice_spark.source.receiver import Receiver
+from sluice_spark.sqs.client import BatchOutcome
 from sluice_spark.sqs.received import ReceiptHandles
 
 from tests.spark.clients import client_of
@@ -19,13 +24,177 @@ from tests.spark.clients import client_of
 
 @given(st.lists(st.integers(0, 9), max_size=20), st.integers(0, 10))
 def test_only_what_lies_in_committed_segments_is_let_go_and_once(numbers: list[int], committed: int) -> None:
-    held = UncommittedMessages()
+    held = UncommittedMessages(1)
     for index, number in enumerate(numbers):
-        held.hold(number, [ReceiptHandles("q", [str(index)])])
+        held.hold(number, [ReceiptHandles("q", [str(index)], [str(index)])])
     gone = [h for _, part in held.due(Position(committed, 3)) for each in part for h in each.receipt_handles]
     assert sorted(gone, key=int) == [str(index) for index, number in enumerate(numbers) if number < committed]
     assert list(held.due(Position(committed))) == []
     assert held.messages == len(numbers) - len(gone) == sum(len(each.receipt_handles) for each in held.all())
+
+
+def test_a_redelivered_message_has_one_handle_the_newest_and_stays_with_its_segment() -> None:
+    held = UncommittedMessages(1)
+    held.hold(1, [ReceiptHandles("q", ["a1", "b1"], ["a", "b"]), ReceiptHandles("r", ["a2"], ["a"])])
+    held.hold(3, [ReceiptHandles("q", ["b2", "c1"], ["b", "c"])])
+    assert held.messages == 4
+    assert list(held.due(Position(2))) == [(1, [ReceiptHandles("q", ["a1", "b2"]), ReceiptHandles("r", ["a2"])])]
+    assert (held.messages, held.all()) == (1, [ReceiptHandles("q", ["c1"])])
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock jumps to the next timer: nothing waits."""
+
+    now = 0.0
+
+    def time(self) -> float:
+        return self.now
+
+    def _run_once(self) -> None:
+        if not self._ready and self._scheduled:  # type: ignore[attr-defined]  # asyncio's
+            self.now = max(self.now, self._scheduled[0]._when)  # type: ignore[attr-defined]  # asyncio's
+        super()._run_once()  # type: ignore[misc]  # asyncio's
+
+
+class SlowQueue:
+    """A queue whose every call takes `call_s`: when each message becomes visible, and those that did too early."""
+
+    def __init__(self, call_s: float, visibility_s: float) -> None:
+        self.call_s, self.visibility_s = call_s, visibility_s
+        self.visible_at: dict[str, float] = {}
+        self.late: list[str] = []
+        self.extended: Counter[str] = Counter()
+        self.at_once = self.most_at_once = 0
+
+    async def attributes(self, queue_url: str, *names: str) -> dict[str, str]:
+        await asyncio.sleep(self.call_s)
+        return {"VisibilityTimeout": str(self.visibility_s)}
+
+    async def hide(self, queue_url: str, handles: Sequence[str], visibility_s: int) -> BatchOutcome:
+        now = asyncio.get_running_loop().time
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        await asyncio.sleep(self.call_s)
+        self.at_once -= 1
+        known = [handle for handle in handles if handle in self.visible_at]
+        self.late += [handle for handle in known if self.visible_at[handle] <= now()]
+        self.visible_at |= dict.fromkeys(known, now() + visibility_s)
+        self.extended.update(known)
+        return BatchOutcome()
+
+
+@pytest.mark.parametrize(
+    ("connections", "call_s", "visibility_s"),
+    [(64, 0.02, 10), (64, 0.02, 30), (8, 0.5, 30), (1, 0.02, 1), (512, 0.5, 4)],
+)
+@pytest.mark.parametrize("from_queue", [False, True])
+def test_as_many_as_can_be_held_stay_invisible(
+    connections: int, call_s: float, visibility_s: int, *, from_queue: bool
+) -> None:
+    queue, held = SlowQueue(call_s, visibility_s), UncommittedMessages(connections)
+
+    async def whole() -> None:
+        await held.measure(queue, ["q"], None if from_queue else visibility_s)  # type: ignore[arg-type]  # as a client
+        handles = [f"{number}" for number in range(min(held.limit, 100_000))]
+        held.hold(1, [ReceiptHandles("q", handles, handles)])
+        queue.visible_at = dict.fromkeys(handles, asyncio.get_running_loop().time() + visibility_s)
+        beating = asyncio.create_task(held.keep_invisible(queue))  # type: ignore[arg-type]  # as a client
+        await asyncio.sleep(4 * visibility_s)
+        beating.cancel()
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(whole())
+    formula = connections * 10 * visibility_s / 4 / call_s
+    assert min(100_000, 0.95 * formula) <= held.messages <= formula
+    assert queue.late == []
+    assert len(queue.extended) == held.messages
+    assert min(queue.extended.values()) >= 7
+    assert queue.most_at_once == min(connections, -(-held.messages // 10))
+
+
+def test_slower_calls_lower_what_is_held_and_the_log_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    queue, held = SlowQueue(0.02, 10), UncommittedMessages(8)
+
+    async def whole() -> tuple[int, int]:
+        await held.measure(queue, ["q"], 10)  # type: ignore[arg-type]  # as a client
+        before = held.limit
+        held.hold(1, [ReceiptHandles("q", ["h"], ["m"])])
+        beating = asyncio.create_task(held.keep_invisible(queue))  # type: ignore[arg-type]  # as a client
+        queue.call_s = 0.2
+        await asyncio.sleep(10)
+        beating.cancel()
+        return before, held.limit
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        assert runner.run(whole()) == (10_000, 960)
+    first, second = (record.getMessage() for record in caplog.records)
+    assert "10000 messages" in first
+    for part in ("960 messages", "200 ms", "8 connections", "10 s", "maxConnections", "visibilityTimeout"):
+        assert part in second
+
+
+def test_calls_that_are_too_slow_to_hold_anything_are_measured_again() -> None:
+    queue, held, limits = SlowQueue(2, 4), UncommittedMessages(8), list[int]()
+
+    async def whole() -> None:
+        await held.measure(queue, ["q"], 4)  # type: ignore[arg-type]  # as a client
+        limits.append(held.limit)
+        beating = asyncio.create_task(held.keep_invisible(queue))  # type: ignore[arg-type]  # as a client
+        queue.call_s = 0.5
+        await asyncio.sleep(10)
+        beating.cancel()
+        limits.append(held.limit)
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(whole())
+    assert limits == [0, 160]
+
+
+def test_a_call_that_is_tried_again_delays_no_other_heartbeat() -> None:
+    class Stuck(SlowQueue):
+        async def hide(self, queue_url: str, handles: Sequence[str], visibility_s: int) -> BatchOutcome:
+            if "0" in handles:
+                await asyncio.sleep(30)
+                raise QueueBusy("ChangeMessageVisibilityBatch", "Timeout", "no answer")
+            return await super().hide(queue_url, handles, visibility_s)
+
+    queue, held = Stuck(0.02, 10), UncommittedMessages(8)
+
+    async def whole() -> None:
+        await held.measure(queue, ["q"], 10)  # type: ignore[arg-type]  # as a client
+        handles = [f"{number}" for number in range(100)]
+        held.hold(1, [ReceiptHandles("q", handles, handles)])
+        queue.visible_at = dict.fromkeys(handles, asyncio.get_running_loop().time() + 10)
+        beating = asyncio.create_task(held.keep_invisible(queue))  # type: ignore[arg-type]  # as a client
+        await asyncio.sleep(40)
+        beating.cancel()
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(whole())
+    assert (queue.late, len(queue.extended)) == ([], 90)
+    assert held.limit <= 80  # of 10,000: no more is received while calls fail
+
+
+def test_no_more_is_received_than_heartbeats_can_hold(sqs: Any, fill: Any, tmp_path: Path) -> None:
+    sqs.latency_s = 0.02
+    fill(1_000)
+    staged = StagedLog(FileStore(tmp_path))
+    staged.take_over(Position(0))
+    options = Options(queue_urls=(sqs.queue_url("q"),), connections=2, wait_s=1, after_commit=True, visibility_s=2)
+    receiver = Receiver(staged, lambda: client_of(sqs, connections=4), options)
+    most = 0
+
+    def watch(action: str, *, done: bool) -> None:
+        nonlocal most
+        if action == "ReceiveMessage" and done:
+            most = max(most, len(sqs.queues["q"].held))
+
+    sqs.watch = watch
+    receiver.start(Position(0))
+    _until(lambda: _committed(receiver, staged, sqs))
+    _ended(receiver)
+    assert 0 < most < 2 * 10 * 2 / 4 / 0.02 + 10  # a call takes at least 20 ms
+    assert staged.log.offset(staged.log.end).totals.messages == 1_000
 
 
 def test_a_successor_deletes_what_was_staged_once_its_log_is_committed(sqs: Any, fill: Any, tmp_path: Path) -> None:

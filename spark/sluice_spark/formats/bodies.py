@@ -62,7 +62,8 @@ def open_rows(
     columns[names.index("body")] = pa.array([payload.body for payload in payloads], pa.string())
     if bodies.envelopes:
         names.append(ENVELOPE)
-        columns.append(envelope_column(payloads))
+        facts = [list(payload.facts.items()) for payload in payloads]
+        columns.append(pa.array(facts, pa.map_(pa.string(), pa.string())))
     return pa.RecordBatch.from_arrays([*columns, pa.array(reasons, pa.string())], names=[*names, REASON])
 
 
@@ -99,8 +100,3 @@ def open_bodies(
         payloads += body_payloads
         reasons += [reason] * len(body_payloads)
     return indexes, payloads, reasons
-
-
-def envelope_column(payloads: Sequence[Payload]) -> pa.Array:
-    """Build the column `envelope` from the payloads' facts."""
-    return pa.array([list(payload.facts.items()) for payload in payloads], pa.map_(pa.string(), pa.string()))

@@ -127,13 +127,8 @@ def _read_detail_facts(detail: Mapping[str, Any], outer: Mapping[str, str]) -> d
     try:
         bucket, s3_object = str(detail["bucket"]["name"]), detail["object"]
         key = str(s3_object["key"])
-        more = {name: s3_object.get(theirs) for name, theirs in (("eTag", "etag"), ("versionId", "version-id"))}
-        facts = {
-            "eventTime": outer.get("time"),
-            **more,
-            "size": s3_object.get("size"),
-            "sequencer": s3_object.get("sequencer"),
-        }
+        names = {"eTag": "etag", "versionId": "version-id", "size": "size", "sequencer": "sequencer"}
+        facts = {"eventTime": outer.get("time"), **{name: s3_object.get(theirs) for name, theirs in names.items()}}
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not an event of S3: {error!r}") from error
     return {"event": event, "bucket": bucket, "key": key, **_select_facts(facts, *facts)}

@@ -64,23 +64,16 @@ class Offset:
         if offset.get("version") != VERSION:
             raise InvalidOffset(f"offset of version {offset.get('version')!r}, this package reads {VERSION}: {offset}")
         try:
-            segment, row, messages, size, failed = (
-                int(offset[name]) for name in ("segment", "row", "numRecordsIn", "numBytesIn", "numSqsDeletionsFailed")
-            )
-            errors = int(offset["numRecordsInErrors"])
+            names = ("segment", "row", "numRecordsIn", "numBytesIn", "numSqsDeletionsFailed", "numRecordsInErrors")
+            segment, row, messages, size, failed, errors = (int(offset[name]) for name in names)
             errors_until = Position(*(int(number) for number in offset["errorsUntil"]))
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidOffset(f"malformed offset: {offset}") from error
         if segment < 0 or row < 0:
             raise InvalidOffset(f"negative position: {offset}")
-        totals = Totals(messages=messages, size=size)
-        return cls(
-            position=Position(segment, row),
-            totals=totals,
-            deletions_failed=failed,
-            errors=errors,
-            errors_until=errors_until,
-        )
+        position, totals = Position(segment, row), Totals(messages=messages, size=size)
+        counts = {"deletions_failed": failed, "errors": errors}
+        return cls(position=position, totals=totals, **counts, errors_until=errors_until)
 
 
 @dataclass(frozen=True, slots=True)

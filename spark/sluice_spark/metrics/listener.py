@@ -6,6 +6,7 @@ from the receiver's status in the staging location.
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -114,16 +115,9 @@ class MetricsListener(StreamingQueryListener):
         self._readings[key] = reading
         query, source = key
         status, more = self._read_status()
-        self._emit(
-            QueryMetrics(
-                query=self._names.get(query, query),
-                source=source,
-                at_ms=reading.at_ms,
-                values={**values, **more},
-                state=status.state if status else "",
-                reason=status.reason if status else "",
-            )
-        )
+        values, name = {**values, **more}, self._names.get(query, query)
+        metrics = QueryMetrics(query=name, source=source, at_ms=reading.at_ms, values=values)
+        self._emit(replace(metrics, state=status.state, reason=status.reason) if status else metrics)
 
     def _read_status(self) -> tuple[Status | None, Mapping[str, float]]:
         """Read the receiver's newest status, and its metrics."""

@@ -149,18 +149,16 @@ def _compute_lags(sample: Sample) -> dict[str, float]:
 
 def receiver_metrics(status: Status) -> Mapping[str, float]:
     """Return the metrics in the receiver's status."""
-    values: dict[str, float] = {
+    values = {
         "numReceivesFailed": status.receives_failed,
         "timeSinceLastReceive": status.since_good_ms,
         "stagedRecords": status.staged_messages,
         "stagedBytes": status.staged_bytes,
         "numRequests": status.requests,
+        "waitingRecords": status.waiting,
+        "oldestRecordAge": status.oldest_ms,
     }
-    if status.waiting is not None:
-        values["waitingRecords"] = status.waiting
-    if status.oldest_ms is not None:
-        values["oldestRecordAge"] = status.oldest_ms
-    return values
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def emf_lines(

@@ -75,10 +75,9 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
             raise InvalidOption(name, f"unknown; the sink has {', '.join(offered)}")
     shared = {name: values[name.lower()] for name in SHARED_OPTIONS if name.lower() in values}
     shared.setdefault("maxConnections", str(CONNECTIONS_DEFAULT))
+    shared["stagingLocation"] = "/"  # the parser requires a location; the sink stages nothing
     return SinkOptions(
-        queues=parse_options(
-            {**shared, "stagingLocation": "/"}
-        ),  # the parser requires a location; the sink stages nothing
+        queues=parse_options(shared),
         fail_on_error=parse_value("failOnError", FLAG, values.get("failonerror", "true")),
         deduplication=parse_value("deduplication", choice_parser(_DEDUPLICATIONS), values.get("deduplication", "row")),
     )

@@ -3,18 +3,28 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sluice_spark.errors import QueueBusy, SluiceSparkError, TooManyInFlight
 from sluice_spark.log.planning import Position
 from sluice_spark.source.receives import BackgroundTasks, ReportError
 from sluice_spark.sqs.client import SqsClient
-from sluice_spark.sqs.received import ReceiptHandles, handle_batches
+from sluice_spark.sqs.received import BATCH_LIMIT, ReceiptHandles, handle_batches
 
 log = logging.getLogger(__name__)
 
 VISIBILITY = "VisibilityTimeout"
+PROBE = "sluice-permission-probe"  # no receipt handle
+CALL_LEAST_S = 0.001
+LIMITED = (
+    "at most %d messages are held until they are committed, as a call takes %.0f ms, on %d connections, and the "
+    "visibility timeout is %d s: for more, raise maxConnections or visibilityTimeout"
+)
+UNMEASURED = 2**31
+RECEIVED_LIMIT = 100_000  # the receiver's own limit: no warning says a higher one
+
+_Identity = tuple[str, str]  # queue URL and message id
 
 
 class Deletions:
@@ -84,44 +94,101 @@ class _Deletion:
 class UncommittedMessages:
     """Messages that are staged but stay in the queue until Spark has committed them: `deleteMode=afterCommit`.
 
-    The messages are kept by segment number.
+    Heartbeats keep them invisible, on at most `connections` connections. Used in one event loop.
     """
 
-    messages: int = 0
-    _by_number: dict[int, list[ReceiptHandles]] = field(default_factory=dict)
+    connections: int
+    limit: int = UNMEASURED  # messages that the heartbeats can hold
+    _visibility_s: int = 0
+    _queue_url: str = ""  # one of the queues
+    _said: int = 2 * RECEIVED_LIMIT  # the limit in the last warning
+    _by_number: dict[int, dict[_Identity, str]] = field(default_factory=dict)  # receipt handles, by segment number
+    _numbers: dict[_Identity, int] = field(default_factory=dict)
+
+    @property
+    def messages(self) -> int:
+        """The number of messages held."""
+        return len(self._numbers)
 
     def hold(self, number: int, handles: Sequence[ReceiptHandles]) -> None:
-        """Keep messages until all of segment `number` is committed.
+        """Keep messages until all of segment `number` is committed. A redelivered message gets its new handle.
 
-        A redelivered message is held with the newest segment that has rows, which is committed after its own segment.
+        If an earlier driver staged it, it is held with the newest segment that has rows, which is committed after its
+        own segment.
         """
-        self._by_number.setdefault(number, []).extend(handles)
-        self.messages += sum(len(queue_handles.receipt_handles) for queue_handles in handles)
+        for queue_handles in handles:
+            for pair in zip(queue_handles.message_ids, queue_handles.receipt_handles, strict=True):
+                identity = queue_handles.queue_url, pair[0]
+                self._by_number.setdefault(self._numbers.setdefault(identity, number), {})[identity] = pair[1]
 
     def due(self, committed: Position) -> Iterator[tuple[int, Sequence[ReceiptHandles]]]:
         """Yield and drop the committed segments' messages, which may be deleted now."""
         for number in sorted(number for number in self._by_number if number < committed.segment):
-            handles = self._by_number.pop(number)
-            self.messages -= sum(len(queue_handles.receipt_handles) for queue_handles in handles)
-            yield number, handles
+            held = self._by_number.pop(number)
+            for identity in held:
+                del self._numbers[identity]
+            yield number, _list_handles([held])
 
     def all(self) -> Sequence[ReceiptHandles]:
         """List the messages that must stay invisible."""
-        return [queue_handles for handles in self._by_number.values() for queue_handles in handles]
+        return _list_handles(self._by_number.values())
 
-    async def keep_invisible(self, client: SqsClient, queue_urls: Sequence[str], visibility_s: int | None) -> None:
-        """Extend the visibility timeout, by default the queues' own, whenever half of it has passed, until cancelled.
+    async def measure(self, client: SqsClient, queue_urls: Sequence[str], visibility_s: int | None) -> None:
+        """Measure how long a heartbeat takes; find the visibility timeout, by default the queues' own.
 
-        A message that becomes visible nevertheless is redelivered and recognised. Raises the client's errors except
-        QueueBusy, as the next heartbeat may succeed.
+        Raises QueueRefused if a heartbeat isn't permitted: better at the start than after messages are staged.
         """
         if visibility_s is None:
             answers = [await client.attributes(url, VISIBILITY) for url in queue_urls]
             visibility_s = max(1, min(int(answer[VISIBILITY]) for answer in answers))
-        while True:
-            await asyncio.sleep(visibility_s / 2)
-            for queue_url, handles in handle_batches(self.all()):
+        self._visibility_s, self._queue_url = visibility_s, queue_urls[0]
+        began = asyncio.get_running_loop().time()
+        for queue_url in queue_urls:
+            await client.hide(queue_url, [PROBE], visibility_s)
+        self._set_limit((asyncio.get_running_loop().time() - began) / len(queue_urls))
+
+    async def keep_invisible(self, client: SqsClient) -> None:
+        """Extend the visibility timeout of all messages whenever half of it has passed, until cancelled.
+
+        A message that becomes visible nevertheless is redelivered and recognised. Raises the client's errors except
+        QueueBusy, as the next heartbeat may succeed.
+        """
+        clock = asyncio.get_running_loop().time
+
+        async def extend(batches: Iterator[tuple[str, Sequence[str]]]) -> None:
+            for queue_url, handles in batches:
                 try:
-                    await client.hide(queue_url, handles, visibility_s)
+                    await client.hide(queue_url, handles, self._visibility_s)
                 except QueueBusy as error:
                     log.warning("messages may become visible before they are committed: %s", error)
+
+        due = clock()
+        while True:
+            due = max(due + self._visibility_s / 2, clock())
+            await asyncio.sleep(due - clock())
+            batches = list(handle_batches(self.all()))
+            if not self.limit:  # nothing is received while calls are too slow, so they are measured without messages
+                batches.append((self._queue_url, [PROBE]))
+            if batches:
+                lanes, remaining, began = min(len(batches), self.connections), iter(batches), clock()
+                tasks = [asyncio.create_task(extend(remaining)) for _ in range(lanes)]
+                # The others don't wait for a call that is tried again.
+                for task in (await asyncio.wait(tasks, timeout=self._visibility_s / 2))[0]:
+                    task.result()
+                self._set_limit((clock() - began) / -(-len(batches) // lanes))
+
+    def _set_limit(self, call_s: float) -> None:
+        """Limit the messages to those that heartbeats extend in a quarter of the timeout; half of it would be late."""
+        calls = int(self._visibility_s / 4 / max(call_s, CALL_LEAST_S))
+        self.limit = self.connections * BATCH_LIMIT * calls
+        if self.limit <= self._said // 2:
+            self._said = self.limit
+            log.warning(LIMITED, self.limit, 1000 * call_s, self.connections, self._visibility_s)
+
+
+def _list_handles(segments: Iterable[Mapping[_Identity, str]]) -> list[ReceiptHandles]:
+    by_queue: dict[str, list[str]] = {}
+    for held in segments:
+        for (queue_url, _), handle in held.items():
+            by_queue.setdefault(queue_url, []).append(handle)
+    return [ReceiptHandles(queue_url, handles) for queue_url, handles in by_queue.items()]

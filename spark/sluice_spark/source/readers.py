@@ -146,11 +146,8 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
             staged = writable_log(self._options)
             staged.take_over(start)
             # An `availableNow` run takes as many messages as are in the queues now, even while producers still send.
-            enough = (
-                ReadLimit(messages=count_messages(self._options, VISIBLE) or None)
-                if self._available_now
-                else ReadLimit()
-            )
+            waiting = count_messages(self._options, VISIBLE) if self._available_now else 0
+            enough = ReadLimit(messages=waiting or None)
             self._receiver = _create_receiver(self._options, staged, until_empty=self._available_now, enough=enough)
             self._receiver.start(start)
             self._end, self._staged = start, staged

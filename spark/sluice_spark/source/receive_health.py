@@ -63,13 +63,10 @@ class ReceiveHealth:
     def check(self, now: float, failure_timeout_s: float | None) -> None:
         """Raise NothingReceived if a queue has been failing for this long. With None no error is raised."""
         for queue_url, queue in self._queues.items():
-            if (
-                failure_timeout_s is None
-                or queue.failing_since is None
-                or now - queue.failing_since < failure_timeout_s
-            ):
+            if failure_timeout_s is None or queue.failing_since is None:
                 continue
-            raise NothingReceived(queue_url, now - queue.failing_since, queue.reason)
+            if (failing_s := now - queue.failing_since) >= failure_timeout_s:
+                raise NothingReceived(queue_url, failing_s, queue.reason)
 
     @property
     def _worst(self) -> _Queue | None:

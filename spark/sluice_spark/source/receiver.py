@@ -123,12 +123,17 @@ class Receiver:
             rate_limit=self._rate_limit,
             failed=staging.fail,
             ending=lambda: self._stopping or staging.failed is not None,
-            may=lambda: receives.received < self._receive_limit and staging.undeleted < self._limits.undeleted,
+            may=lambda: (
+                receives.received < self._receive_limit
+                and receives.unanswered + buffer.messages + staging.undeleted
+                < min(self._limits.undeleted, staging.uncommitted.limit)
+            ),
         )
         background = BackgroundTasks(staging.fail)
         background.begin(keep_status(self.staged, receives, lambda: self._position))
         if options.after_commit:
-            background.begin(staging.uncommitted.keep_invisible(client, options.queue_urls, options.visibility_s))
+            await staging.uncommitted.measure(client, options.queue_urls, options.visibility_s)
+            background.begin(staging.uncommitted.keep_invisible(client))
         try:
             # An interrupted batch read doesn't call `stop`, but its main thread ends.
             while threading.main_thread().is_alive() and not (self._stopping or staging.failed):
@@ -165,7 +170,8 @@ class Staging:
         self.deletions = Deletions(
             client, at_once=options.connections, confirmed=staged.deduplicator.confirm_deletion, failed=self.fail
         )
-        self.uncommitted = UncommittedMessages()
+        self.uncommitted = UncommittedMessages(options.connections)
+        self._publishing = 0  # messages that are being published
         self.failed: BaseException | None = None
 
     def fail(self, error: BaseException) -> None:
@@ -174,8 +180,8 @@ class Staging:
 
     @property
     def undeleted(self) -> int:
-        """The number of messages that are durable but still in their queue."""
-        return self.deletions.remaining + self.uncommitted.messages
+        """The number of messages that are durable, or soon, but still in their queue."""
+        return self._publishing + self.deletions.remaining + self.uncommitted.messages
 
     def delete_committed(self, committed: Position) -> None:
         """Delete the messages that Spark has committed, with `deleteMode=afterCommit`."""
@@ -190,6 +196,7 @@ class Staging:
         if batches and not self.failed:
             failed = self.deletions.take_failed()
             columns = pa.Table.from_batches(batches)
+            self._publishing = columns.num_rows
             try:
                 header = await asyncio.to_thread(self._staged.append, columns, deletions_failed=failed)
             except (SluiceSparkError, OSError) as error:
@@ -197,6 +204,7 @@ class Staging:
             else:
                 number = header.number
                 self._staged.deduplicator.add_segment(number, *(chunk.ids for chunk in chunks))
+        self._publishing = 0
         if self.failed and number is None:
             await self._client.release(handles)
         elif self._options.after_commit:

@@ -123,6 +123,11 @@ class Receives:
         return self._messages
 
     @property
+    def unanswered(self) -> int:
+        """The number of messages that running receives may bring."""
+        return BATCH_LIMIT * len(self._under_way)
+
+    @property
     def is_complete(self) -> bool:
         """Whether a bounded read has received all that it should."""
         empty = self._until_empty and all(queue.empty_answers and not queue.running for queue in self.queues)

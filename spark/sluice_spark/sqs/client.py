@@ -200,9 +200,8 @@ class SqsClient:
         for attempt in range(1, ATTEMPTS + 1):
             if not pending:
                 break
-            outcome = await self._call_with_retries(
-                action, {"QueueUrl": queue_url, "Entries": pending}, _OUTCOME.decode
-            )
+            request = {"QueueUrl": queue_url, "Entries": pending}
+            outcome = await self._call_with_retries(action, request, _OUTCOME.decode)
             if not (failures := outcome.failed):
                 return BatchOutcome(expired=tuple(expired)) if expired else ALL_DONE
             by_id = {failure.id: failure for failure in failures}
@@ -222,9 +221,8 @@ class SqsClient:
         intact = [message for message in messages if is_intact(message)]
         if len(intact) == len(messages):
             return content
-        damaged = QueueBusy(
-            "ReceiveMessage", "Md5Mismatch", f"{len(messages) - len(intact)} of {len(messages)} messages"
-        )
+        counts = f"{len(messages) - len(intact)} of {len(messages)} messages"
+        damaged = QueueBusy("ReceiveMessage", "Md5Mismatch", counts)
         # FIFO messages stay in order: a receive with the same attempt id gets all of them again.
         if not intact or in_order:
             raise damaged

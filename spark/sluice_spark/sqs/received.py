@@ -67,18 +67,24 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class ReceiptHandles:
-    """The receipt handles of messages of one queue that only have to be deleted or released."""
+    """The receipt handles of messages of one queue that only have to be deleted or released, and perhaps their ids."""
 
     queue_url: str
     receipt_handles: Sequence[str]
+    message_ids: Sequence[str] = ()
 
 
 def receipt_handles_by_queue(received: Iterable[Received]) -> list[ReceiptHandles]:
-    """Collect the receipt handles by queue, in order."""
-    by_queue: dict[str, list[str]] = {}
+    """Collect the receipt handles and message ids by queue, in order."""
+    by_queue: dict[str, list[Message]] = {}
     for answer in received:
-        by_queue.setdefault(answer.queue_url, []).extend([message.receipt_handle for message in answer.messages])
-    return [ReceiptHandles(queue_url, handles) for queue_url, handles in by_queue.items()]
+        by_queue.setdefault(answer.queue_url, []).extend(answer.messages)
+    return [
+        ReceiptHandles(
+            url, [message.receipt_handle for message in messages], [message.message_id for message in messages]
+        )
+        for url, messages in by_queue.items()
+    ]
 
 
 def split_messages(
