@@ -35,6 +35,7 @@ class FakeConsumers(ADAPTER):
     triggers: dict[str, bool] = field(default_factory=dict)
     bad: set[str] = field(default_factory=set)
     failing: set[str] = field(default_factory=set)  # AWS refuses to change them, for now
+    error: CallFailed = field(default_factory=lambda: CallFailed("PutParameter", "ThrottlingException", ""))
     warnings: list[tuple[str, str, str]] = field(default_factory=list)
 
     def read_original(self, target: Target, *, queue: str) -> str:
@@ -46,7 +47,7 @@ class FakeConsumers(ADAPTER):
     def point(self, target: Target, original: str, *, queue: str, instead_of: Collection[str]) -> bool:
         assert original
         if describe_target(target) in self.failing:
-            raise CallFailed("PutParameter", "ThrottlingException", "")
+            raise self.error
         text = self._text(target)
         if text not in {queue, *instead_of}:
             raise BadConsumer(describe_target(target), f"doesn't name {instead_of}")

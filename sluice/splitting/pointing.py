@@ -34,9 +34,11 @@ if TYPE_CHECKING:  # only for type hints: a shell gets its adapters as arguments
     from sluice.aws.splitting.consumers.lambda_functions import LambdaSplitterTriggers
     from sluice.aws.splitting.consumers.targets import AwsConsumers
 
-# Errors that need an operator, so the sessions fail; on the way back to the source they are retried instead. The last
-# three are a Kubernetes API server's.
-DENIED = frozenset({"AccessDenied", "AccessDeniedException", "Forbidden", "Unauthorized", "Invalid"})
+# Errors that need an operator, so the sessions fail; on the way back to the source they are retried instead. ECS
+# rolls back with FAILED, Lambda refuses a role with the next, and the last three are a Kubernetes API server's.
+DENIED = frozenset({"AccessDenied", "AccessDeniedException", "FAILED", "InvalidParameterValueException"})
+DENIED |= {"Forbidden", "Unauthorized", "Invalid"}
+NOT_YET = "NonExistentQueue"  # in Lambda's text about a queue that was created less than a second ago
 HOLD_MS = 100_000  # longer than the function's limit of 60 s, for clock skew and late effects
 
 Warn = Callable[[str, str, str], None]  # log event, queue id of the split, reason
@@ -281,6 +283,6 @@ def _as_bad_consumer(codes: Collection[str]) -> Iterator[None]:
     try:
         yield
     except CallFailed as error:
-        if error.code not in codes:
+        if error.code not in codes or NOT_YET in str(error):
             raise
         raise BadConsumer(error.operation, f"{error.code}: {error}") from error

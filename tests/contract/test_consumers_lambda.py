@@ -290,10 +290,10 @@ def original_of(scripted: Scripted, mapping: dict[str, Any]) -> str:
 @pytest.mark.parametrize("state", ["Creating", "Enabling", "Disabling", "Updating", "Deleting"])
 def test_a_mapping_that_is_changing_is_waited_for(scripted: Scripted, state: str) -> None:
     original = original_of(scripted, ON)
-    scripted.listed(SOURCE, {"UUID": ONE, "State": state})
-    assert not scripted.pointed(TRIGGER, original)
-    scripted.listed(SOURCE, OFF)
     scripted.listed(MAIN, {"UUID": TWO, "State": state})
+    assert not scripted.pointed(TRIGGER, original)
+    scripted.listed(MAIN, {"UUID": TWO, "State": "Disabled"})
+    scripted.listed(SOURCE, {"UUID": ONE, "State": state})
     assert not scripted.pointed(TRIGGER, original)
     with pytest.raises(CallFailed, match="trigger of function orders is changing"):
         original_of(scripted, {"UUID": ONE, "State": state})
@@ -301,8 +301,24 @@ def test_a_mapping_that_is_changing_is_waited_for(scripted: Scripted, state: str
 
 def test_no_mapping_is_on_before_the_other_is_off(scripted: Scripted) -> None:
     original = original_of(scripted, ON)
+    scripted.listed(MAIN, {"UUID": TWO, "State": "Disabled"})
     scripted.listed(SOURCE, ON)
     scripted.stub.add_response("update_event_source_mapping", {}, {"UUID": ONE, "Enabled": False})
+    assert not scripted.pointed(TRIGGER, original)
+
+
+def test_lambda_accepts_the_other_mapping_before_the_first_is_switched_off(scripted: Scripted) -> None:
+    original = original_of(scripted, ON)
+    wanted = {"EventSourceArn": PREFIX + MAIN, "FunctionName": "orders", "Enabled": False}
+    refusal = "The provided execution role does not have permissions to call ReceiveMessage on SQS"
+    scripted.listed(MAIN)
+    scripted.stub.add_client_error(
+        "create_event_source_mapping", "InvalidParameterValueException", refusal, expected_params=wanted
+    )
+    with pytest.raises(CallFailed, match=refusal):
+        scripted.pointed(TRIGGER, original)
+    scripted.listed(MAIN)
+    scripted.stub.add_response("create_event_source_mapping", {}, wanted)
     assert not scripted.pointed(TRIGGER, original)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 from msgspec.structs import replace as changed
 
-from sluice.errors import BadConfiguration
+from sluice.errors import BadConfiguration, CallFailed
 from sluice.splitting.consumers.targets import (
     Consumer,
     LambdaVariable,
@@ -180,6 +180,42 @@ def test_one_that_cant_be_put_back_for_now_keeps_no_other_from_it(world: World):
     world.until(lambda: world.store.registry.splits["q"].is_at_rest)
     assert world.at == {"source"}
     assert world.show().splits == ()
+
+
+NO_ROLE = "The provided execution role does not have permissions to call ReceiveMessage on SQS"
+NO_QUEUE = "Error occurred while ReceiveMessage. SQS Error Code: AWS.SimpleQueueService.NonExistentQueue"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        CallFailed("CreateEventSourceMapping", "InvalidParameterValueException", NO_ROLE),
+        CallFailed("UpdateService", "FAILED", "ECS deployment circuit breaker: tasks failed to start."),
+    ],
+)
+def test_a_refusal_for_good_ends_the_session_at_once_with_the_words_of_aws(world: World, error: CallFailed):
+    world.consumers.failing.add(describe_target(VARIABLE))
+    world.consumers.error = error
+    session_id, began_ms = world.start(), world.clock.ms
+    world.until(lambda: world.store.registry.sessions[session_id].status is Status.START_ERROR)
+    assert world.clock.ms - began_ms < 30_000
+    assert str(error) in world.store.registry.sessions[session_id].reason
+    world.tick()
+    assert not world.store.registry.splits["q"].is_at_rest  # the way back isn't given up
+    world.consumers.failing.clear()
+    world.until(lambda: world.store.registry.splits["q"].is_at_rest)
+    assert world.at == {"source"}
+
+
+def test_a_queue_that_lambda_does_not_see_yet_is_no_refusal(world: World):
+    world.consumers.failing.add(describe_target(VARIABLE))
+    world.consumers.error = CallFailed("CreateEventSourceMapping", "InvalidParameterValueException", NO_QUEUE)
+    session_id = world.start()
+    for _ in range(5):
+        world.tick()
+    assert world.store.registry.sessions[session_id].status is Status.STARTING
+    world.consumers.failing.clear()
+    world.until(lambda: world.store.registry.sessions[session_id].status is Status.READY)
 
 
 @pytest.mark.parametrize(

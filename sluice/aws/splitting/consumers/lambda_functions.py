@@ -74,10 +74,23 @@ class LambdaTriggers(msgspec.Struct, frozen=True, kw_only=True):
     def point(self, target: LambdaTrigger, original: str, *, queue: str, instead_of: Collection[str]) -> bool:
         """Disable the mappings of `instead_of`, then give `queue` the original mapping's state. True once that is done.
 
-        Mappings other than the original are deleted instead of disabled. Raises `BadConsumer`, `CallFailed`.
+        Mappings other than the original are deleted instead of disabled. A new mapping is created disabled before any
+        other is changed: Lambda refuses it unless the function's role may read the queue. Raises `BadConsumer`,
+        `CallFailed`.
         """
-        kept = MAPPINGS.from_text(original)
-        return all(self._disable(target, kept, name) for name in instead_of) and self._restore(target, kept, queue)
+        kept, response = MAPPINGS.from_text(original), self._find_mapping(target, queue)
+        if response is None:
+            with calls("CreateEventSourceMapping"):
+                self.client.create_event_source_mapping(
+                    EventSourceArn=self.arn_prefix + queue, FunctionName=target.function, Enabled=False, **kept.settings
+                )
+            return False
+        if response["State"] not in STEADY or not all(self._disable(target, kept, name) for name in instead_of):
+            return False
+        if response["State"] == (ON if kept.on else OFF):
+            return True
+        self._switch(response["UUID"], on=kept.on)
+        return False
 
     def reads(self, target: LambdaTrigger, *, queue: str) -> bool:
         """Return whether an enabled mapping from this queue exists. Raises `BadConsumer` and `CallFailed`."""
@@ -95,22 +108,6 @@ class LambdaTriggers(msgspec.Struct, frozen=True, kw_only=True):
         else:
             with calls("DeleteEventSourceMapping"):
                 self.client.delete_event_source_mapping(UUID=response["UUID"])
-        return False
-
-    def _restore(self, target: LambdaTrigger, kept: Mapping, queue: str) -> bool:
-        response = self._find_mapping(target, queue)
-        if response is None:
-            with calls("CreateEventSourceMapping"):
-                self.client.create_event_source_mapping(
-                    EventSourceArn=self.arn_prefix + queue,
-                    FunctionName=target.function,
-                    Enabled=kept.on,
-                    **kept.settings,
-                )
-        elif response["State"] == (ON if kept.on else OFF):
-            return True
-        elif response["State"] in STEADY:
-            self._switch(response["UUID"], on=kept.on)
         return False
 
     def _switch(self, mapping_id: str, *, on: bool) -> None:
