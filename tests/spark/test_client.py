@@ -1,9 +1,10 @@
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from botocore.endpoint import DEFAULT_TIMEOUT
 from sluice_spark.errors import InvalidOption, QueueBusy, QueueRefused, TooManyInFlight
 from sluice_spark.sqs.caller import SIGNATURE_FRESH_S, _Signed, classify_error
 from sluice_spark.sqs.client import _OBJECT, ATTEMPTS, BACK_OFF_LIMIT_S, BatchOutcome, SqsClient, _read, back_off_s
@@ -95,6 +96,30 @@ def test_no_answer_is_a_time_out_that_is_retried(used: Used) -> None:
     used.sqs.script.add({"action": "GetQueueAttributes", "how": "hang"})
     assert used.run(lambda client: client.attributes(used.url, "QueueArn"), answer_within_s=0.2)
     assert len(used.waits) == 1
+
+
+def test_a_send_is_given_up_as_late_as_by_boto3_as_it_would_be_sent_twice() -> None:
+    class Recorder:
+        def __init__(self) -> None:
+            self.within = dict[str, float]()
+
+        def encode_request(self, headers: Mapping[str, str], body: bytes) -> bytes:
+            return headers["x-amz-target"].encode()
+
+        async def exchange(self, request: bytes, *, within_s: float, **_: Any) -> HttpResponse:
+            self.within[request.decode().removeprefix("AmazonSQS.")] = within_s
+            return HttpResponse(200, (), b"{}")
+
+    async def whole() -> None:
+        client = client_at("http://localhost", connections=1)
+        client._get_caller("q")._transport = recorder  # type: ignore[assignment]  # instead of a network
+        await client.call("SendMessageBatch", {"QueueUrl": "q"})
+        await client.receive("q", wait_s=20)
+        await client.delete("q", ["h"])
+
+    recorder = Recorder()
+    asyncio.run(whole())
+    assert recorder.within == {"SendMessageBatch": DEFAULT_TIMEOUT, "ReceiveMessage": 30, "DeleteMessageBatch": 10}
 
 
 @pytest.mark.parametrize("code", ["AccessDenied", "KmsDisabled", "KmsAccessDenied", "InvalidClientTokenId"])

@@ -9,7 +9,7 @@ import botocore.exceptions
 import botocore.session
 import pytest
 from botocore.credentials import DeferredRefreshableCredentials
-from sluice_spark.errors import NothingReceived, QueueBusy
+from sluice_spark.errors import NothingReceived, QueueBusy, QueueRefused
 from sluice_spark.log.latest import Status, read_status, write_status
 from sluice_spark.log.planning import Position
 from sluice_spark.log.staging import StagedLog
@@ -83,6 +83,38 @@ def test_trouble_that_passes_fails_nothing(sqs: Any, fill: Callable[[int], None]
     whole.join(WITHIN_S)
     whole.check()
     assert whole.staged.log.backlog(Position(0)).messages == 20
+
+
+@pytest.mark.parametrize("after_commit", [False, True])
+def test_a_refused_receive_ends_the_receiver_at_once(
+    sqs: Any, fill: Callable[[int], None], tmp_path: Path, *, after_commit: bool
+) -> None:
+    """A policy that is changed while the query runs: the messages received before are staged or back in the queue."""
+    fill(20)
+    sqs.script.add({"action": "ReceiveMessage", "status": 403, "code": "AccessDenied", "count": 1_000_000, "skip": 2})
+    refused = receiver(sqs, tmp_path, client(sqs.url), delete=True, after_commit=after_commit, failure_timeout_s=None)
+    refused.join(WITHIN_S)
+    assert not refused.running
+    with pytest.raises(QueueRefused, match="AccessDenied"):
+        refused.check()
+    assert sqs.calls["ReceiveMessage"] <= 4
+    held = sqs.queues["q"].counts(time.time())["ApproximateNumberOfMessagesNotVisible"]
+    assert held == (refused.staged.log.backlog(Position(0)).messages if after_commit else 0)
+
+
+@pytest.mark.parametrize("skip", [0, 1])
+def test_a_refused_heartbeat_ends_the_receiver(
+    sqs: Any, fill: Callable[[int], None], tmp_path: Path, skip: int
+) -> None:
+    fill(5)
+    sqs.queues["q"].visibility_s = 1
+    refusal = {"action": "ChangeMessageVisibilityBatch", "status": 403, "code": "AccessDenied"}
+    sqs.script.add({**refusal, "count": 1_000_000, "skip": skip})
+    refused = receiver(sqs, tmp_path, client(sqs.url), delete=True, after_commit=True)
+    refused.join(WITHIN_S)
+    with pytest.raises(QueueRefused, match="AccessDenied"):
+        refused.check()
+    assert refused.staged.log.backlog(Position(0)).messages == (5 if skip else 0)
 
 
 def test_too_many_in_flight_is_an_answer_and_no_failure(sqs: Any, fill: Callable[[int], None], tmp_path: Path) -> None:

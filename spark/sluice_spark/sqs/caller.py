@@ -16,6 +16,7 @@ from sluice_spark.sqs.transport import Transport, WaitForRoom
 
 CREDENTIALS_FRESH_S = 60.0  # interval of asking botocore, which refreshes 15 minutes before expiry
 SIGNATURE_FRESH_S = 60.0  # age up to which a signature is reused; AWS accepts five minutes
+SEND_WITHIN_S = 60.0  # as boto3: a slow endpoint may take the messages later, and gets them again after a time-out
 HTTP_TOO_MANY_REQUESTS = 429
 HTTP_SERVER_ERROR = 500
 
@@ -33,7 +34,7 @@ REPEATABLE = {"ChangeMessageVisibilityBatch", "DeleteMessageBatch", "GetQueueAtt
 class Caller:
     """Calls one endpoint on at most `connections` connections. Created, used and closed in one event loop."""
 
-    def __init__(self, place: Place, requests: Counter[str], *, connections: int, answer_within_s: float) -> None:
+    def __init__(self, place: Place, requests: Counter[str], connections: int, *, answer_within_s: float) -> None:
         """Create without connecting; `requests` counts calls. Raises InvalidOption for a bad endpoint or proxy."""
         self._requests = requests
         self._endpoint, self._credentials, self._answer_within_s = place.endpoint, place.credentials, answer_within_s
@@ -60,7 +61,7 @@ class Caller:
         """
         request = self._build_request(self._key_kept() or await self._key_now(), action, body, same_again=same_again)
         self._requests[action] += 1
-        within_s = wait_s + self._answer_within_s
+        within_s = SEND_WITHIN_S if action == "SendMessageBatch" else wait_s + self._answer_within_s
         try:
             answer = await self._transport.exchange(
                 request, within_s=within_s, repeatable=action in REPEATABLE, room=room

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 ATTEMPTS = 8  # per call, except receives; about 30 seconds with the waits below
 BACK_OFF_FIRST_S = 0.1
 BACK_OFF_LIMIT_S = 20.0
-ANSWER_WITHIN_S = 10.0  # in addition to a receive's wait time
+ANSWER_WITHIN_S = 10.0  # in addition to a receive's wait time; sends have longer
 WARN_EVERY_S = 60.0
 VISIBLE = "ApproximateNumberOfMessages"
 IN_FLIGHT = "ApproximateNumberOfMessagesNotVisible"
@@ -185,9 +185,8 @@ class SqsClient:
             return known
         place = self._places(queue_url)
         if place not in self._callers:
-            self._callers[place] = Caller(
-                place, self.requests, connections=self._connections, answer_within_s=self._answer_within_s
-            )
+            within_s = self._answer_within_s
+            self._callers[place] = Caller(place, self.requests, self._connections, answer_within_s=within_s)
         self._by_queue[queue_url] = self._callers[place]
         return self._callers[place]
 
