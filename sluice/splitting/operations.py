@@ -17,9 +17,8 @@ from sluice.splitting.sessions.state import Phase, Status
 
 MAX_CLUSTERS = 100  # clusters of one agent
 MAX_REPORTS = 1_000  # for ten consumers of each of a hundred queues
-MAX_REPORT_CHARACTERS = (
-    16_384  # characters of a consumer's state; ten states are stored in one item, whose limit is 400 KB
-)
+# Characters of a consumer's state; ten states are stored in one item, whose limit is 400 KB.
+MAX_REPORT_CHARACTERS = 16_384
 MAX_TIME_LIMIT_S = 7 * 24 * 60 * 60
 
 Text = Annotated[str, Meta(min_length=1)]

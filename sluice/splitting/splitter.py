@@ -72,9 +72,8 @@ REASONS = {
 
 # Returns an object's metadata; empty if it can't exist or be read. Raises `CallFailed` for transient errors.
 ObjectMetadata = Callable[[S3Object], Mapping[str, str]]
-CancelSession = Callable[
-    [str, str], None
-]  # asks the control function to cancel a session, by id and reason; raises nothing
+# Asks the control function to cancel a session, by id and reason; raises nothing.
+CancelSession = Callable[[str, str], None]
 
 
 def first_received_ms(message: Message) -> int | None:

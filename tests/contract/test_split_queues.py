@@ -59,7 +59,7 @@ def test_a_fifo_copy_keeps_its_group_and_its_retry_is_suppressed(queues: SplitQu
         queues.send_batch("session.fifo", [build_session_copy(message, key="k", fifo=True).entry("0")])
     [received] = queues.receive_batch("session.fifo")
     assert (received.group_id, received.deduplication_id) == ("g", "m")
-    assert received.attributes == ATTRIBUTES | {"sluice-session": Value("String", "k")}
+    assert received.attributes == ATTRIBUTES | {"sluice-session": Value("String.sluice", "k")}
 
 
 def test_a_fifo_queue_keeps_the_order_of_a_batch(queues: SplitQueues) -> None:

@@ -101,10 +101,8 @@ class Agent:
             if step.original is None:
                 outcome, text = "seen", self.consumers.read_original(step.target, queue=step.queue)
                 if len(text) > MAX_REPORT_CHARACTERS:
-                    outcome, text = (
-                        "refused",
-                        f"{describe_target(step.target)}: {len(text)} characters, over {MAX_REPORT_CHARACTERS}",
-                    )
+                    outcome = "refused"
+                    text = f"{describe_target(step.target)}: {len(text)} characters, over {MAX_REPORT_CHARACTERS}"
             elif self.consumers.point(step.target, step.original, queue=step.queue, instead_of=step.instead_of):
                 outcome = "moved"
         except BadConsumer as error:

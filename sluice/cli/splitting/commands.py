@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -44,10 +45,11 @@ from sluice.operator.documents import read_documents
 from sluice.operator.functions import ControlClient
 from sluice.operator.logs import FunctionLogs
 from sluice.operator.messages import read_filter_input
-from sluice.operator.sessions import OpenSession, current_owner, open_session, session_document
+from sluice.operator.sessions import OpenSession, SessionFailed, current_owner, open_session, session_document
 from sluice.operator.site_names import SiteOptions
 from sluice.splitting.adoption import plan_adoption
 from sluice.splitting.filters.texts import Envelope
+from sluice.splitting.filters.values import select_filter
 from sluice.splitting.jq_runner import JqRunner
 from sluice.splitting.operations import EndedSession, FindSession, ReleaseQueue, ShowSplitting, StopSession
 from sluice.splitting.routing.trials import try_filter
@@ -413,26 +415,25 @@ def run(
     if function is None and handler is not None:
         raise typer.BadParameter("--handler needs --lambda")
     if function is not None and queue:
-        raise typer.BadParameter(
-            "--queue is only for programs: a handler receives the messages of all queues of the session"
-        )
-    queue_filters = read_filters(filter_file, filters or [], jq=jq or [], mirror=mirror or [], key=key)
+        raise typer.BadParameter("--queue is only for programs: a handler receives the messages of all queues")
+    by_queue = read_filters(filter_file, filters or [], jq=jq or [], mirror=mirror or [], key=key)
     connection = site.connect()
     client = ControlClient.connect(connection)
     serve = None if function is None else _load_handler(connection, function, handler, batch_size)
     environment = {} if serve else {**remove_aws_variables(os.environ), **program_variables(connection)}
+    if command:  # what the program needs is checked before a session starts
+        if shutil.which(command[0], path=environment.get("PATH")) is None:
+            raise SessionFailed(f"{command[0]}: No such file, or it may not be run")
+        known = [known_queue.queue_id for known_queue in client.ask(ShowSplitting()).queues]
+        queue_variables({id_: "/" for id_ in known if select_filter(by_queue, id_)}, queue or [])
     _exit_on_sigterm()
+    user = fetch_user_id(connection)
     with open_session(
-        client,
-        queue_filters,
-        owner=current_owner(),
-        user_id=fetch_user_id(connection),
-        key=key,
-        time_limit_s=time_limit,
-        progress=print_note,
+        client, by_queue, owner=current_owner(), user_id=user, key=key, time_limit_s=time_limit, progress=print_note
     ) as opened:
         if serve is None:
-            code = run_program(command or [], {**environment, **queue_variables(opened, queue or [])}, opened)
+            urls = {own.queue_id: opened.queue_url(own.queue_id) for own in opened.view.queues}
+            code = run_program(command or [], {**environment, **queue_variables(urls, queue or [])}, opened)
         else:
             code = serve(opened)
     if opened.reason:

@@ -17,23 +17,25 @@ CHECK_INTERVAL_S = 0.2
 TERMINATE_TIMEOUT_S = 20.0  # from SIGTERM at the session's end until SIGKILL
 
 
-def queue_variables(opened: OpenSession, queues: Sequence[str]) -> Mapping[str, str]:
-    """Return the environment variables with the session's queues, from `[VARIABLE=]QUEUE` options.
+def queue_variables(urls: Mapping[str, str], queues: Sequence[str]) -> Mapping[str, str]:
+    """Return the environment variables with the session's `urls`, by queue id, from `[VARIABLE=]QUEUE` options.
 
     VARIABLE holds the queue's URL, and a second variable its name: ORDERS_NAME for ORDERS_URL or ORDERS. A VARIABLE
     that ends in _NAME holds only the name. A variable from an option overrides the second variable of another option.
 
-    Raises `SessionFailed` for a queue that isn't in the session, and if no option chooses one of several queues.
+    Raises `SessionFailed` for a bad option, and if no option chooses one of several queues.
     """
-    if not queues:
-        queues = [queue.queue_id for queue in opened.view.queues]
-        if len(queues) > 1:
-            raise SessionFailed("the session has several queues: assign each to a variable with --queue VARIABLE=QUEUE")
+    if not queues and len(urls) > 1:
+        raise SessionFailed("the session has several queues: assign each to a variable with --queue VARIABLE=QUEUE")
     chosen, second = dict[str, str](), dict[str, str]()
-    for option in queues:
+    for option in queues or urls:
         variable, _, queue_id = option.rpartition("=")
         variable = variable or DEFAULT_VARIABLE
-        url = opened.queue_url(queue_id)
+        if queue_id not in urls:
+            raise SessionFailed(f"--queue: the session has no queue {queue_id!r}: it has {', '.join(sorted(urls))}")
+        if not variable.isidentifier() or variable in chosen:
+            raise SessionFailed(f"--queue: {variable!r} can't be a variable, or is assigned twice")
+        url = urls[queue_id]
         name = url.rsplit("/", 1)[1]
         if variable.endswith(NAME):
             chosen[variable] = name

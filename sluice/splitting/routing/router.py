@@ -22,6 +22,7 @@ from sluice.splitting.filters.texts import FilterInput, fold_name
 from sluice.splitting.filters.values import Filter, Mode, Share
 
 SESSION_ATTRIBUTE = "sluice-session"
+MARK_TYPE = "String.sluice"  # distinguishes the splitter's attribute from a producer's own with the same value
 NOBODY: AbstractSet[str] = frozenset()
 
 
@@ -271,7 +272,7 @@ def build_session_copy(message: Message, *, key: str, fifo: bool) -> Outgoing:
     """Build a session's copy, with the session's key as an attribute if the message has room for it."""
     attributes = message.attributes
     if len(attributes) < MAX_ATTRIBUTES and SESSION_ATTRIBUTE not in attributes:
-        marked = {**attributes, SESSION_ATTRIBUTE: Value("String", key)}
+        marked = {**attributes, SESSION_ATTRIBUTE: Value(MARK_TYPE, key)}
         # A message near SQS's size limit has no room for the attribute.
         attributes = marked if message_size(message.body, marked) <= MAX_MESSAGE_BYTES else attributes
     return _build_outgoing(message, attributes, known_as=message.message_id if fifo else None)
@@ -283,7 +284,7 @@ def build_returned_message(message: Message, *, key: str, fifo: bool) -> Outgoin
     Its deduplication id is the source's message id, as in the session's queue. If the splitter also sends the message
     to main, because its send to the session seemed to fail, SQS drops the duplicate.
     """
-    marked = message.attributes.get(SESSION_ATTRIBUTE) == Value("String", key)
+    marked = message.attributes.get(SESSION_ATTRIBUTE) == Value(MARK_TYPE, key)
     kept = {name: value for name, value in message.attributes.items() if not (marked and name == SESSION_ATTRIBUTE)}
     return _build_outgoing(message, kept, known_as=(message.deduplication_id or message.message_id) if fifo else None)
 

@@ -71,6 +71,7 @@ class FakeSite:
     pipeline: PipelineSite = field(default_factory=PipelineSite)
     sqs: Any = None
     stopped: list[str] = field(default_factory=list)  # sessions
+    operations: list[str] = field(default_factory=list)  # of splitting
     broken: set[str] = field(default_factory=set)  # functions that fail
     hanging: Mapping[str, Event | Barrier] = field(default_factory=dict)  # functions that answer when they are told to
 
@@ -107,6 +108,7 @@ class FakeSite:
     def splitting(self, asked: Any) -> Any:
         urls = {"source": self.queue("source", "1"), "main": self.queue("main", "1", "2")}
         queue = {"queue_id": "orders", **urls, "fifo": False, "sns": False, "s3_event": False}
+        self.operations.append(asked["op"])
         if asked["op"] == "stop":
             self.stopped.append(asked["session_id"])
         if asked["op"] in {"stop", "find"}:

@@ -156,7 +156,7 @@ def test_a_star_stands_for_every_queue_that_isnt_named(world: World) -> None:
 
 def test_what_is_left_goes_back_without_the_mark_and_is_counted_and_the_queue_goes(world: World) -> None:
     session_id = world.start()
-    marked = {"sluice-session": Value("String", session_id), "n": Value("Number", "1")}
+    marked = {"sluice-session": Value("String.sluice", session_id), "n": Value("Number", "1")}
     world.queues.messages[SESSION_QUEUE] = [
         Message(message_id=str(n), body=str(n), attributes=marked) for n in range(25)
     ]

@@ -75,7 +75,7 @@ def test_each_message_goes_to_its_session_or_to_main() -> None:
     assert [queues.bodies(name) for name in ("queue-A", "queue-B", "main")] == [["a1"], ["b2"], ["c3"]]
     assert (outcome.failures, outcome.forwarded) == ({}, {"A": 1, "B": 1})
     assert outcome.counts["MessagesUnmatched"] == 1
-    assert queues.messages["queue-A"][0].attributes["sluice-session"] == Value("String", "key-A")
+    assert queues.messages["queue-A"][0].attributes["sluice-session"] == Value("String.sluice", "key-A")
     assert "sluice-session" not in queues.messages["main"][0].attributes
 
 
@@ -389,7 +389,7 @@ def test_a_message_keeps_what_it_came_with() -> None:
     run([Message(message_id="m", body="\u0000 not even text", attributes=attributes)], queues, share("A"))
     [copy] = queues.messages["queue-A"]
     assert copy.body == "\u0000 not even text"
-    assert copy.attributes == attributes | {"sluice-session": Value("String", "key-A")}
+    assert copy.attributes == attributes | {"sluice-session": Value("String.sluice", "key-A")}
 
 
 def test_nothing_received_is_nothing_sent() -> None:

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -265,22 +265,37 @@ def opened(*statuses: str) -> OpenSession:
 
 
 def test_a_program_reads_its_queues_from_variables() -> None:
-    assert queue_variables(opened(), ["A=one", "two"]) == {
+    def variables(*options: str) -> Mapping[str, str]:
+        return queue_variables({"one": "https://sqs/one", "two": "https://sqs/two"}, options)
+
+    assert variables("A=one", "two") == {
         "A": "https://sqs/one",
         "A_NAME": "one",
         "SLUICE_QUEUE_URL": "https://sqs/two",
         "SLUICE_QUEUE_NAME": "two",
     }
-    assert queue_variables(opened(), ["ORDERS_URL=one", "QUEUE_NAME=two"]) == {
+    assert variables("ORDERS_URL=one", "QUEUE_NAME=two") == {
         "ORDERS_URL": "https://sqs/one",
         "ORDERS_NAME": "one",
         "QUEUE_NAME": "two",
     }
-    assert queue_variables(opened(), ["A_NAME=one", "A_URL=two"]) == {"A_NAME": "one", "A_URL": "https://sqs/two"}
-    with pytest.raises(SessionFailed, match="several queues"):
-        queue_variables(opened(), [])
-    with pytest.raises(SessionFailed, match="'three'"):
-        queue_variables(opened(), ["three"])
+    assert variables("A_NAME=one", "A_URL=two") == {"A_NAME": "one", "A_URL": "https://sqs/two"}
+    assert queue_variables({"one": "/one"}, []) == {"SLUICE_QUEUE_URL": "/one", "SLUICE_QUEUE_NAME": "one"}
+
+
+@pytest.mark.parametrize(
+    ("options", "refusal"),
+    [
+        ([], "several queues"),
+        (["three"], "--queue: the session has no queue 'three'"),
+        (["one", "two"], "--queue: 'SLUICE_QUEUE_URL' can't be a variable, or is assigned twice"),
+        (["A=one", "A=two"], "--queue: 'A' can't"),
+        (["A B=one"], "--queue: 'A B' can't be a variable"),
+    ],
+)
+def test_queues_that_cannot_be_variables_are_refused(options: list[str], refusal: str) -> None:
+    with pytest.raises(SessionFailed, match=refusal):
+        queue_variables({"one": "/one", "two": "/two"}, options)
 
 
 def test_a_program_gets_its_variables_and_its_exit_code_is_ours(tmp_path: Path) -> None:

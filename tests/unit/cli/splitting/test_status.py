@@ -1,4 +1,4 @@
-"""`sluice split status` and `sluice split stop` against a fake control function."""
+"""`sluice split status`, `stop` and `run` against a fake control function."""
 
 import json
 
@@ -34,3 +34,21 @@ def test_sessions_are_stopped_by_their_key_too(
     monkeypatch.setattr(test_status, "SESSIONS", [SESSION, *others])
     assert split("stop", "alice", "s-1", "s-3", "unknown").exit_code == 0
     assert site.stopped == ["s-2", "s-3", "s-1", "unknown"]
+
+
+@pytest.mark.parametrize(
+    ("options", "refusal"),
+    [
+        (["--filter", "orders:a=b", "--", "no-such-program"], "no-such-program"),
+        (["--filter", "orders:a=b", "--queue", "A=bills", "--", "true"], "the session has no queue 'bills'"),
+        (["--filter", "orders:a=b", "--queue", "1=orders", "--", "true"], "'1' can't be a variable"),
+    ],
+)
+def test_what_a_program_needs_is_checked_before_a_session_starts(
+    site: FakeSite,  # noqa: F811 - pytest's way
+    options: list[str],
+    refusal: str,
+) -> None:
+    done = split("run", *options)
+    assert (done.exit_code, refusal in done.stderr) == (1, True), done.output
+    assert "start" not in site.operations

@@ -96,8 +96,8 @@ def test_the_deduplication_id_of_a_fifo_message_is_the_sources_message_id() -> N
 
 def test_a_sessions_copy_carries_its_key_where_there_is_room() -> None:
     copied = build_session_copy(MESSAGE, key="alice", fifo=False)
-    assert copied.attributes["sluice-session"] == Value("String", "alice")
-    assert {**copied.attributes} == {**MESSAGE.attributes, "sluice-session": Value("String", "alice")}
+    assert copied.attributes["sluice-session"] == Value("String.sluice", "alice")
+    assert {**copied.attributes} == {**MESSAGE.attributes, "sluice-session": Value("String.sluice", "alice")}
 
 
 def test_a_copy_without_room_for_the_key_is_sent_without() -> None:
@@ -114,6 +114,13 @@ def test_a_returned_copy_loses_the_key_that_was_added() -> None:
     assert build_returned_message(back, key="alice", fifo=False).attributes == MESSAGE.attributes
     assert build_returned_message(back, key="bob", fifo=False).attributes == copied.attributes
     assert build_returned_message(back, key="alice", fifo=False).deduplication_id is None
+
+
+def test_a_producers_own_attribute_survives_whatever_its_value() -> None:
+    own = Message(message_id="m", body="b", attributes={"sluice-session": Value("String", "alice")})
+    copied = build_session_copy(own, key="alice", fifo=False)
+    back = Message(message_id="m-2", body=copied.body, attributes=copied.attributes)
+    assert build_returned_message(back, key="alice", fifo=False).attributes == own.attributes
 
 
 def test_a_returned_copy_is_known_as_it_was_to_its_queue() -> None:
