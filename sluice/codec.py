@@ -14,10 +14,11 @@ from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
-from sluice.errors import BadSnapshot, Malformed
+from sluice.errors import BadConfiguration, BadSnapshot, Malformed
 
 # Limit of decompressed JSON, so that no damaged or hostile snapshot takes all of a function's memory.
 MAX_BYTES = 256 * 1024 * 1024
+MAX_CHECKED_BYTES = 16 * 1024 * 1024  # a larger value may not fit into a function's memory twice
 
 T = TypeVar("T")
 
@@ -115,6 +116,16 @@ class Format(Generic[T]):
     def pack(self, value: T) -> bytes:
         """Encode and compress the value; equal values give equal bytes."""
         return zlib.compress(self._encode_json(value))
+
+    def pack_checked(self, value: T) -> bytes:
+        """Pack a value to be saved, after reading it back. Raises `BadConfiguration` if a reader would refuse it."""
+        text = self._encode_json(value)
+        try:
+            if len(text) <= MAX_CHECKED_BYTES:
+                self.from_text(text)
+        except BadSnapshot as error:
+            raise BadConfiguration(f"{self.kind} isn't saved, because no reader would take it: {error}") from error
+        return zlib.compress(text)
 
     def unpack(self, packed: bytes) -> T:
         """Decode packed bytes. Raises `BadSnapshot`, also if the text is larger than the limit."""

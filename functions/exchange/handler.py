@@ -13,6 +13,7 @@ from msgspec import UNSET
 from functions.bootstrap import make_reporter, read_settings, send_operation
 from sluice.aws.change_logs import DynamoChangeLog
 from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, new_id, now_ms, sqs_client
+from sluice.aws.dead_letters import MAX_REASON
 from sluice.aws.documents import EXCHANGES, PEERS, DynamoDocument
 from sluice.aws.metrics import publish
 from sluice.aws.queues import send_batch
@@ -21,7 +22,7 @@ from sluice.batches import Send
 from sluice.errors import CallFailed, DestinationFault, dead_letter_text
 from sluice.federation.links.peers import KNOWN_PEERS, KnownPeers
 from sluice.federation.matching.bindings import CachedReplica, RoutingTable
-from sluice.federation.operations import MAX_REASON, MAX_REPORTED_QUEUES, ReportFailingQueues
+from sluice.federation.operations import MAX_REPORTED_QUEUES, ReportFailingQueues
 from sluice.federation.router import FailingQueues, route
 from sluice.federation.settings import ExchangeSettings
 from sluice.federation.stored import CachedDocument

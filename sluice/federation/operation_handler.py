@@ -24,7 +24,7 @@ from sluice.federation.exchange_store import add_binding, add_exchange, remove_b
 from sluice.federation.link_service import LinkService
 from sluice.federation.links import transitions
 from sluice.federation.links.links import Bridge, Introduction, Link, check_link, find_key_problem
-from sluice.federation.links.peers import Peer, check_peer, describe_unknown_peer
+from sluice.federation.links.peers import MAX_RULES, Peer, check_peer, describe_unknown_peer
 from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, describe_state, find_feeding_queues
 from sluice.federation.links.states import AccessRefused, Command, LinkEvent, LinkState, Unreachable
 from sluice.federation.links.watch import Repairs
@@ -67,8 +67,6 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         match operation:
             case operations.ShowSite():
                 return self.view_site()
-            case operations.ListExchanges():
-                return operations.ExchangesView(exchanges=link_service.exchanges.bindings().exchanges)
             case operations.ListQueues():
                 return self.view_queues()
             case operations.ListBindings(exchange=name):
@@ -229,7 +227,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         def add(known: dict[str, Peer]) -> dict[str, Peer]:
             check_peer(peer, here=here, accounts=accounts, stages=stages, existing=known.values())
             tags = known[peer.tag].tags if peer.tag in known else ()
-            return {**known, peer.tag: replace(peer, tags=tuple(sorted({*tags, *peer.tags})))}
+            return {**known, peer.tag: replace(peer, tags=tuple(dict.fromkeys((*peer.tags, *tags)))[-MAX_RULES:])}
 
         self.link_service.known_peers.change(add)
         self.enable_peer_mappings()
@@ -241,17 +239,24 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         self.link_service.advance([transitions.close_bridge(name) for name in gone], ticks=False)
 
     def record_route_tag(self, bridge: Bridge) -> None:
-        """Record the tag of an incoming route as one of its peer's tags."""
-        record = self.link_service.registry().links.get(bridge.link)
-        tag = bridge.tag
+        """Record an incoming route's tag as one of its peer's, of which the oldest expire. Raises `BadRoute`."""
+        registry = self.link_service.registry()
+        record, tag = registry.links.get(bridge.link), bridge.tag
         if bridge.src_is_local or tag is None or record is None:
             return
+        links = {name for name, other in registry.links.items() if other.link.peer == record.link.peer}
+        others = [other.bridge for name, other in registry.bridges.items() if name != bridge.name]
+        used = {tag, *(other.tag for other in others if other.link in links and not other.src_is_local)} - {None}
+        if len(used) > MAX_RULES:
+            raise BadRoute(f"{record.link.peer}: its routes here have {len(used)} tags, more than {MAX_RULES}")
 
         def record_tag(known: dict[str, Peer]) -> dict[str, Peer]:
             peer = known.get(record.link.peer)
             if peer is None or tag in {peer.tag, *peer.tags}:
                 return known
-            return {**known, peer.tag: replace(peer, tags=(*peer.tags, tag))}
+            tags = (*peer.tags, tag)
+            expired = [other for other in tags if other not in used][: max(len(tags) - MAX_RULES, 0)]
+            return {**known, peer.tag: replace(peer, tags=tuple(other for other in tags if other not in expired))}
 
         self.link_service.known_peers.change(record_tag)
 
@@ -292,16 +297,16 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         problem = find_key_problem(bridge, self.link_service.find_exchange_type(bridge.src))
         if bridge.src_is_local and problem is not None:
             raise BadRoute(f"{bridge.name}: {problem}")
-        self.link_service.advance([transitions.add_bridge(bridge)])
         self.record_route_tag(bridge)
+        self.link_service.advance([transitions.add_bridge(bridge)])
 
     def change_bridge(self, bridge: Bridge) -> None:
         """Change a route's options in place. Raises `NotFound`, or `BadRoute` if the options are invalid."""
         if self.record(bridge.name).declared:
             raise BadRoute(f"{bridge.name}: it is declared in cdk.json: change it there, and deploy")
         self.check_filter(bridge)
-        self.link_service.advance([transitions.change_bridge(bridge)])
         self.record_route_tag(bridge)
+        self.link_service.advance([transitions.change_bridge(bridge)])
 
     def check_filter(self, bridge: Bridge) -> None:
         """Check a route's filter. Raises `BadRoute` if it can't be used."""
@@ -406,11 +411,11 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
             return  # a route of this name is closing; a sweep after its end creates this one
         if existing is None or existing.bridge.filter != route.filter:
             self.check_filter(route)
+        self.record_route_tag(route)
         if existing is not None and existing.bridge.can_become(route):
             self.link_service.save_changes([transitions.change_bridge(route)])
         else:
             self.link_service.save_changes([transitions.add_bridge(route, declared=True)])
-        self.record_route_tag(route)
 
     def declare_peers(self) -> Sequence[BadConfiguration]:
         """Add declared peers and remove those no longer declared. Returns the errors, which stop nothing else."""

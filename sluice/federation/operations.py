@@ -16,7 +16,6 @@ from sluice.federation.matching.typed_values import StoredValue
 from sluice.operations import Operation, R
 
 MAX_REPORTED_QUEUES = 1_000  # deleted queues in one `ReportFailingQueues`
-MAX_REASON = 500  # characters of a refusal's reason
 
 # Results of operations
 
@@ -99,12 +98,6 @@ class SiteView(Struct, frozen=True, kw_only=True):
         return next((bridge for bridge in self.bridges if bridge.name == name), None)
 
 
-class ExchangesView(Struct, frozen=True, kw_only=True):
-    """A site's exchanges, in order of creation."""
-
-    exchanges: tuple[Exchange, ...]
-
-
 class BindingsView(Struct, frozen=True, kw_only=True):
     """The bindings of a site, or of one exchange, at a version."""
 
@@ -171,12 +164,6 @@ class RedriveResult(Struct, frozen=True, kw_only=True):
 
 class ShowSite(Operation[SiteView], frozen=True, kw_only=True, tag="site"):
     """Shows the site's objects and their status."""
-
-    only_reads = True
-
-
-class ListExchanges(Operation[ExchangesView], frozen=True, kw_only=True, tag="exchanges"):
-    """Lists the site's exchanges, with a single read; `ShowSite` needs several reads."""
 
     only_reads = True
 
@@ -341,7 +328,7 @@ class SweepSite(_Change[None], frozen=True, kw_only=True, tag="sweep"):
 
 
 FederationOperation = (
-    ShowSite | ListExchanges | ListQueues | ListBindings | ListPaths | Redrive | AddExchange | DeleteExchange
+    ShowSite | ListQueues | ListBindings | ListPaths | Redrive | AddExchange | DeleteExchange
     | BindQueue | UnbindQueue | AddPeer | DeletePeer | AddLink | CloseLink | CommandLink | AddBridge | ChangeBridge
     | CloseBridge | CommandBridge | ReportOutage | ReportFailingQueues | Tick | SweepSite
 )  # fmt: skip

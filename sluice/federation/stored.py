@@ -52,14 +52,14 @@ class DocumentStore(Generic[T]):
         return self._load()[0]
 
     def change(self, change: Callable[[T], T]) -> T:
-        """Change the value, and return it. Without a change, nothing is written. Raises `TooBusy`, `BadSnapshot`.
+        """Save a changed value, and return the value. Raises `TooBusy`, `BadSnapshot`, `BadConfiguration`.
 
         `change` is called again after each conflicting write of another invocation.
         """
         for _ in range(MAX_RACES):
             before, version = self._load()
             after = change(before)
-            if after == before or self.document.save(self.format.pack(after), after=version):
+            if after == before or self.document.save(self.format.pack_checked(after), after=version):
                 return after
         raise TooBusy(f"lost {MAX_RACES} races to write {self.format.kind}")
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from sluice.aws.deployment import NotUsable
 from sluice.errors import BadConfiguration, Malformed, SluiceError
 from sluice.federation.map.topology import MappedSite, Topology
-from sluice.federation.operations import ListExchanges, ListPaths, PathView, ShowSite, SiteView
+from sluice.federation.operations import ListPaths, PathView, ShowSite, SiteView
 from sluice.operations import Operation, R
 from sluice.operator.functions import FEDERATION, ControlClient
 from sluice.operator.site_names import SiteName
@@ -53,7 +53,7 @@ class NoExchange(BadConfiguration):
 
 def require_exchange(site: OpenSite, exchange: str) -> None:
     """Check that a site has an exchange. Raises `NoExchange`, which lists its exchanges, and the client's errors."""
-    names = [exchange_view.name for exchange_view in site.client.ask(ListExchanges()).exchanges]
+    names = [exchange_view.name for exchange_view in site.view().exchanges]
     if exchange not in names:
         raise NoExchange(f"no such exchange at {site.name}: {exchange}; there are {', '.join(names)}")
 

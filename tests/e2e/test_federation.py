@@ -23,7 +23,6 @@ from sluice.federation.operations import (
     CloseLink,
     CommandBridge,
     CommandLink,
-    ListExchanges,
     ListQueues,
     ShowSite,
 )
@@ -357,7 +356,7 @@ def test_what_cannot_be_is_refused_with_the_reason(b0: FederatedSite, b1: Federa
 def test_a_site_tells_its_exchanges_and_which_queues_are_bound_and_read(b0: FederatedSite, b1: FederatedSite) -> None:
     bound, source = b1.bound("amq.fanout"), b1.queue("source")
     route = b0.pull(b1, source, "amq.fanout", src_is_queue=True)
-    assert {each.name for each in b1.ask(ListExchanges()).exchanges} >= set(TYPES.values())
+    assert {each.name for each in b1.ask(ShowSite()).exchanges} >= set(TYPES.values())
     found = {each.name: (each.deployed, each.bindings, each.routes) for each in b1.ask(ListQueues()).queues}
     assert found[bound] == (False, 1, ())
     assert found[source] == (False, 0, (f"{route}@{b0.tag}",))

@@ -47,7 +47,7 @@ def test_an_operation_has_to_be_declared_to_be_a_reader_s() -> None:
     operations = [operation for union in unions for operation in get_args(union)]
     assert {operation.__name__ for operation in operations if operation.only_reads} == {
         *("ListQueues", "FindSession", "ShowSplitting"),
-        *("ShowSite", "ListExchanges", "ListBindings", "ListPaths"),
+        *("ShowSite", "ListBindings", "ListPaths"),
         *("ShowPipeline", "ShowRendezvous"),
     }
     assert not any(operation.only_reads and operation.changes for operation in operations)

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from sluice import codec
 from sluice.codec import Format, Struct
-from sluice.errors import BadSnapshot, Malformed
+from sluice.errors import BadConfiguration, BadSnapshot, Malformed
 
 
 class Leaf(Struct, frozen=True, kw_only=True):
@@ -58,6 +58,13 @@ def test_what_is_too_large_is_never_inflated(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(codec, "MAX_BYTES", 10)
     with pytest.raises(BadSnapshot, match="too large"):
         TREES.unpack(TREES.pack(TREE))
+
+
+def test_what_its_reader_would_refuse_is_not_packed_to_be_saved() -> None:
+    long = Tree(leaves=(Leaf(name="a"), Leaf(name="longer than five")))
+    with pytest.raises(BadConfiguration, match=r"tree isn't saved.*length <= 5.*\$\.leaves\[1\]\.name"):
+        TREES.pack_checked(long)
+    assert TREES.pack_checked(TREE) == TREES.pack(TREE)
 
 
 @pytest.mark.parametrize(

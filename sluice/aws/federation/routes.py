@@ -59,11 +59,8 @@ class RouteRates(msgspec.Struct, frozen=True):
         cost, now = -(-messages * SECOND_US // rate), now_ms * 1_000
         for race in range(2 * MAX_RACES):
             expression, condition = (_IN_LINE, _AT_ONCE)[race % 2]
-            known = {":now": now, ":expires_at": now_ms // 1000 + RATE_KEPT_S}
-            if race % 2:
-                known |= {":end": now + cost}
-            else:
-                known |= {":cost": cost, ":latest": now + MAX_WAIT_MS * 1_000}
+            values = {":end": now + cost} if race % 2 else {":cost": cost, ":latest": now + MAX_WAIT_MS * 1_000}
+            values |= {":now": now, ":expires_at": now_ms // 1000 + RATE_KEPT_S}
             try:
                 with calls("UpdateItem"):
                     taken = self.client.update_item(
@@ -71,7 +68,7 @@ class RouteRates(msgspec.Struct, frozen=True):
                         Key=attributes({"pk": RATES, "sk": bridge}),
                         UpdateExpression=expression,
                         ConditionExpression=condition,
-                        ExpressionAttributeValues=attributes(known),
+                        ExpressionAttributeValues=attributes(values),
                         ReturnValues="ALL_NEW",
                         ReturnValuesOnConditionCheckFailure="ALL_OLD",
                     )

@@ -84,8 +84,7 @@ def list_links(site: SiteText) -> None:
     columns = ("link", "peer", "state", "last answer", "last forward", "last error")
     rows: list[tuple[object, ...]] = []
     for link in links:
-        status = link.status
-        state = f"{status.state}, draining" if status.draining else str(status.state)
+        status, state = link.status, f"{link.status.state}{', draining' if link.status.draining else ''}"
         times = format_time(status.last_answer_ms), format_time(status.last_forward_ms)
         rows.append((link.name, link.peer, state, *times, status.last_error))
     print_result(links, lambda: show_table(columns, rows))

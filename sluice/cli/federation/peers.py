@@ -79,10 +79,8 @@ def list_peers(site: SiteText) -> None:
     """List a site's peers with their accounts, regions and permissions."""
     peers = open_site(site).view().peers
     columns = ("peer", "account", "region", "may pull from", "may push to", "may consume from")
-    rows: list[tuple[str, ...]] = []
-    for peer in peers:
-        rules = (", ".join(rule) or "nothing" for rule in (peer.pulls, peer.pushes, peer.queues))
-        rows.append((peer.tag, peer.account, peer.region, *rules))
+    rules = [[", ".join(rule) or "nothing" for rule in (peer.pulls, peer.pushes, peer.queues)] for peer in peers]
+    rows = [(peer.tag, peer.account, peer.region, *texts) for peer, texts in zip(peers, rules, strict=True)]
     print_result(peers, lambda: show_table(columns, rows))
 
 

@@ -93,7 +93,7 @@ class Peer(Struct, frozen=True, kw_only=True):
         `follows_keys` says whether the exchange selects messages by key. If not, any route takes all of its messages.
         """
         if route.src_is_queue:
-            is_allowed = self.may_take_from(route.src)
+            is_allowed = _matches_any(self.queues, route.src)
             return None if is_allowed else self._describe_refusal("take from the queue", route.src, self.queues)
         key = route.key if route.kind is RouteKind.STATIC and follows_keys else ALL_KEYS
         for rule in self.pulls:
@@ -102,10 +102,6 @@ class Peer(Struct, frozen=True, kw_only=True):
                 return None
         by_key = f" by {route.key!r}" if route.key and follows_keys else ""
         return self._describe_refusal("pull", route.src + by_key, self.pulls)
-
-    def may_take_from(self, queue: str) -> bool:
-        """Whether the peer may consume a queue."""
-        return _matches_any(self.queues, queue)
 
     def find_push_refusal(self, exchange: str) -> str | None:
         """Return why the peer may not publish to an exchange; None if it may."""

@@ -10,9 +10,11 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from sluice.codec import encode
 from sluice.errors import BadRoute
 from sluice.federation.links.due import is_unfinished
 from sluice.federation.links.links import Address, Bridge, Link, check_bridge, check_link
+from sluice.federation.links.messages import MAX_PULLS
 from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, LinkRecord, Registry, format_served_name
 from sluice.federation.links.states import (
     AccessRefused,
@@ -26,6 +28,7 @@ from sluice.federation.links.states import (
 )
 
 MAX_LINKS_OF_A_PEER = 16
+MAX_PULLS_BYTES = 800 * 1024  # of a link's pulled bridges as JSON: a hello has an address besides, and 1 MiB at most
 MAX_NAME_CHARACTERS = 128  # in a peer's link's or route's name; a link's name is a message group
 NAME = re.compile(rf"[!-~]{{1,{MAX_NAME_CHARACTERS}}}")
 
@@ -158,7 +161,8 @@ def add_bridge(registry: Registry, bridge: Bridge, *, declared: bool = False) ->
         if not link_record.served and not link_record.is_ending
     ]
     check_bridge(bridge, links=links, existing=[bridge_record.bridge for bridge_record in registry.bridges.values()])
-    return _request_hello(registry.with_bridge(BridgeRecord(bridge=bridge, declared=declared)), bridge)
+    registry = registry.with_bridge(BridgeRecord(bridge=bridge, declared=declared))
+    return _request_hello(_check_pulls(registry, bridge.link), bridge)
 
 
 @_define_change
@@ -178,7 +182,18 @@ def change_bridge(registry: Registry, bridge: Bridge) -> Registry:
     if not bridge.src_is_local:  # the peer hasn't reported the changed bridge's state yet
         remote = {name: state for name, state in link.remote.items() if name != bridge.name}
         registry = registry.with_link(replace(link, remote=remote))
-    return _request_hello(registry.with_bridge(record.with_options(bridge)), bridge)
+    registry = _check_pulls(registry.with_bridge(record.with_options(bridge)), bridge.link)
+    return _request_hello(registry, bridge)
+
+
+def _check_pulls(registry: Registry, link: str) -> Registry:
+    """Check that the link's pulled bridges fit into a hello, and return the registry. Raises `BadRoute`."""
+    pulls = [pull.bridge for pull in registry.list_bridges(link) if not (pull.bridge.src_is_local or pull.closing)]
+    if len(pulls) > MAX_PULLS:
+        raise BadRoute(f"{link}: {len(pulls)} routes are pulled over this link, more than {MAX_PULLS}: add a link")
+    if (size := len(encode(pulls))) > MAX_PULLS_BYTES:
+        raise BadRoute(f"{link}: this link's routes have {size} bytes, more than {MAX_PULLS_BYTES}: add a link")
+    return registry
 
 
 @_define_change

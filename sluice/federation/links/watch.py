@@ -20,20 +20,13 @@ REFUSED_FOR_MS = 300_000  # how long a refusal is shown after the last report; t
 NOTHING_LEFT_AFTER_MS = 65_000
 
 
-class Refusal(Struct, frozen=True, kw_only=True):
-    """SQS's reason for refusing messages for a queue, and when it was last reported."""
-
-    reason: str
-    at_ms: int
-
-
 class QueueWatch(Struct, frozen=True, kw_only=True):
     """The checks of a queue, with its number of `messages` at the last check.
 
     `waiting_since_ms` is the first of consecutive checks that found messages, `missing_since_ms` the first of those
     that found no queue. `undelivered` copies became dead letters, and `none_found_since_ms` is the first redrive that
-    found none of them. `unbound` is true if the missing queue's bindings were removed. `refusal` is the last report
-    that the queue refuses messages.
+    found none of them. `unbound` is true if the missing queue's bindings were removed. `refusal` is SQS's reason for
+    refusing messages, and when it was last reported.
     """
 
     messages: int = 0
@@ -42,7 +35,7 @@ class QueueWatch(Struct, frozen=True, kw_only=True):
     undelivered: int = 0
     none_found_since_ms: int | None = None
     unbound: bool = False
-    refusal: Refusal | UnsetType = UNSET
+    refusal: tuple[str, int] | UnsetType = UNSET
 
 
 class Repairs(Struct, frozen=True, kw_only=True, rename={"lost_messages": "lost"}):
@@ -96,18 +89,16 @@ class SiteWatch(Struct, frozen=True, kw_only=True, rename={"repairs": "mends"}):
         """Record queues that refuse messages, and remove old reports."""
         watch = self
         for name, queue in self.queues.items():
-            if queue.refusal and now_ms - queue.refusal.at_ms >= REFUSED_FOR_MS:
+            if queue.refusal and now_ms - queue.refusal[1] >= REFUSED_FOR_MS:
                 watch = watch.with_queue(name, replace(queue, refusal=UNSET))
         for name, reason in refusals.items():
-            watch = watch.with_queue(
-                name, replace(watch.find_queue(name), refusal=Refusal(reason=reason, at_ms=now_ms))
-            )
+            watch = watch.with_queue(name, replace(watch.find_queue(name), refusal=(reason, now_ms)))
         return watch
 
     @property
     def refusals(self) -> Mapping[str, str]:
         """The queues that refuse messages, with the reason."""
-        return {name: queue.refusal.reason for name, queue in self.queues.items() if queue.refusal}
+        return {name: queue.refusal[0] for name, queue in self.queues.items() if queue.refusal}
 
     def record_redriven(self, name: str, number: int, *, now_ms: int) -> "SiteWatch":
         """Record a redrive; once none has found dead letters for a minute, nothing is left to redrive."""

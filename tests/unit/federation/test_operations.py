@@ -11,10 +11,13 @@ from sluice.codec import encode
 from sluice.errors import BadBinding, BadConfiguration, BadRoute
 from sluice.federation.bridge_provisioner import bridge_queue_name
 from sluice.federation.declared import BindingDeclaration, Declared
+from sluice.federation.links import transitions
 from sluice.federation.links.links import Bridge, Link
-from sluice.federation.links.peers import Peer
+from sluice.federation.links.messages import Hello, decode_control, encode_control
+from sluice.federation.links.peers import MAX_RULES, Peer
+from sluice.federation.links.registry import collect_pulls
 from sluice.federation.links.states import Command, Intent, LinkState
-from sluice.federation.links.transitions import add_bridge, add_link
+from sluice.federation.links.transitions import MAX_PULLS_BYTES, add_bridge, add_link
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
 from sluice.federation.operations import (
     OPERATIONS,
@@ -36,6 +39,7 @@ from sluice.federation.operations import (
     UnbindQueue,
 )
 from sluice.federation.settings import SiteNames
+from sluice.message import MAX_MESSAGE_BYTES
 from sluice.operations import Operation, R, build_reply, parse_request, parse_result
 from tests.federation_fakes import FIFO_INGRESS, SOURCE, FakeDocument, World, administration_of
 
@@ -313,6 +317,57 @@ def test_a_tag_that_a_route_has_of_its_own_is_known_of_its_peer() -> None:
     assert peer.tags == ("a-route",)
     desk.ask(AddPeer(peer=replace(peer, tags=())))
     assert desk.ask(ShowSite()).peers == (peer,)
+
+
+def test_old_tags_of_routes_expire_and_those_that_routes_have_stay() -> None:
+    pull = Bridge(name="pull", link="to-B", src="amq.fanout", dest="amq.direct", tag="t0")
+    kept = replace(pull, name="kept", dest="amq.topic", tag="kept")
+    desk = Desk().linked(kept, pull)
+    for number in range(1, 2 * MAX_RULES):
+        desk.ask(ChangeBridge(bridge=replace(pull, tag=f"t{number}")))
+    [peer] = desk.ask(ShowSite()).peers
+    assert peer.tags == ("kept", *(f"t{number}" for number in range(MAX_RULES + 1, 2 * MAX_RULES)))
+    desk.ask(AddPeer(peer=replace(peer, tags=("another",))))
+    assert len(desk.ask(ShowSite()).peers[0].tags) <= MAX_RULES
+
+
+def test_a_peers_routes_have_no_more_tags_than_are_kept() -> None:
+    pull = Bridge(name="pull", link="to-B", src="amq.topic", dest="amq.direct")
+    routes = [replace(pull, name=f"r{number}", key=f"{number}", tag=f"t{number}") for number in range(MAX_RULES)]
+    desk = Desk().linked(*routes)
+    with pytest.raises(BadRoute, match=f"{MAX_RULES + 1} tags, more than {MAX_RULES}"):
+        desk.ask(AddBridge(bridge=replace(pull, tag="one-more")))
+    assert "pull" not in desk.names("bridges")
+    assert len(desk.ask(ShowSite()).peers[0].tags) == MAX_RULES
+
+
+def test_a_route_whose_hello_would_be_refused_is_refused_with_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transitions, "MAX_PULLS", 3)
+    pull = Bridge(name="pull", link="to-B", src="amq.topic", dest="amq.direct")
+    desk = Desk().linked(*(replace(pull, name=f"r{number}", key=f"{number}") for number in range(3)))
+    with pytest.raises(BadRoute, match="4 routes are pulled over this link, more than 3"):
+        desk.ask(AddBridge(bridge=replace(pull, key="4")))
+    desk.ask(AddBridge(bridge=PUSH))  # no hello lists it
+    assert len(desk.names("bridges")) == 4
+
+
+def test_routes_that_together_would_not_fit_into_a_hello_are_refused_with_the_number() -> None:
+    excludes = frozenset(f"{number:032d}" for number in range(64))
+    pull = Bridge(name="pull", link="to-B", src="amq.topic", dest="amq.direct", excludes=excludes)
+    desk, most = Desk().linked(), MAX_PULLS_BYTES // len(encode(replace(pull, name="r100", key="100")))
+    changes = [add_bridge(replace(pull, name=f"r{number}", key=f"{number}")) for number in range(100, 100 + most - 1)]
+    desk.here.link_service().save_changes(changes)
+    small = replace(pull, name="small", excludes=frozenset())
+    desk.ask(AddBridge(bridge=small))
+    with pytest.raises(BadRoute, match=rf"\d{{6}} bytes, more than {MAX_PULLS_BYTES}"):
+        desk.here.link_service().save_changes([add_bridge(replace(pull, key=f"{n}", name=f"p{n}")) for n in range(3)])
+    desk.ask(AddBridge(bridge=replace(small, name="small-2", key="2")))
+    desk.ask(ChangeBridge(bridge=replace(pull, name="small")))
+    with pytest.raises(BadRoute, match=rf"\d{{6}} bytes, more than {MAX_PULLS_BYTES}"):
+        desk.ask(ChangeBridge(bridge=replace(pull, name="small-2", key="2")))
+    hello = Hello(link="to-B", sender=desk.here.address, pulls=collect_pulls(desk.here.registry(), "to-B")[0])
+    assert decode_control(encode_control(hello)) == hello
+    assert len(encode_control(hello).encode()) <= MAX_MESSAGE_BYTES
 
 
 def test_redriving_is_of_the_routes_own_queue() -> None:

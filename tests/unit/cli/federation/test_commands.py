@@ -27,9 +27,9 @@ from sluice.federation.operations import (
     CommandBridge,
     CommandLink,
     FederationOperation,
-    ListExchanges,
     PathsView,
     PathView,
+    ShowSite,
 )
 from sluice.federation.settings import SiteNames
 from sluice.operations import Operation, R, build_error_reply, build_reply, parse_request, parse_result
@@ -638,7 +638,7 @@ def test_exchanges_come_and_go(sites: Sites) -> None:
     made = sites.json("exchange", "add", EAST, "orders", "topic", "--alternate", "amq.fanout")
     assert made == {"name": "orders", "type": "topic", "alternate": "amq.fanout"}
     assert made in sites.json("exchange", "list", EAST)
-    assert "orders" in {each.name for each in sites[EAST].ask(ListExchanges()).exchanges}
+    assert "orders" in {each.name for each in sites[EAST].ask(ShowSite()).exchanges}
     assert "orders" in sites.run("exchange", "list", EAST).stdout
     assert "of type topic" in sites.run("exchange", "add", EAST, "orders", "direct", code=1).stderr
     sites.run("exchange", "del", EAST, "orders")

@@ -17,9 +17,10 @@ from typer.testing import CliRunner, Result
 from sluice.cli.main import app
 from sluice.codec import encode
 from sluice.errors import CallFailed, RequestRefused
+from sluice.federation.links.links import Introduction
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES
 from sluice.federation.matching.metadata import Metadata, open_attributes, seal_attributes
-from sluice.federation.operations import ExchangesView, ListExchanges
+from sluice.federation.operations import ShowSite, SiteView
 from sluice.message import Message, Outgoing, Value
 from sluice.operations import Operation, R, build_reply, parse_result
 from sluice.operator.federated_sites import use_clients
@@ -123,10 +124,15 @@ class Asked:
         self.fault = fault
 
     def ask(self, operation: Operation[R], /) -> R:
-        assert isinstance(operation, ListExchanges)
+        assert isinstance(operation, ShowSite)
         if self.fault is not None:
             raise self.fault
-        reply = encode(build_reply(ExchangesView(exchanges=STANDARD_EXCHANGES)))
+        address = Introduction(
+            tag="A", region="r", account="1", control_queue_url="c", ingress_url="i", fifo_ingress_url="f"
+        )
+        nothing: dict[str, Any] = dict.fromkeys(("peers", "feeds", "links", "bridges"), ())
+        view = SiteView(address=address, peer_accounts=frozenset(), exchanges=STANDARD_EXCHANGES, bindings=0, **nothing)
+        reply = encode(build_reply(view))
         return cast("R", parse_result(operation, reply))  # to mypy the assertion has made it another operation's
 
 
