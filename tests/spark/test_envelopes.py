@@ -1,9 +1,10 @@
 import json
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sluice_spark.formats.envelopes import S3Choice, unwrap
+from sluice_spark.formats.envelopes import Payload, S3Choice, unwrap
 
 PLAIN = S3Choice()
 EVERYTHING = S3Choice(removed=True)
@@ -28,6 +29,57 @@ def test_eventbridge_gives_the_detail() -> None:
     body = json.dumps({"id": "i", "source": "me", "detail-type": "D", "detail": {"n": 1}})
     (found,) = unwrap(body, ["eventbridge"], S3Choice())
     assert (json.loads(found.body), found.facts["detail-type"]) == ({"n": 1}, "D")
+
+
+EXACT = '{"n": 1.10, "e": 1E2, "big": 12345678901234567890123.4500, "u": "\\u00e9", "k": 1, "k": 2 }'
+
+
+def test_what_is_within_is_cut_out_and_never_written_anew() -> None:
+    event = f'{{"detail-type": "D", "resources": ["arn:a",  1.0], "detail": {EXACT}, "id": "i"}}'
+    (found,) = unwrap(event, ["eventbridge"], PLAIN)
+    assert (found.body, found.facts["resources"]) == (EXACT, '["arn:a",  1.0]')
+    within = json.dumps({"Type": "Notification", "Message": event})
+    assert [each.body for each in unwrap(within, ["sns", "eventbridge"], PLAIN)] == [EXACT]
+    record = '{"s3": {"bucket": {"name": "b"}, "object": {"key": "a", "size": 1.0}}, "eventName": "ObjectCreated:Put"}'
+    (found,) = unwrap(f'{{"Records": [ {record} ]}}', ["s3"], PLAIN)
+    assert found.body == record
+
+
+def test_an_event_without_content_has_none() -> None:
+    (found,) = unwrap('{"detail-type": "D", "detail": null, "resources": null}', ["eventbridge"], PLAIN)
+    assert found == Payload("null", {"detail-type": "D"})
+
+
+@pytest.mark.parametrize("depth", [*range(900, 1030, 5), 100_000])
+@pytest.mark.parametrize("name", ["sns", "eventbridge", "s3"])
+def test_deep_content_is_opened_or_a_bad_record(name: str, depth: int) -> None:
+    """No other error: it would end the receiver, or fail its task again and again."""
+    deep = "[" * depth + "]" * depth
+    body = (
+        f'{{"Type": "Notification", "Message": "m", "detail-type": "D", "detail": {deep}, "Records": [], "a": {deep}}}'
+    )
+    with suppress(ValueError):
+        unwrap(body, [name], PLAIN)
+
+
+def test_an_s3_event_of_eventbridge_is_cut_out() -> None:
+    detail = '{"bucket": {"name": "b"}, "object": {"key": "a", "size": 1.0}}'
+    (found,) = unwrap(f'{{"detail-type": "Object Created", "detail": {detail}}}', ["eventbridge", "s3"], PLAIN)
+    assert found.body == detail
+
+
+def test_sns_says_its_attributes_and_number() -> None:
+    attributes = '{"price": {"Type": "Number", "Value": "1.10"}}'
+    body = f'{{"Type": "Notification", "Message": "m", "SequenceNumber": "10", "MessageAttributes": {attributes}}}'
+    (found,) = unwrap(body, ["sns"], PLAIN)
+    assert found.facts == {"SequenceNumber": "10", "MessageAttributes": attributes}
+
+
+@pytest.mark.parametrize("kind", ["SubscriptionConfirmation", "UnsubscribeConfirmation"])
+def test_a_confirmation_says_what_it_is(kind: str) -> None:
+    body = json.dumps({"Type": kind, "Message": "You have chosen", "TopicArn": "arn:t", "SubscribeURL": "https://s"})
+    with pytest.raises(ValueError, match=f"SNS's {kind} of arn:t, not a notification.*SubscribeURL"):
+        unwrap(body, ["sns"], PLAIN)
 
 
 def test_envelopes_are_opened_outermost_first() -> None:

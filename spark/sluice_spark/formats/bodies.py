@@ -52,11 +52,20 @@ def open_rows(
 ) -> pa.RecordBatch:
     """Open the rows' bodies, and add columns. An envelope with no or several payloads gives as many rows.
 
-    Raises the errors of `follow` except ValueError.
+    The payload of a bad body is the body itself. `each` is `map`, or a function like it that runs several calls of
+    `follow` at once. Raises the errors of `follow` except ValueError.
     """
-    indexes, payloads, reasons = open_bodies(
-        batch.column("body").to_pylist(), bodies.envelopes, choice, follow=follow, each=each
-    )
+
+    def inside(body: str) -> tuple[Sequence[Payload], str | None]:
+        try:
+            return unwrap(body, bodies.envelopes, choice, follow), None
+        except ValueError as error:
+            return [Payload(body, {})], str(error)
+
+    opened = list(each(inside, batch.column("body").to_pylist()))
+    indexes = [index for index, (inner, _) in enumerate(opened) for _ in inner]
+    payloads = [payload for inner, _ in opened for payload in inner]
+    reasons = [reason for inner, reason in opened for _ in inner]
     taken = batch.take(pa.array(indexes, pa.int64()))
     names, columns = list(taken.schema.names), list(taken.columns)
     columns[names.index("body")] = pa.array([payload.body for payload in payloads], pa.string())
@@ -71,32 +80,3 @@ def split_bad_rows(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatc
     """Split the rows into good and bad rows, in this order."""
     good = batch.column(REASON).is_null()
     return batch.filter(good), batch.filter(batch.column(REASON).is_valid())
-
-
-def open_bodies(
-    bodies: Sequence[str],
-    envelopes: Sequence[str],
-    choice: S3Choice,
-    *,
-    follow: Dereference = keep_body,
-    each: MapBodies = map,
-) -> tuple[list[int], list[Payload], list[str | None]]:
-    """Open the bodies. Returns body indexes, payloads and reasons; the payload of a bad body is the body itself.
-
-    `each` is `map`, or a function like it that runs several calls of `follow` at once.
-    """
-
-    def inside(body: str) -> tuple[Sequence[Payload], str | None]:
-        try:
-            return unwrap(body, envelopes, choice, follow), None
-        except ValueError as error:
-            return [Payload(body, {})], str(error)
-
-    indexes: list[int] = []
-    payloads: list[Payload] = []
-    reasons: list[str | None] = []
-    for index, (body_payloads, reason) in enumerate(each(inside, bodies)):
-        indexes += [index] * len(body_payloads)
-        payloads += body_payloads
-        reasons += [reason] * len(body_payloads)
-    return indexes, payloads, reasons

@@ -9,10 +9,12 @@ from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import unquote_plus
 
+import msgspec
 import orjson
 
 Dereference = Callable[[str], str]  # turns a body into its payload
 
+CONFIRMATIONS = {"SubscriptionConfirmation", "UnsubscribeConfirmation"}
 TEST_EVENT = "s3:TestEvent"
 REMOVED = "ObjectRemoved:"
 CREATED = "ObjectCreated:"
@@ -61,27 +63,32 @@ def unwrap(body: str, envelopes: Sequence[str], choice: S3Choice, follow: Derefe
         payloads = [
             Payload(follow(inner.body), {**outer.facts, **inner.facts})
             for outer in payloads
-            for inner in _OPEN[name](_parse_object(outer.body), outer.facts, choice)
+            for inner in _OPEN[name](outer, _parse_object(outer.body), choice)
         ]
     return payloads
 
 
-def _open_sns(envelope: Mapping[str, Any], _: Mapping[str, str], __: S3Choice) -> Sequence[Payload]:
+def _open_sns(outer: Payload, envelope: Mapping[str, Any], _: S3Choice) -> Sequence[Payload]:
     """Open an SNS notification: https://docs.aws.amazon.com/sns/latest/dg/sns-message-and-json-formats.html."""
-    if envelope.get("Type") != "Notification" or not isinstance(envelope.get("Message"), str):
+    kind, topic = envelope.get("Type"), envelope.get("TopicArn")
+    if kind in CONFIRMATIONS:
+        raise ValueError(f"SNS's {kind} of {topic}, not a notification: its SubscribeURL subscribes the queue")
+    if kind != "Notification" or not isinstance(envelope.get("Message"), str):
         raise ValueError("not an SNS notification (is raw message delivery on?)")
-    return [Payload(envelope["Message"], _select_facts(envelope, "TopicArn", "MessageId", "Subject", "Timestamp"))]
+    facts = _select_facts(envelope, "TopicArn", "MessageId", "Subject", "Timestamp", "SequenceNumber")
+    return [Payload(envelope["Message"], {**facts, **_cut_fields(outer.body, "MessageAttributes")})]
 
 
-def _open_eventbridge(envelope: Mapping[str, Any], _: Mapping[str, str], __: S3Choice) -> Sequence[Payload]:
+def _open_eventbridge(outer: Payload, envelope: Mapping[str, Any], _: S3Choice) -> Sequence[Payload]:
     """Open an event: https://docs.aws.amazon.com/eventbridge/latest/ref/overiew-event-structure.html."""
     if "detail" not in envelope or "detail-type" not in envelope:
         raise ValueError("not an EventBridge event")
     facts = _select_facts(envelope, "id", "source", "detail-type", "account", "region", "time")
-    return [Payload(orjson.dumps(envelope["detail"]).decode(), facts)]
+    cut = _cut_fields(outer.body, "resources", "detail")
+    return [Payload(cut.pop("detail", "null"), {**facts, **cut})]
 
 
-def _open_s3(envelope: Mapping[str, Any], outer: Mapping[str, str], choice: S3Choice) -> Sequence[Payload]:
+def _open_s3(outer: Payload, envelope: Mapping[str, Any], choice: S3Choice) -> Sequence[Payload]:
     """Open an S3 notification, or an event of S3 from EventBridge, into one payload for each distinct chosen object.
 
     https://docs.aws.amazon.com/AmazonS3/latest/userguide/notification-content-structure.html
@@ -90,20 +97,23 @@ def _open_s3(envelope: Mapping[str, Any], outer: Mapping[str, str], choice: S3Ch
     if envelope.get("Event") == TEST_EVENT:
         return []
     records = envelope.get("Records")
-    if records is None and "detail-type" in outer:
-        listed = [(envelope, _read_detail_facts(envelope, outer))]
+    if records is None and "detail-type" in outer.facts:
+        listed = [(outer.body, _read_detail_facts(envelope, outer.facts))]
     elif isinstance(records, list):
-        listed = [(record, read_object_facts(record)) for record in records]
+        texts = msgspec.json.decode(_cut_fields(outer.body, "Records")["Records"], type=list[msgspec.Raw])
+        listed = [
+            (bytes(text).decode(), read_object_facts(record)) for text, record in zip(texts, records, strict=True)
+        ]
     else:
         raise ValueError("not an S3 notification")
     rows: dict[tuple[str | None, ...], Payload] = {}
-    for record, facts in listed:
+    for text, facts in listed:
         if facts["event"].startswith(REMOVED) and not choice.removed:
             continue
         if fnmatchcase(facts["key"], choice.glob):
             names = ("event", "bucket", "key", "versionId", "eTag", "sequencer")
             identity = tuple(facts.get(name) for name in names)
-            rows.setdefault(identity, Payload(orjson.dumps(record).decode(), facts))
+            rows.setdefault(identity, Payload(text, facts))
     return list(rows.values())
 
 
@@ -138,6 +148,15 @@ def _select_facts(values: Mapping[str, Any], *names: str) -> dict[str, str]:
     return {name: str(values[name]) for name in names if values.get(name) is not None}
 
 
+def _cut_fields(body: str, *names: str) -> dict[str, str]:
+    """Cut the JSON of an object's fields out of its text, as a parsed number may be written in another way."""
+    try:
+        fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    return {name: text for name in names if name in fields and (text := bytes(fields[name]).decode()) != "null"}
+
+
 def _parse_object(body: str) -> Mapping[str, Any]:
     try:
         value = orjson.loads(body)
@@ -148,7 +167,7 @@ def _parse_object(body: str) -> Mapping[str, Any]:
     return value
 
 
-_OPEN: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, str], S3Choice], Sequence[Payload]]] = {
+_OPEN: Mapping[str, Callable[[Payload, Mapping[str, Any], S3Choice], Sequence[Payload]]] = {
     "sns": _open_sns,
     "eventbridge": _open_eventbridge,
     "s3": _open_s3,
