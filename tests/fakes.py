@@ -75,6 +75,7 @@ class FakeWaitingOffers:
 
     offers: dict[tuple[int, str], OpenOffer] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    expired_ms: list[int] = field(default_factory=list)  # when other items expired, one on each page
 
     def add(self, offers: Sequence[OpenOffer]) -> None:
         for offer in offers:
@@ -101,6 +102,11 @@ class FakeWaitingOffers:
     def delete(self, keys: Sequence[Mapping[str, Any]]) -> None:
         for item in keys:
             self.offers.pop(item["key"], None)
+
+    def delete_expired(self, now_ms: int, *, map_concurrently: Any) -> Iterator[list[bool]]:
+        while any(at_ms < now_ms for at_ms in self.expired_ms):
+            self.expired_ms.pop()
+            yield [True]
 
 
 def _waiting_key(offer: OpenOffer) -> tuple[int, str]:

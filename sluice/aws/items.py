@@ -112,9 +112,19 @@ def query_pages(
     """
     query["KeyConditionExpression"] = f"pk = :pk AND {condition}" if condition else "pk = :pk"
     query["ExpressionAttributeValues"] = attributes({":pk": partition, **(values or {})})
-    pages = iter(client.get_paginator("query").paginate(TableName=table, **query))
+    return _read_pages(client, "Query", TableName=table, **query)
+
+
+def scan_keys(client: DynamoDBClient, table: str, condition: str, values: Mapping[str, int]) -> Iterator[list[Item]]:
+    """Yield the keys of a table's items that fulfil a condition, page by page. Reads the whole table."""
+    keys = {"ProjectionExpression": "pk, sk", "ExpressionAttributeValues": attributes(values)}
+    return _read_pages(client, "Scan", TableName=table, FilterExpression=condition, **keys)
+
+
+def _read_pages(client: Any, operation: str, **request: Any) -> Iterator[list[Item]]:
+    pages = iter(client.get_paginator(operation.lower()).paginate(**request))
     while True:
-        with calls("Query"):
+        with calls(operation):
             page = next(pages, None)
         if page is None:
             return

@@ -322,7 +322,7 @@ def _create_sweeper(construct: Rendezvous) -> lambda_.Function:
         settings=RendezvousSettings(**construct.settings),
         allowed=[
             allow("dynamodb", (*SWEEP_ACTIONS, "UpdateItem"), state.table.table_arn),
-            allow("dynamodb", SWEEP_ACTIONS, state.waiting_table.table_arn),
+            allow("dynamodb", (*SWEEP_ACTIONS, "Scan", "DeleteItem"), state.waiting_table.table_arn),
             _allow_run_time_queues(["DeleteQueue"], construct.answer_queues, construct.mailboxes),
             allow("sqs", ["SendMessage"], state.dead_letters.queue_arn),
             allow("sqs", ["GetQueueAttributes"], state.offers_queue.queue_arn, state.dead_letters.queue_arn),

@@ -65,6 +65,9 @@ class Sweeper(msgspec.Struct, frozen=True, kw_only=True):
         if not self._sweep_offers(swept, may_go_on, until_ms=until_ms, untaken=untaken):
             return swept
         self.site.waiting.delete(list(untaken.values()))
+        for _ in self.site.waiting.delete_expired(self.site.now_ms(), map_concurrently=self.executor.map):
+            if not may_go_on():
+                return swept
         for mailboxes in self.mailboxes.read_created_before(self.site.now_ms() - SWEPT_AFTER_MS):
             gone = self._delete([name for name, _ in mailboxes])
             self.mailboxes.delete([mailbox for mailbox, is_gone in zip(mailboxes, gone, strict=True) if is_gone])

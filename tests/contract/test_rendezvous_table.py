@@ -1,13 +1,14 @@
 """The rendezvous' stores keep their promises, on moto."""
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from sluice.aws.rendezvous.address_keys import AddressHasher
 from sluice.aws.rendezvous.offers import DEAD_AFTER_MS, SID_COOLDOWN_MS, DynamoOfferStore, DynamoProxyPools
 from sluice.aws.rendezvous.pace import DynamoPaceStore
 from sluice.aws.rendezvous.waiting import DynamoMailboxStore, DynamoWaitingOffers
@@ -25,7 +26,7 @@ from sluice.rendezvous.protocol.matching import (
     WaitingProxy,
 )
 from sluice.rendezvous.protocol.pace import LATELY_MINUTES, Counts
-from sluice.times import DAY_MS, HOUR_MS, MINUTE_MS
+from sluice.times import DAY_MS, HOUR_MS, MINUTE_MS, day_start_ms, format_day
 from tests.tables import table_in_memory
 
 NOW = 1_700_000_000_000
@@ -233,6 +234,37 @@ def test_what_was_sent_before_is_found_with_its_state_and_forgotten(table: Table
     assert states == {"c20": End.OFFER_MATCHED, "refused": End.OFFER_REFUSED}
     table.offers.delete(old)
     assert of(sent_before(table, NOW + 1)) == {f"c{number}" for number in range(10)}
+
+
+def test_all_that_has_expired_is_deleted_but_what_is_written_again(client: Any) -> None:
+    table = dynamodb(client)
+    key = AddressHasher(client, "t", lambda: NOW)
+    key.of("192.0.2.1")
+    table.pace.start_cooldown("a" * 32, NOW, now_ms=NOW)
+    table.pools.enter(proxy("dead"))
+    table.waiting.add([opened()])
+    table.pace.add(Counts({"offers": 1}), Counts(), now_ms=NOW)
+    assert client.scan(TableName="t", Select="COUNT")["Count"] == 5
+
+    def expire(at_ms: int) -> int:
+        return sum(sum(deleted) for deleted in table.waiting.delete_expired(at_ms, map_concurrently=map))
+
+    assert expire(NOW + HOLD_MS + DEAD_AFTER_MS) == 0
+    assert expire(NOW + HOLD_MS + DEAD_AFTER_MS + 1000) == 1  # the poll
+    assert expire(NOW + HOUR_MS) == 3
+    [kept] = client.scan(TableName="t")["Items"]
+    assert kept["pk"] == {"S": "address keys"}
+    assert expire(day_start_ms(format_day(NOW)) + 2 * DAY_MS) == 0
+
+    def rewrite(delete: Callable[[Any], bool], keys: Iterable[Any]) -> Iterator[bool]:
+        client.put_item(TableName="t", Item={**kept, "expires_at": {"N": str(NOW * 9)}})
+        return map(delete, keys)
+
+    late_ms = day_start_ms(format_day(NOW)) + 2 * DAY_MS + 1000
+    assert [list(deleted) for deleted in table.waiting.delete_expired(late_ms, map_concurrently=rewrite)] == [[False]]
+    client.put_item(TableName="t", Item=kept)
+    assert expire(late_ms) == 1
+    assert client.scan(TableName="t", Select="COUNT")["Count"] == 0
 
 
 def test_an_unreadable_offer_keeps_none_beside_it_from_being_found(client: Any) -> None:

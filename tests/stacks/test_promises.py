@@ -306,7 +306,7 @@ def test_the_proxy_may_do_exactly_this(templates: Templates) -> None:
 def test_the_sweeper_may_do_exactly_this(templates: Templates) -> None:
     assert allowed(statements_of(templates, "Sweeper")) == pairs(
         (SWEEP | {"dynamodb:UpdateItem"}, {"Table.Arn"}),
-        (SWEEP, {WAITING_TABLE}),
+        (SWEEP | {"dynamodb:Scan", "dynamodb:DeleteItem"}, {WAITING_TABLE}),
         ({"sqs:DeleteQueue"}, {ANSWERS, MAILBOXES}),
         ({"sqs:SendMessage"}, {"DeadLetters.Arn"}),
         ({"sqs:GetQueueAttributes"}, {"OffersQueuesnowflakebro.Arn", "DeadLetters.Arn"}),

@@ -233,7 +233,7 @@ class DynamoProxyPools(msgspec.Struct, frozen=True):
             "waits_until": proxy.waits_until_ms,
             "mailbox": proxy.mailbox,
             "profile": json.dumps(asdict(proxy.profile)),
-            "expires_at": proxy.polled_at_ms // 1000 + KEPT_S,
+            "expires_at": (proxy.waits_until_ms + DEAD_AFTER_MS) // 1000,
         }
         with calls("PutItem"):
             self.client.put_item(TableName=self.table, Item=_proxy_key(proxy) | attributes(values))
@@ -278,18 +278,13 @@ class DynamoProxyPools(msgspec.Struct, frozen=True):
 
     def profiles(self, pool: Pool, *, now_ms: int, shards: int) -> Sequence[Profile]:
         """Read the profiles of all waiting proxies (eventually consistent)."""
-        pages = (
-            page
+        live: dict[str, Any] = {"values": {":now": now_ms}, "FilterExpression": "waits_until > :now"}
+        return [
+            proxy.profile
             for shard in range(shards)
-            for page in query_pages(
-                self.client,
-                self.table,
-                f"polls#{pool}#{shard}",
-                values={":now": now_ms},
-                FilterExpression="waits_until > :now",
-            )
-        )
-        return [proxy.profile for page in pages for proxy in parse_items(page, parse_waiting_proxy)]
+            for page in query_pages(self.client, self.table, f"polls#{pool}#{shard}", **live)
+            for proxy in parse_items(page, parse_waiting_proxy)
+        ]
 
     def count(self, *, now_ms: int, shards: int) -> Mapping[Pool, int]:
         """Count the waiting proxies of each pool."""

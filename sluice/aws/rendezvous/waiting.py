@@ -9,14 +9,15 @@ within minutes. The number of shards follows the demand. An offer costs two writ
 """
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from sluice.aws.client_types import DynamoDBClient
 from sluice.aws.clients import calls
-from sluice.aws.items import Item, attributes, delete_all, delete_if, number, query_pages, text, write_all
+from sluice.aws.items import Item, attributes, delete_all, delete_if, number, query_pages, scan_keys, text, write_all
 from sluice.aws.rendezvous.offers import KEPT_S, format_ms, parse_items
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
 from sluice.rendezvous.protocol.matching import (
@@ -29,7 +30,7 @@ from sluice.rendezvous.protocol.matching import (
     pools_for,
 )
 
-MAILBOXES = "mailboxes"
+WAITING, MAILBOXES = "waiting", "mailboxes"
 
 # A waiting offer should fit in one write unit, a kilobyte. Session descriptions have many words in common, so zlib gets
 # these as a preset dictionary. Stored items don't name their dictionary: if you change it, keep the old one to read
@@ -64,13 +65,9 @@ class DynamoWaitingOffers(msgspec.Struct, frozen=True):
 
         Offers that fewest proxies may serve have priority: others are read only if there are none of these.
         """
-        pools = tuple(Pool)
+        pools, read = tuple(Pool), partial(self._read_oldest, now_ms=now_ms, limit=limit, consistent=consistent)
         for first in pools[pools.index(pool) :]:
-            offers_found: list[OpenOffer] = []
-            for shard in range(shards):
-                offers_found += self._read_oldest(
-                    _partition_key(first, shard), now_ms=now_ms, limit=limit, consistent=consistent
-                )
+            offers_found = [offer for shard in range(shards) for offer in read(f"{WAITING}#{first}#{shard}")]
             if offers_found:
                 return sorted(offers_found, key=lambda offer: (offer.record.sent_at_ms, offer.record.client_id))[:limit]
         return []
@@ -96,13 +93,22 @@ class DynamoWaitingOffers(msgspec.Struct, frozen=True):
         until = {":until": format_ms(until_ms)}
         for pool in Pool:
             for shard in range(shards):
-                partition = _partition_key(pool, shard)
-                for page in query_pages(self.client, self.table, partition, "sk < :until", until):
+                for page in query_pages(self.client, self.table, f"{WAITING}#{pool}#{shard}", "sk < :until", until):
                     yield dict(parse_items(page, parse_untaken_offer))
 
     def delete(self, keys: Sequence[Item]) -> None:
         """Delete the items with these keys."""
         delete_all(self.client, self.table, keys)
+
+    def delete_expired(self, now_ms: int, *, map_concurrently: Callable[..., Iterable[bool]]) -> Iterator[list[bool]]:
+        """Delete all items that have expired, page by page. DynamoDB itself may take days.
+
+        Yields whether each was deleted; an item that was written again isn't.
+        """
+        condition, values = "expires_at < :now", {":now": now_ms // 1000}
+        delete = partial(delete_if, self.client, self.table, condition=condition, values=values)
+        for keys in scan_keys(self.client, self.table, condition, values):
+            yield list(map_concurrently(delete, keys))
 
 
 class DynamoMailboxStore(msgspec.Struct, frozen=True):
@@ -175,12 +181,8 @@ def parse_untaken_offer(item: Item) -> tuple[tuple[str, int], Item]:
 
 def _offer_key(offer: OpenOffer) -> dict[str, Any]:
     record = offer.record
-    sort_key = f"{format_ms(record.sent_at_ms)}#{record.client_id}"
-    return attributes({"pk": _partition_key(pools_for(record.nat)[0], offer.shard), "sk": sort_key})
-
-
-def _partition_key(pool: Pool, shard: int) -> str:
-    return f"waiting#{pool}#{shard}"
+    partition = f"{WAITING}#{pools_for(record.nat)[0]}#{offer.shard}"
+    return attributes({"pk": partition, "sk": f"{format_ms(record.sent_at_ms)}#{record.client_id}"})
 
 
 def _mailbox_key(name: str, created_at_ms: int) -> dict[str, Any]:

@@ -87,15 +87,11 @@ def _describe_pools(waiting: Mapping[str, int], pace: Pace | None) -> Sequence[D
     """Return each pool's held polls, and its number of proxies as estimated from the last minutes' polls."""
     pools = []
     for pool in Pool:
-        pool_rates = None if pace is None else pace.of(pool)
-        rates: dict[str, Any] = {"population": None, "polls_per_s": None, "offers_per_s": None, "next_poll_ms": None}
-        if pace is not None and pool_rates is not None:
-            rates = {
-                "population": pool_rates.pollers,
-                "polls_per_s": pool_rates.polls_per_s,
-                "offers_per_s": pool_rates.offers_per_s,
-                "next_poll_ms": pace.next_poll_ms(pool, MEAN),
-            }
+        rates: dict[str, Any] = dict.fromkeys(("population", "polls_per_s", "offers_per_s", "next_poll_ms"))
+        if pace is not None:
+            pool_rates = pace.of(pool)
+            rates = {"population": pool_rates.pollers, "next_poll_ms": pace.next_poll_ms(pool, MEAN)}
+            rates |= {"polls_per_s": pool_rates.polls_per_s, "offers_per_s": pool_rates.offers_per_s}
         pools.append({"pool": pool.value, "held": waiting[pool.value], **rates})
     return pools
 

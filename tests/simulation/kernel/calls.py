@@ -37,6 +37,7 @@ THROTTLED = {
 }
 PAGES = {  # parameter of the first, field of the last, field with what is found
     "query": ("ExclusiveStartKey", "LastEvaluatedKey"),
+    "scan": ("ExclusiveStartKey", "LastEvaluatedKey"),
     "list_queues": ("NextToken", "NextToken"),
     "describe_parameters": ("NextToken", "NextToken"),
     "list_event_source_mappings": ("Marker", "NextMarker"),

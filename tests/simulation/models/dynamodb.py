@@ -167,6 +167,22 @@ class DynamoDb:
             answer["LastEvaluatedKey"] = {"pk": {"S": partition}, "sk": {"S": read[-1][0]}}
         return answer
 
+    def scan(
+        self,
+        *,
+        TableName: str,
+        FilterExpression: str,
+        ProjectionExpression: str,
+        ExpressionAttributeValues: Item,
+    ) -> Item:
+        if ProjectionExpression != "pk, sk":
+            raise Unsupported(f"ProjectionExpression {ProjectionExpression}")
+        passes, table = condition(FilterExpression).run, self._table(TableName)
+        size = sum(size_of(each) for each in table.items.values())
+        self.capacity.take(TableName, "", READ, read_units_of(size, consistent=False))
+        found = [item for item in table.items.values() if passes(item, {}, ExpressionAttributeValues)]
+        return {"Items": [{"pk": item["pk"], "sk": item["sk"]} for item in found]}
+
     def batch_get_item(self, *, RequestItems: Mapping[str, Any]) -> Item:
         responses: dict[str, list[Item]] = {}
         if not 1 <= sum(len(asked["Keys"]) for asked in RequestItems.values()) <= MAX_BATCH_GET:

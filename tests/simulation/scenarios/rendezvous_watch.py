@@ -31,6 +31,7 @@ HEARS_S = 8.5  # after the offer: six seconds, a look-up that is late, and what 
 HEARS_OF_PROXY_S = 30.0  # after an offer that a proxy has: 26 seconds, and what calls take
 BUSY_S = 12.0  # for which an invocation that hangs keeps others from being served
 LATE_S = 3.0  # an offer that no broker has by then waits behind others
+SWEPT_WITHIN_S = 180.0  # after its expiry an item is deleted
 SURE_MS = 500  # clocks are off by less
 TAKEN_S = 1.5  # after it was sent, in which an offer is taken by whoever comes
 SID_RESTS_S = 10.0
@@ -309,13 +310,14 @@ class Watch:
             )
 
     def _check_table(self) -> None:
-        """Check that nothing stays but the counters: what has its time to live goes, sooner or later."""
+        """Check that nothing stays but the counters, and of what waits nothing whose time is over."""
         waiting = 0
         for (pk, sk), item in self.world.dynamodb.tables[TABLE].items.items():
             stays = "expires_at" in item or pk == "counters" or pk.startswith("document#")
             self.world.check(stays, f"left over in the table: {pk} {sk}")
         for (pk, sk), item in self.world.dynamodb.tables[WAITING].items.items():
-            self.world.check("expires_at" in item, f"left over in the table: {pk} {sk}")
+            is_due = int(item.get("expires_at", {}).get("N", "0")) < self.world.now - SWEPT_WITHIN_S
+            self.world.check(not is_due, f"left over in the table: {pk} {sk}")
             waiting += pk.startswith("polls#")
         failed = {each.who for each in self.world.decisions.taken if each.kind in OF_CALLS}
         polls = sum(who.startswith(("proxy-", "http-")) for who in failed)

@@ -196,6 +196,16 @@ def test_a_sweep_ends_in_time_and_keeps_what_it_did_not_reach() -> None:
     assert len(world.waiting.offers) == 2  # so b is known as denied by the next one
 
 
+def test_what_has_expired_is_deleted_page_by_page_while_there_is_time() -> None:
+    world = World()
+    world.waiting.expired_ms = [world.clock.ms - 1] * 3
+    world.sweep()
+    assert world.waiting.expired_ms == []
+    world.waiting.expired_ms = [world.clock.ms - 1] * 3
+    world.sweep([True, False])
+    assert len(world.waiting.expired_ms) == 2
+
+
 def test_offers_are_looked_for_in_as_many_shards_as_there_may_have_been() -> None:
     world, asked = World(), list[int]()
     world.pace.minutes[world.clock.ms // MINUTE_MS - 1] = Counts({"unrestricted_offers": 150 * 60})
