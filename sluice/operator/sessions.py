@@ -19,11 +19,7 @@ from sluice.splitting.sessions.state import ALIVE, Status
 READY_WITHIN_S = 960.0  # longer than the control function's own limit, whose error gives the reason
 POLL_S = 0.25
 HEARTBEAT_INTERVAL_S = 8.0  # a session expires after three missed heartbeats
-
-
-def current_owner() -> str:
-    """Return USER@HOST, which others see as a session's owner."""
-    return f"{getpass.getuser()}@{socket.gethostname()}"
+GIVEN_UP_AFTER_S = 60.0  # without a successful heartbeat; the session has then expired
 
 
 class SessionFailed(SluiceError):
@@ -38,6 +34,9 @@ class OpenSession:
     view: AnySession
     ended: threading.Event = field(default_factory=threading.Event)
     reason: str = ""
+    say: Callable[[str], None] = lambda _: None
+    now_s: Callable[[], float] = time.monotonic
+    _failing_since_s: float | None = None
 
     def queue_url(self, queue_id: str) -> str:
         """Return the URL of the session's queue for this split queue. Raises `SessionFailed` if it has none."""
@@ -47,14 +46,19 @@ class OpenSession:
         raise SessionFailed(f"the session has no queue for {queue_id!r}")
 
     def send_heartbeat(self) -> None:
-        """Send one heartbeat. A failed heartbeat is ignored, because the next one makes up for it."""
+        """Send one heartbeat. The first of several that fail is noted; the session ends if none succeeds in time."""
         try:
             session_view = self.client.ask(KeepSession(session_id=self.view.session_id))
         except RequestRefused as error:
             self._end(str(error))
-        except CallFailed:
-            return
+        except CallFailed as error:
+            if self._failing_since_s is None:
+                self._failing_since_s = self.now_s()
+                self.say(f"heartbeats fail, and without them the session ends in 30 s: {error}")
+            elif self.now_s() - self._failing_since_s >= GIVEN_UP_AFTER_S:
+                self._end(f"no heartbeat for {GIVEN_UP_AFTER_S:.0f} s: {error}")
         else:
+            self._failing_since_s = None
             if session_view.status not in ALIVE:
                 self._end(session_view.reason or session_view.status)
 
@@ -73,7 +77,7 @@ def open_session(
     client: ControlClient,
     filters: QueueFilters,
     *,
-    owner: str,
+    owner: str | None = None,
     user_id: str | None = None,
     key: str | None = None,
     time_limit_s: int | None = None,
@@ -83,8 +87,8 @@ def open_session(
 
     Raises `SessionFailed` if it doesn't become ready, and the client's errors.
     """
-    operation = StartSession(filters=filters, owner=owner, user_id=user_id, key=key, time_limit_s=time_limit_s)
-    view = client.ask(operation)
+    owner = owner or f"{getpass.getuser()}@{socket.gethostname()}"  # as others see it
+    view = client.ask(StartSession(filters=filters, owner=owner, user_id=user_id, key=key, time_limit_s=time_limit_s))
     session_id = view.session_id
     try:
         deadline, last_status = time.monotonic() + READY_WITHIN_S, None
@@ -97,7 +101,7 @@ def open_session(
             view = client.ask(FindSession(session_id=session_id))
         if view.status != Status.READY:
             raise SessionFailed(f"{view.status}: {view.reason}")
-        opened = OpenSession(client, view)
+        opened = OpenSession(client, view, say=progress)
         heartbeats = threading.Thread(target=opened.send_heartbeats, name="heartbeat", daemon=True)
         heartbeats.start()
         try:

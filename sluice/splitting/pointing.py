@@ -147,10 +147,8 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
             yield ConsumersSent(split_consumers.queue_id, action.at)
         else:
             for place, (queue, others) in moves.items():
-                target, original = (
-                    split_consumers.consumers[place].target,
-                    split_consumers.consumers[place].original or "",
-                )
+                consumer = split_consumers.consumers[place]
+                target, original = consumer.target, consumer.original or ""
                 if agent_cluster(target) is not None:
                     continue
                 try:

@@ -45,7 +45,7 @@ from sluice.operator.documents import read_documents
 from sluice.operator.functions import ControlClient
 from sluice.operator.logs import FunctionLogs
 from sluice.operator.messages import read_filter_input
-from sluice.operator.sessions import OpenSession, SessionFailed, current_owner, open_session, session_document
+from sluice.operator.sessions import OpenSession, SessionFailed, open_session, session_document
 from sluice.operator.site_names import SiteOptions
 from sluice.splitting.adoption import plan_adoption
 from sluice.splitting.filters.texts import Envelope
@@ -247,13 +247,11 @@ def start(
     site: SiteOptions,
 ) -> None:
     """Start a session, print its queues, and send its heartbeats until ctrl-C; without them it ends within 30 s."""
-    queue_filters = read_filters(filter_file, filters or [], jq=jq or [], mirror=mirror or [], key=key)
+    by_queue = read_filters(filter_file, filters or [], jq=jq or [], mirror=mirror or [], key=key)
     connection = site.connect()
-    client, user_id = ControlClient.connect(connection), fetch_user_id(connection)
+    client, user = ControlClient.connect(connection), fetch_user_id(connection)
     _exit_on_sigterm()
-    with open_session(
-        client, queue_filters, owner=current_owner(), user_id=user_id, key=key, time_limit_s=time_limit
-    ) as opened:
+    with open_session(client, by_queue, user_id=user, key=key, time_limit_s=time_limit, progress=print_note) as opened:
         print_result(session_document(opened.view), lambda: show_session(opened.view))
         if not is_json():
             print_note("ready; stop with ctrl-C, and messages that you haven't read return to the consumer")
@@ -428,9 +426,7 @@ def run(
         queue_variables({id_: "/" for id_ in known if select_filter(by_queue, id_)}, queue or [])
     _exit_on_sigterm()
     user = fetch_user_id(connection)
-    with open_session(
-        client, by_queue, owner=current_owner(), user_id=user, key=key, time_limit_s=time_limit, progress=print_note
-    ) as opened:
+    with open_session(client, by_queue, user_id=user, key=key, time_limit_s=time_limit, progress=print_note) as opened:
         if serve is None:
             urls = {own.queue_id: opened.queue_url(own.queue_id) for own in opened.view.queues}
             code = run_program(command or [], {**environment, **queue_variables(urls, queue or [])}, opened)

@@ -38,6 +38,7 @@ from sluice.splitting.operations import (
 )
 from sluice.splitting.routing.router import Router
 from sluice.splitting.sessions.state import Status
+from tests.fakes import Clock
 
 PROJECT = Path(__file__).parents[4]
 
@@ -409,6 +410,35 @@ def test_a_heartbeat_that_fails_ends_nothing() -> None:
     going = OpenSession(Failing(CallFailed("Invoke", "TooManyRequests", "by script")), view_of("Ready"))  # type: ignore[arg-type]
     going.send_heartbeat()
     assert not going.ended.is_set()
+
+
+def test_heartbeats_that_fail_are_noted_once_and_end_the_session_after_a_while() -> None:
+    clock, said = Clock(), list[str]()
+    failing = Failing(CallFailed("Invoke", "TooManyRequests", "by script"))
+    going = OpenSession(failing, view_of("Ready"), say=said.append, now_s=lambda: clock.ms / 1_000)  # type: ignore[arg-type]
+    for _ in range(8):
+        going.send_heartbeat()
+        clock.ms += 8_000
+    [note] = said
+    assert "heartbeats fail" in note
+    assert "TooManyRequests" in note
+    assert not going.ended.is_set()
+    going.send_heartbeat()
+    assert going.ended.is_set()
+    assert "no heartbeat for 60 s: Invoke: TooManyRequests" in going.reason
+
+
+def test_a_heartbeat_that_succeeds_forgets_the_failures_before() -> None:
+    clock, said = Clock(), list[str]()
+    going = OpenSession(Failing(CallFailed("Invoke", "TooManyRequests", "by script")), view_of("Ready"))  # type: ignore[arg-type]
+    going.say, going.now_s = said.append, lambda: clock.ms / 1_000
+    for _ in range(3):
+        going.client = Failing(CallFailed("Invoke", "TooManyRequests", "by script"))  # type: ignore[assignment]
+        going.send_heartbeat()
+        clock.ms += 50_000
+        going.client = FakeControl()  # type: ignore[assignment]
+        going.send_heartbeat()
+    assert (len(said), going.ended.is_set()) == (3, False)
 
 
 def test_a_session_that_nobody_knows_any_more_has_ended() -> None:
