@@ -10,7 +10,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from sluice_spark.errors import InvalidOption
-from sluice_spark.log.segments import SCHEMA, SPARK_SCHEMA
+from sluice_spark.log.segments import SPARK_SCHEMA
 from sluice_spark.options import Options, parse_options
 from sluice_spark.sink.writers import SqsStreamWriter, SqsWriter, check_write
 from sluice_spark.source.readers import SqsReader, SqsStreamReader
@@ -29,8 +29,7 @@ class SqsDataSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns as DDL. Spark calls this method first, so it also checks the options."""
-        options = parse_options(self.options)
-        return ", ".join([SPARK_SCHEMA, *options.bodies.columns])
+        return ", ".join([SPARK_SCHEMA, *parse_options(self.options).bodies.columns])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a bounded reader of the queues, or without `queueUrl` of the retained segments."""
@@ -58,7 +57,8 @@ class SqsDataSource(DataSource):
 
 
 def check_schema(options: Options, schema: StructType) -> None:
-    """Check a schema given by the user, before any message is received. Raises InvalidOption for other columns."""
-    columns = [*SCHEMA.names, *(column.split()[0] for column in options.bodies.columns)]
-    if schema.names != columns:
-        raise InvalidOption("schema", f"the columns are {', '.join(columns)}; `decode` gives a body a schema")
+    """Check a schema given by the user, before any message is received. Raises InvalidOption for another one."""
+    columns = ", ".join([SPARK_SCHEMA, *options.bodies.columns])
+    types = ",".join(f"{column.name}{column.dataType.simpleString()}" for column in schema.fields)
+    if types.replace(":", "") != columns.replace(":", "").replace(" ", ""):  # Spark writes types without spaces
+        raise InvalidOption("schema", f"the columns are {columns}; `decode` gives a body a schema")

@@ -1,4 +1,5 @@
 import pickle
+from typing import Any
 
 import pytest
 from sluice_spark.errors import InvalidOption
@@ -116,3 +117,30 @@ def test_payload_options() -> None:
 def test_what_is_not_offered_any_more_is_unknown(option: str) -> None:
     with pytest.raises(InvalidOption, match=f"'{option}': unknown; there are"):
         parse_options({**MINIMUM, option: "json"})
+
+
+@pytest.mark.parametrize("envelope", ["none", "sns"])
+def test_a_schema_of_the_users_is_the_sources_or_is_refused_before_anything_is_received(envelope: str) -> None:
+    types = pytest.importorskip("pyspark.sql.types", reason="make test-spark has it")
+    data_source = pytest.importorskip("sluice_spark.data_source")
+    text, number, time = types.StringType(), types.IntegerType(), types.TimestampType()
+    attribute = types.StructType().add("type", text).add("string", text).add("binary", types.BinaryType())
+    columns = {
+        "message_id": text, "body": text, "attributes": types.MapType(text, attribute), "message_group_id": text,
+        "sequence_number": text, "sent_at": time, "first_received_at": time, "receive_count": number,
+        "sender_id": text, "queue_url": text, "trace_header": text,
+    }  # fmt: skip
+    if envelope != "none":
+        columns |= {"envelope": types.MapType(text, text), "bad_reason": text}
+    source = data_source.SqsDataSource({**MINIMUM, "envelope": envelope})
+
+    def read(columns: dict[str, Any]) -> None:
+        schema = types.StructType([types.StructField(*column) for column in columns.items()])
+        source.reader(schema)
+        source.streamReader(schema)
+
+    read(columns)
+    wrong = [{**columns, "body": types.VariantType()}, {**columns, "receive_count": types.LongType()}]
+    for other in [*wrong, {"v": types.VariantType()}, {"body": text}, {**columns, "more": text}]:
+        with pytest.raises(InvalidOption, match="'schema': the columns are message_id string, body string"):
+            read(other)
