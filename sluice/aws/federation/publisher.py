@@ -34,7 +34,6 @@ from sluice.federation.matching.typed_values import Headers, TypedValue, parse_a
 from sluice.message import FIFO_SUFFIX, NOT_TEXT, Outgoing, Value, is_attribute_name
 
 INGRESS_VARIABLE = "SLUICE_INGRESS_URL"
-WINDOW = MAX_ENTRIES  # messages in memory at once, because each may have a megabyte
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_MessageAttributeValue.html
 MAX_INTEGER = 10**38  # SQS's limit of a number's digits
 MIN_NUMBER, MAX_NUMBER = 1e-128, 1e126
@@ -172,8 +171,7 @@ class Publisher(msgspec.Struct, frozen=True):
     @classmethod
     def from_environment(cls) -> "Publisher":
         """Return a publisher for the queue URL in `SLUICE_INGRESS_URL`. Raises `BadSetting` if it isn't set."""
-        url = os.environ.get(INGRESS_VARIABLE)
-        return cls.for_url(url) if url else _no_ingress()
+        return cls.for_url(os.environ.get(INGRESS_VARIABLE) or _no_ingress())
 
     @classmethod
     def for_url(cls, ingress_url: str) -> "Publisher":
@@ -221,7 +219,7 @@ class Publisher(msgspec.Struct, frozen=True):
                 yield from standard_round(window)
                 raise BadPublishRequest(place, fault) from fault
             window.append(Entry(position=place, target=self.ingress_url, outgoing=outgoing))
-            if len(window) == WINDOW:
+            if len(window) == MAX_ENTRIES:  # few are in memory at once, because each may have a megabyte
                 yield from standard_round(window)
                 window = []
         yield from standard_round(window)
@@ -266,9 +264,11 @@ def _no_ingress() -> NoReturn:
 
 
 def _parse_region(url: str) -> str | None:
-    """Return the region in `https://sqs.REGION.amazonaws.com/…`; None for any other address."""
-    match = re.fullmatch(r"sqs\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?", urlsplit(url).hostname or "")
-    return match[1] if match else None
+    """Return the region of a queue URL of AWS: legacy, FIPS, dual stack or of a VPC endpoint, too; None for others."""
+    pattern = r"(?:(?:[\w-]+\.)?sqs(?:-fips)?\.)?(?:([a-z]+(?:-[a-z]+)+-\d)\.)?(?:queue\.|vpce\.|api\.)?"
+    pattern += r"(?:aws|amazon(?:aws|webservices)\.(?:com|com\.cn|eu))"
+    match = re.fullmatch(pattern, urlsplit(url).hostname or "")
+    return (match[1] or "us-east-1") if match else None
 
 
 @cache
