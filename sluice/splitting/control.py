@@ -227,8 +227,8 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
 
     def report_steps(self, agent: str, reports: Sequence[StepReport]) -> None:
         """Apply an agent's reports of its steps. Raises `StepsLost`."""
-        pointing = msgspec.structs.replace(self.pointing, holder=agent)
-        self._apply_events(list(pointing.apply_reports(self.registry_cache.load(), reports)))
+        pointing = replace(self.pointing, holder=agent)
+        self._apply_events([*pointing.apply_reports(self.registry_cache.load(), reports)])
 
     def advance(self, events: Sequence[Event] = (TimePassed(),), *, only: Collection[str] | None = None) -> None:
         """Apply events and run the due actions until none is left that can run now. Raises `TooBusy`.

@@ -59,8 +59,9 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
                 self.control.stop(operation.session_id, operation.reason or Reason.STOPPED)
                 result = self.find(operation.session_id)
             case KeepSession():
-                kept = self.control.heartbeat(operation.session_id)
-                result = SessionStatus(**pick_shared_fields(kept, SessionStatus))
+                result = SessionStatus(
+                    **pick_shared_fields(self.control.heartbeat(operation.session_id), SessionStatus)
+                )
             case FindSession():
                 result = self.find(operation.session_id)
             case ShowSplitting():

@@ -81,7 +81,8 @@ Mirrored = Annotated[
     typer.Option(
         "--mirror",
         metavar="QUEUE",
-        help="Mirror: receive copies, the consumer still receives the messages.",
+        help="Mirror: receive copies, the consumer still receives the messages. None with a payload in S3, which your "
+        "client may delete, unless --filter names ExtendedPayloadSize.",
         autocompletion=complete_split_queues,
     ),
 ]

@@ -78,9 +78,7 @@ def parse_period(period: str) -> int:
     """Parse `90s`, `5m`, `2h` or `1d` to seconds. Raises `BadPeriod`."""
     match = re.fullmatch(r"([0-9]{1,6})([smhd])", period)
     if match is None:
-        raise BadPeriod(
-            f"--since: {period[:80]!r} is not a period: write a number with s, m, h or d after it, such as 5m"
-        )
+        raise BadPeriod(f"--since: {period[:80]!r} is not a period: write a number and s, m, h or d, such as 5m")
     return int(match[1]) * SECONDS[match[2]]
 
 

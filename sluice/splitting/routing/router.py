@@ -23,6 +23,9 @@ from sluice.splitting.filters.values import Filter, Mode, Share
 
 SESSION_ATTRIBUTE = "sluice-session"
 MARK_TYPE = "String.sluice"  # distinguishes the splitter's attribute from a producer's own with the same value
+# Clients that keep a large payload in S3 say so by one of these attributes. A mirroring session's client would delete
+# the object when it deletes its copy of the message, and the deployed consumer needs it.
+PAYLOAD_ATTRIBUTES = frozenset({"extendedpayloadsize", "sqslargepayloadsize"})
 NOBODY: AbstractSet[str] = frozenset()
 
 
@@ -115,11 +118,8 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
         positions: dict[Filter, list[int]] = {}
         for position, share in enumerate(line):
             positions.setdefault(share.filter, []).append(position)
-        # A dict keeps groups in order of their first session, so `find_recipients` can stop at the first irrelevant
-        # one.
-        groups = [
-            _Group(filter=filter_, positions=tuple(group_positions)) for filter_, group_positions in positions.items()
-        ]
+        # A dict keeps groups in order of their first session: `find_recipients` stops at the first irrelevant one.
+        groups = [_Group(filter=filter_, positions=tuple(places)) for filter_, places in positions.items()]
         index = Index.build([group.filter for group in groups])
         return cls(decide=decide, ensure_started=ensure_started, _ordered_shares=line, _groups=groups, _index=index)
 
@@ -141,9 +141,7 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
                 break
             present = group.positions
             if gone:
-                present = tuple(
-                    position for position in present if self._ordered_shares[position].session_id not in gone
-                )
+                present = tuple(place for place in present if self._ordered_shares[place].session_id not in gone)
             if not present:
                 continue
             decided, over = self._evaluate(number, evaluation, meter)
@@ -158,6 +156,8 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
                 taker = min(taker, next(stealing, taker))
         if not matched and not faulty and missing is None:
             return _TO_MAIN
+        if not PAYLOAD_ATTRIBUTES.isdisjoint(filter_input.texts):
+            matched = [position for position in matched if _asks_for_payloads(self._ordered_shares[position].filter)]
         return Recipients(
             stealing=self._ordered_shares[taker] if taker < len(self._ordered_shares) else None,
             mirroring=tuple(self._ordered_shares[position] for position in sorted(matched) if position < taker),
@@ -194,6 +194,10 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
             return MissingInput.TIME, False
         decided = evaluation.evaluate(filter_)
         return decided, meter.is_over(number, meter.clock() - began)
+
+
+def _asks_for_payloads(filter_: Filter) -> bool:
+    return any(fold_name(name) in PAYLOAD_ATTRIBUTES for name, _ in filter_.attributes)
 
 
 _TO_MAIN = Recipients()

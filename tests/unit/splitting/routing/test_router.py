@@ -54,6 +54,16 @@ def test_sessions_a_and_b_and_the_deployed_consumer_share_a_queue() -> None:
     assert takers == ["A", "B", None, None, "B", "A"]
 
 
+@pytest.mark.parametrize("attribute", ["ExtendedPayloadSize", "SQSLargePayloadSize"])
+def test_a_payload_in_s3_is_mirrored_only_to_who_asks_for_it(attribute: str) -> None:
+    pointer = sight(client="a", **{attribute: "300000"})
+    any_message = share("A", mode=Mode.MIRROR, client="a")
+    asked = replace(any_message, session_id="B", filter=Filter(attributes=((attribute.lower(), "."),)))
+    assert route(pointer, any_message, asked, share("C", client="a")) == ("C", ["B"])
+    assert route(pointer, any_message) == (None, [])
+    assert route(sight(client="a"), any_message) == (None, ["A"])
+
+
 @pytest.mark.parametrize(
     ("asked", "taken"),
     [
