@@ -24,7 +24,10 @@ def coded(content: bytes) -> str:
 
 
 def frame(spark: Any, *bodies: str | None) -> DataFrame:
-    found: DataFrame = spark.createDataFrame([(body,) for body in bodies], "body string")
+    """Rows that Spark's driver has itself: a frame of Python's rows starts a job for each action."""
+    texts = ("NULL" if body is None else f"X'{body.encode().hex()}'" for body in bodies)
+    values = ", ".join(f"(CAST({text} AS STRING))" for text in texts)
+    found: DataFrame = spark.sql(f"SELECT * FROM VALUES {values} AS t(body)")
     return found
 
 
