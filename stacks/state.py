@@ -6,6 +6,7 @@ resources if another construct creates them.
 
 from constructs import Construct
 
+from sluice.constructs.encryption import use_key
 from sluice.constructs.operations import alarms_topic
 from sluice.constructs.references import ReferencedStack
 from sluice.constructs.site import SiteState
@@ -17,5 +18,6 @@ class StateStack(ReferencedStack):
 
     def __init__(self, scope: Construct, parameters: Parameters) -> None:
         super().__init__(scope, "SluiceState", parameters, description="state that is kept, and queues")
+        use_key(self, parameters.kms_key_arn)
         self.site = SiteState.create(self, parameters)
         self.alarms_topic = alarms_topic(self, parameters)

@@ -101,7 +101,8 @@ class Exchange(SiteConstruct):
         self.options = self.parameters.federation
         self.state = import_into(self, state or ExchangeState.create(self, self.parameters))
         self.assets = assets or Assets(PROJECT)
-        self.key_arns = [] if self.options.kms_key_arn is None else [self.options.kms_key_arn]
+        self.key_arn = self.options.kms_key_arn or self.parameters.kms_key_arn  # of queues created at run time
+        self.key_arns = [] if self.key_arn is None else [self.key_arn]
         self.accounts = [Aws.ACCOUNT_ID, *self.options.peer_accounts]
         self.stage = self.parameters.stage
         self.peer_stages = list(dict.fromkeys((self.stage, *(stage or None for stage in self.options.peer_stages))))
@@ -386,7 +387,7 @@ def _build_links_settings(construct: Exchange, bridge: lambda_.Function) -> Link
         accounts=tuple(construct.accounts),
         stages=parameters.peer_stages or None,
         counts_settle_s=parameters.counts_settle_s,
-        kms_key_arn=parameters.kms_key_arn,
+        kms_key_arn=construct.key_arn,
         names=SiteNames(
             queues={name: queue.queue_name for name, queue in state.bound.items()},
             patterns=construct.parameters.queue_names,

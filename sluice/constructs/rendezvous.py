@@ -33,7 +33,7 @@ from sluice.constructs.functions import (
     trigger_by_stream,
 )
 from sluice.constructs.references import import_into
-from sluice.constructs.roles import Statement, acknowledge, acknowledge_wildcards, allow
+from sluice.constructs.roles import Statement, acknowledge, acknowledge_wildcards, allow, allow_site_key
 from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, SiteProps, parse_parameters
 from sluice.errors import BadConfiguration
 from sluice.parameters import Parameters
@@ -176,6 +176,7 @@ class Rendezvous(SiteConstruct):
         allowed = [
             allow("sqs", ["SendMessage"], self.offers_queue.queue_arn),
             _allow_run_time_queues(["ReceiveMessage", "GetQueueUrl"], self.answer_queues),
+            *allow_site_key(self),
         ]
         # Any user's key can draw sessions from STS, which outlive the key by up to 36 hours; clients need none.
         # https://docs.aws.amazon.com/IAM/latest/UserGuide/id_credentials_temp_control-access_disable-perms.html

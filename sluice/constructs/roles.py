@@ -12,6 +12,7 @@ from aws_cdk import Acknowledgment, Stack, Validations
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from sluice.constructs.encryption import KEY
 from sluice.errors import BadParameter
 
 INLINE_CHARACTERS, POLICY_CHARACTERS, POLICIES_MOST = 10_240, 6_144, 10
@@ -77,6 +78,7 @@ def role(
     name: str | None = None,
 ) -> iam.Role:
     """Create a role with these statements. Raises `BadParameter` if they exceed the quotas of a role's policies."""
+    allowed = [*allowed, *allow_site_key(scope)]
     inline, *managed = _distribute_statements(Stack.of(scope), id_, [statement.for_policy() for statement in allowed])
     made = iam.Role(
         scope,
@@ -90,6 +92,12 @@ def role(
         made.add_managed_policy(iam.ManagedPolicy(made, f"Allowed{place}", statements=statements))
     acknowledge_wildcards(made, allowed)
     return made
+
+
+def allow_site_key(scope: Construct) -> list[Statement]:
+    """Allow sending to and reading from all that the site's own key encrypts, if it has one."""
+    key_arn = scope.node.try_get_context(KEY)
+    return [allow("kms", ["Decrypt", "GenerateDataKey"], key_arn)] if key_arn else []
 
 
 def acknowledge_wildcards(construct: Construct, allowed: Sequence[Statement]) -> None:

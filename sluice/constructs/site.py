@@ -8,6 +8,7 @@ from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
+from sluice.constructs.encryption import use_key
 from sluice.constructs.exchange import Exchange
 from sluice.constructs.exchange_state import ExchangeState
 from sluice.constructs.operations import Operations
@@ -65,6 +66,7 @@ class Site(Construct):
         """Create all resources of the site. Bindings and split queues may be added until the app is synthesized."""
         super().__init__(scope, id_)
         read = parse_parameters(scope, id_, None, parameters, props)
+        use_key(self, read.kms_key_arn)
         state = SiteState.create(self, read, offers_queue=offers_queue)
         self.rendezvous = Rendezvous(
             self, "Rendezvous", parameters=read, state=state.rendezvous, exchange=state.exchange

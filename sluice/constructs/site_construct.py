@@ -18,6 +18,7 @@ from constructs import Construct, IConstruct
 
 from sluice.constructs import stored
 from sluice.constructs.alarms import Capability, Rule, Watch, create_alarm
+from sluice.constructs.encryption import use_key
 from sluice.errors import BadConfiguration, BadParameter
 from sluice.parameters import ROOT, Architecture, Parameters
 from sluice.stages import add_stage_prefix
@@ -143,6 +144,7 @@ class SiteConstruct(Construct):
     def __init__(self, scope: Construct, id_: str, parameters: Parameters) -> None:
         """Add the capability to the app. Raises `BadConfiguration` if the app already has it for the same site."""
         super().__init__(scope, id_)
+        use_key(self, parameters.kms_key_arn)
         self.parameters = parameters
         self.stack = Stack.of(self)
         self.home = Home.of(self, self.stack_name, parameters.stage)

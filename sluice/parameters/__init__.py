@@ -20,7 +20,7 @@ from sluice.errors import BadParameter
 from sluice.federation.declared import Declared
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
 from sluice.parameters import values as v
-from sluice.parameters.federation import FederationParameters
+from sluice.parameters.federation import Access, FederationParameters
 from sluice.parameters.operations import OperationsParameters
 from sluice.parameters.pipeline import PipelineParameters
 from sluice.parameters.rendezvous import RendezvousParameters
@@ -61,6 +61,11 @@ class Parameters(Model):
         Architecture.ARM64,
         "Processor architecture of the functions and jobs. `local`: this machine's, for the embedded cloud only",
     )
+    kms_key_arn: v.KmsKeyArn | None = param(
+        None,
+        "ARN of your KMS key that encrypts queues, tables, bucket, topics, logs and functions' variables: see "
+        "[Governed accounts](deploy.md#governed-accounts). Null: keys of AWS",
+    )
     log_level: LogLevel = param(LogLevel.INFO, "Least severe level that the functions log")
     log_retention_days: RetentionDays = param(30, "Days that CloudWatch keeps the logs of functions and jobs")
     stage: v.Stage | None = param(
@@ -97,6 +102,9 @@ class Parameters(Model):
             raise InconsistentParameter(
                 "rendezvous.offers_queue_name", f"{offers} has more than {v.QUEUE_NAME_CHARACTERS} characters"
             )
+        if self.kms_key_arn and self.federation.peer_accounts and self.federation.access is not Access.ROLE:
+            cause = "with kms_key_arn, peers in other accounts can't send to queues themselves: set it to role"
+            raise InconsistentParameter("federation.access", cause)
         stages = {self.stage or "", *self.federation.peer_stages}
         for peer in self.federation.known_peers:
             stage = "" if peer.stage is UNSET else peer.stage

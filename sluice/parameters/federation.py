@@ -75,8 +75,8 @@ class FederationParameters(Model):
     )
     kms_key_arn: v.KmsKeyArn | None = param(
         None,
-        "ARN of the KMS key that encrypts queues created at run time, including bridge queues. Null: SQS-managed "
-        "encryption",
+        "ARN of the KMS key that encrypts queues created at run time, including bridge queues. Null: "
+        "`kms_key_arn` of the site, or SQS-managed encryption",
     )
     queues: tuple[BoundQueueParameters, ...] = param(
         (),

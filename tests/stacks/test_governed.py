@@ -1,0 +1,93 @@
+"""A site in an account with rules of its own: a KMS key of the operator's, and a permissions boundary for roles."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from sluice.errors import BadParameter
+from sluice.parameters import Parameters
+from tests.stacks.conftest import CONTEXT, Resource, Templates
+
+KEY_ARN = "arn:aws:kms:eu-central-1:123456789012:key/0f0e0d0c-1111-2222-3333-444455556666"
+# Where each type of resource has its key.
+KEYS: Mapping[str, tuple[str, ...]] = {
+    "AWS::SQS::Queue": ("KmsMasterKeyId",),
+    "AWS::SNS::Topic": ("KmsMasterKeyId",),
+    "AWS::Logs::LogGroup": ("KmsKeyId",),
+    "AWS::Lambda::Function": ("KmsKeyArn",),
+    "AWS::DynamoDB::Table": ("SSESpecification", "KMSMasterKeyId"),
+    "AWS::S3::Bucket": ("BucketEncryption", "ServerSideEncryptionConfiguration"),
+}
+BOUNDARY = "developer-boundary"
+
+
+@pytest.fixture(scope="module")
+def governed(synth: Callable[..., Templates]) -> Templates:
+    return synth(
+        **{
+            "sluice.kms_key_arn": KEY_ARN,
+            "sluice.operations.alarm_email": "alarms@example.com",
+            "@aws-cdk/core:permissionsBoundary": {"name": BOUNDARY},
+        }
+    )
+
+
+def resources(templates: Templates, *types: str) -> Iterator[tuple[str, Resource]]:
+    for stack in ("state", "rendezvous", "splitting", "federation", "pipeline", "operations"):
+        for id_, resource in getattr(templates, stack)["Resources"].items():
+            if resource["Type"] in types:
+                yield f"{stack}/{id_}", resource
+
+
+def test_all_that_holds_messages_or_logs_is_encrypted_with_the_key(governed: Templates) -> None:
+    found = set()
+    for place, resource in resources(governed, *KEYS):
+        value: Any = resource["Properties"]
+        for step in KEYS[resource["Type"]]:
+            value = value[step]
+        assert KEY_ARN in json.dumps(value), place
+        assert not resource["Properties"].get("SqsManagedSseEnabled"), place
+        found.add(resource["Type"])
+    assert found == set(KEYS)
+
+
+def test_whoever_works_with_it_may_use_the_key(governed: Templates) -> None:
+    roles = dict(resources(governed, "AWS::IAM::Role"))
+    ours = {place: role for place, role in roles.items() if "Policies" in role["Properties"]}
+    assert len(ours) >= 10
+    for place, role in ours.items():
+        statements = [
+            statement
+            for policy in role["Properties"]["Policies"]
+            for statement in policy["PolicyDocument"]["Statement"]
+            if statement["Resource"] == KEY_ARN
+        ]
+        assert {action for statement in statements for action in statement["Action"]} >= {
+            "kms:Decrypt",
+            "kms:GenerateDataKey",
+        }, place
+    (client,) = (policy for place, policy in resources(governed, "AWS::IAM::Policy") if "ClientPolicy" in place)
+    assert KEY_ARN in json.dumps(client)
+
+
+def test_queues_that_are_created_at_run_time_have_it_too(governed: Templates) -> None:
+    (links,) = (
+        function for place, function in resources(governed, "AWS::Lambda::Function") if place.startswith("federation/L")
+    )
+    assert KEY_ARN in json.dumps(links["Properties"]["Environment"])
+
+
+def test_every_role_and_user_has_the_boundary(governed: Templates) -> None:
+    made = dict(resources(governed, "AWS::IAM::Role", "AWS::IAM::User"))
+    assert made
+    for place, resource in made.items():
+        assert BOUNDARY in json.dumps(resource["Properties"]["PermissionsBoundary"]), place
+
+
+def test_senders_of_other_accounts_cannot_use_the_key_so_they_assume_a_role() -> None:
+    peers = {"sluice.kms_key_arn": KEY_ARN, "sluice.federation.peer_accounts": ["210987654321"]}
+    with pytest.raises(BadParameter, match=r"federation\.access.*role"):
+        Parameters.from_context({**CONTEXT, **peers})
+    Parameters.from_context({**CONTEXT, **peers, "sluice.federation.access": "role"})
