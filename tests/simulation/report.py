@@ -1,10 +1,9 @@
-"""Writes the results of simulations into docs/reliability.md: seeds, faults and calls of each capability.
+"""Writes the results of simulations into docs/reliability.md: seeds and faults of each capability.
 
 In the document a capability's results are between `<!-- simulation: splitting -->` and `<!-- end -->`.
 """
 
 import re
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from textwrap import wrap
@@ -26,18 +25,9 @@ def write(tallies: Mapping[str, Tally], *, first: int, document: Path = DOCUMENT
 
 
 def describe(tally: Tally, *, first: int) -> str:
-    """Format in Markdown the number of seeds, and the numbers of faults and calls, the most frequent first."""
+    """Format in Markdown the number of seeds, of calls, and of each fault, the most frequent first."""
     last = first + tally.seeds - 1
+    faults = ", ".join(f"`{name}` {times:,}" for name, times in tally.faults.most_common())
     came_to = f"{len(tally.failed):,} failed, {tally.calls.total():,} calls, {tally.faults.total():,} faults"
-    lines = [
-        f"Seeds {first:,} to {last:,}: {came_to}.",
-        "",
-        *_list("Faults", tally.faults),
-        *_list("Calls", tally.calls),
-    ]
-    return "\n".join([*lines, ""])
-
-
-def _list(title: str, counts: Counter[str]) -> list[str]:
-    listed = ", ".join(f"`{name}` {times:,}" for name, times in counts.most_common())
-    return wrap(f"- {title}: {listed}.", 190, subsequent_indent="  ", break_on_hyphens=False)
+    text = f"Seeds {first:,} to {last:,}: {came_to}: {faults}."
+    return "\n".join([*wrap(text, 190, break_on_hyphens=False), ""])

@@ -19,10 +19,7 @@ stays
 AFTER = """# R
 
 <!-- simulation: splitting -->
-Seeds 5 to 1,004: 1 failed, 3,500 calls, 7 faults.
-
-- Faults: `throttle` 7.
-- Calls: `sqs.Receive` 3,000, `sqs.Send` 500.
+Seeds 5 to 1,004: 1 failed, 3,500 calls, 7 faults: `throttle` 7.
 <!-- end -->
 
 <!-- simulation: federation -->
