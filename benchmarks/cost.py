@@ -293,13 +293,13 @@ def _quantity(name: str, quantity: float) -> str:
         times, text = SCALED[name]
         return text.format(quantity * times)
     words = {
-        "sqs_standard": "SQS",
-        "sqs_fifo": "SQS FIFO",
-        "lambda_calls": "calls",
+        "sqs_standard": "SQS requests",
+        "sqs_fifo": "SQS FIFO requests",
+        "lambda_calls": "Lambda calls",
         "dynamodb_writes": "write units",
         "dynamodb_reads": "read units",
     }
-    return f"{quantity:.3g} {words[name]}"
+    return f"{quantity:.3g} {words[name] if quantity != 1 else words[name].removesuffix('s')}"
 
 
 def _rest(costs: Costs) -> str:

@@ -135,12 +135,12 @@ class Dispatcher:
     """Sends one batch's entries, and records in `failures`, by position, the source messages that must not be deleted.
 
     Messages are deleted only after sending: those without a failure may be deleted. In FIFO queues a failed message
-    holds back its successors in its group, for every target, and no other group: otherwise a retry that is routed to
-    another target would arrive there after its successors.
+    holds back its successors in its group, for every target: a retry that is routed to another target would otherwise
+    arrive there after its successors. Other groups continue.
 
-    Requests to different targets run in parallel on the `executor`; those to one target run in order, unless they may
-    go `parallel_per_target`. A refusal by an `optional` target is no failure: the caller sends its messages to another
-    target.
+    Requests to different targets run in parallel on the `executor`; those to one target run in order, unless
+    `parallel_per_target` is set. A refusal by an `optional` target is no failure: the caller sends its messages to
+    another target.
     """
 
     fifo: bool

@@ -147,7 +147,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
 
 
 def publish_outcome(outcome: ForwardOutcome, route: Forward) -> None:
-    """Publish the metrics of a forwarded batch, and log its outage and some dropped messages."""
+    """Publish the metrics of a forwarded batch, and log an outage of the peer and some dropped messages."""
     of_route = {"route": route.bridge.name}
     counts = dict(outcome.counts)
     if counts.get("MessagesForwarded"):

@@ -53,7 +53,7 @@ CONFIG = Config(
 
 # For callers with a deadline of seconds: a call that hangs fails early enough for another attempt.
 SHORT_TIMEOUTS = CONFIG.merge(Config(connect_timeout=1, read_timeout=2))
-# For requests that depend on the time, such as a delay: the caller builds each attempt anew.
+# For callers that retry themselves, because each attempt of their request depends on the time, as a delay does.
 WITHOUT_RETRIES = SHORT_TIMEOUTS.merge(Config(retries={"mode": "standard", "total_max_attempts": 1}))
 # For polls that are held for up to ten seconds.
 LONG_POLLS = CONFIG.merge(Config(connect_timeout=1, read_timeout=13))

@@ -123,9 +123,9 @@ def fetch_account(connection: Connection) -> str:
 
 
 def fetch_user_id(connection: Connection) -> str:
-    """Ask for the `aws:userid` of the credentials, which the sessions of one user or role session share.
+    """Return the `aws:userid` of the credentials, which is the same for all credentials of one user or role session.
 
-    No permission is needed for that. Raises `CallFailed`.
+    The call needs no permission. Raises `CallFailed`.
     https://docs.aws.amazon.com/STS/latest/APIReference/API_GetCallerIdentity.html
     """
     with calls("GetCallerIdentity"):

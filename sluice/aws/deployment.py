@@ -174,7 +174,7 @@ def _translate_errors() -> Iterator[None]:
             ) from error
         if error.code in BAD_CREDENTIALS:
             raise NotUsable(
-                f"AWS takes these credentials no more ({error.code}): log in again, or pass another --profile"
+                f"AWS no longer accepts these credentials ({error.code}): log in again, or pass another --profile"
             ) from error
         raise
 

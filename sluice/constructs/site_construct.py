@@ -46,7 +46,7 @@ class SiteProps(TypedDict, total=False):
 def parse_parameters(
     scope: Construct, id_: str, section: str | None, given: Mapping[str, object] | Parameters, props: SiteProps
 ) -> Parameters:
-    """Parse a construct's parameters; `section` None means all sections. Raises `BadConfiguration` with its path."""
+    """Parse a construct's parameters. `section` None means all. Raises `BadConfiguration` with the construct's path."""
     if isinstance(given, Parameters):
         return given
     common: dict[str, object] = {

@@ -1,7 +1,7 @@
 """Creates splitting: queues that sessions share, the splitter that reads each source queue, and the control function.
 
-Every role's statements are in this module, except those about consumers, in `sluice.constructs.repointing`; no
-construct grants more.
+All permissions of the roles are in this module, except those to re-point consumers: these are in
+`sluice.constructs.repointing`.
 """
 
 from collections.abc import Mapping, Sequence

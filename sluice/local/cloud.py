@@ -51,9 +51,9 @@ class CloudFailed(SluiceError):
 class Cloud:
     """A running embedded cloud. `sites` are the deployed sites, in the order of their deployment.
 
-    `deployed` has a record of each site, from which the deployer sees whether a deployment is due. `harsh` are the
-    imitated behaviours of AWS, None for none. If `keeps_state` is set, the cloud saves its state when it is stopped.
-    `secret` is the secret access key of every account's root, drawn at each start.
+    `deployed` has a record of each site, from which the deployer sees whether a deployment is due. `harsh` has
+    the delays and faults of AWS to imitate, None for none. If `keeps_state` is set, the cloud saves its state when it
+    is stopped. `secret` is the secret access key of every account's root, drawn at each start.
     """
 
     pid: int

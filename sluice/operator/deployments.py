@@ -27,7 +27,7 @@ REPLACEMENT_PROPERTIES = ("QueueName", "FifoQueue")
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_DeleteQueue.html
 # https://github.com/hashicorp/terraform-provider-aws/pull/3148
 NAME_TAKEN_S = 70.0
-DELETION_LASTS = timedelta(hours=1)  # from a stack's deletion time to the deletion of its last queue, at most
+DELETION_LASTS = timedelta(hours=1)  # longest time from a stack's deletion to that of its last queue
 STOPPED_STATES = frozenset({"CREATED", "STOPPED", "TERMINATED"})
 GRACE_S = 60  # seconds that a cancelled run has to finish its batch
 POLL_INTERVAL_S = 2.0

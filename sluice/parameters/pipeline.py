@@ -119,7 +119,7 @@ class PipelineParameters(Model):
     )
     vpc_id: v.VpcId | None = param(
         None,
-        "Id of an existing VPC to use instead; required with `vpc_endpoints`. Null: create one, unless `subnet_ids` "
+        "Id of an existing VPC for the workers; required with `vpc_endpoints`. Null: create one, unless `subnet_ids` "
         "are listed",
     )
     subnet_ids: tuple[v.SubnetId, ...] = param(

@@ -77,7 +77,7 @@ class AttemptOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptPlan:
-    """The parameters of a client's attempt."""
+    """The parameters of a client's attempt to connect to one proxy."""
 
     network: Network
     nat: Nat = Nat.UNKNOWN

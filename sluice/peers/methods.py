@@ -73,7 +73,7 @@ def exchange_over_sqs(
     draw_id: Callable[[], str] = draw_client_id,
     answer_prefix: str = ANSWER_QUEUE_PREFIX,
 ) -> RendezvousMethod:
-    """Return the method over SQS. It raises `CallFailed`, for example if the credentials don't work.
+    """Return the rendezvous method over SQS. It raises `CallFailed`, for example if the credentials don't work.
 
     `answer_prefix` is the prefix of answer queues' names; at a stage it differs from the protocol's prefix.
     """
@@ -101,7 +101,7 @@ def exchange_over_sqs(
 
 
 def exchange_over_http(session: aiohttp.ClientSession, client_url: str) -> RendezvousMethod:
-    """Return the method over `POST <client URL>/client`. It raises `CallFailed` if the broker is unreachable."""
+    """Return the rendezvous method over HTTP. It raises `CallFailed` if the broker is unreachable."""
     url = client_url.rstrip("/") + "/client"
 
     async def exchange(message: str) -> Reply:

@@ -35,7 +35,7 @@ class JobOutcome(Struct, frozen=True, kw_only=True):
     run: str = ""
     cancelled: tuple[str, ...] = ()
     failed: bool = False
-    wanted: bool = False  # naming: a field of the reply
+    wanted: bool = False  # naming: the reply has a field of this name
 
     @property
     def stream_is_down(self) -> bool:
@@ -62,7 +62,7 @@ class PipelineView(Struct, frozen=True, kw_only=True):
     `digest` is the deployed version of the land job.
     """
 
-    wanted: TargetState  # naming: a field of the reply
+    wanted: TargetState  # naming: the reply has a field of this name
     since: str
     digest: str
     application: str

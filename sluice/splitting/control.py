@@ -410,7 +410,7 @@ def next_tick_s(registry: Registry) -> int | None:
     """Return the seconds until the next tick is needed; None if nothing is in use."""
     if any(not (split.static or split.is_at_rest or split.forwards) for split in registry.splits.values()):
         return SOON_S
-    # A session that failed to start is kept only for its owner to read; the sweep removes it without ticks.
+    # A session that failed to start is kept only for its owner to read. The sweep removes it, so it needs no ticks.
     statuses = {session.status for session in registry.sessions.values()} - {Status.START_ERROR}
     if statuses - {Status.READY} or any(queue.condemned for queue in registry.queues.values()):
         return SOON_S

@@ -102,7 +102,7 @@ def compile_problem(program: str) -> str | None:
 
 @cache
 def _get_runner() -> JqRunner:
-    """Return the environment's only runner: a filter file may have a hundred programs."""
+    """Return the runner that all programs of the environment share. A process for each would be too many."""
     runner = JqRunner()
     atexit.register(runner.close)
     return runner

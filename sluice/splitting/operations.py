@@ -41,7 +41,7 @@ class QueueView(Envelope, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class SessionQueueView(Struct, frozen=True, kw_only=True):
-    """A session's queue, without name and URL if it doesn't exist. `returned` counts messages put back."""
+    """A session's queue, without name and URL if it doesn't exist. `returned` counts messages sent back."""
 
     queue_id: str
     mode: Mode

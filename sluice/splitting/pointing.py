@@ -181,7 +181,7 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
         return ConsumerMoved(queue_id, place, queue)
 
     def hold_for_agents(self, registry: Registry, clusters: Collection[str]) -> Iterator[Event]:
-        """Hold the consumers that have steps due in these clusters, unless another invocation holds them."""
+        """Lease the consumers that have steps due in these clusters, unless another invocation has leased them."""
         for queue_id in dict.fromkeys(step.queue_id for step in _list_steps(registry, clusters)):
             yield from self._acquire_hold(registry.find_consumers(queue_id)) or ()
 

@@ -155,9 +155,9 @@ class CachedRegistry:
         return self._routes[queue_id]
 
     def main_queue(self, queue_id: str, *, configured: str | None) -> str | None:
-        """Return the queue that the deployed consumer reads, as of the last `routes`; None while nothing is forwarded.
+        """Return the queue that the deployed consumer reads, as `routes` last found it; None if nothing is forwarded.
 
-        If the consumer is re-pointed, or was by an earlier deployment, the registry has the queue; otherwise it is the
+        If this deployment or an earlier one re-pointed the consumer, the registry has the queue. Otherwise it is the
         `configured` one.
         """
         split = self._registry.splits.get(queue_id)

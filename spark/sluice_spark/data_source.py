@@ -32,7 +32,7 @@ class SqsDataSource(DataSource):
         return ", ".join([SPARK_SCHEMA, *parse_options(self.options).bodies.columns])
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return a bounded reader of the queues, or without `queueUrl` of the retained segments."""
+        """Return a bounded reader of the queues. If `queueUrl` isn't set, it reads the retained segments."""
         options = parse_options(self.options)
         if options.after_commit:
             raise InvalidOption("deleteMode", "a batch read has no commit: staged, or none")

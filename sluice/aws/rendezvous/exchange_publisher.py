@@ -1,4 +1,4 @@
-"""Publishes rendezvous events to the site's exchange with `sluice.publish`, and checks whether a binding matches."""
+"""Publishes rendezvous events to the site's exchange with `sluice.publish`, if a binding matches any."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -89,7 +89,7 @@ class DynamoWaitingOffers(msgspec.Struct, frozen=True):
         return delete_if(self.client, self.table, _offer_key(offer), "attribute_exists(pk)")
 
     def list_untaken(self, *, until_ms: int, shards: int) -> Iterator[Mapping[tuple[str, int], Item]]:
-        """Yield offers that no proxy took and that were sent before `until_ms`: their items' keys by their records'."""
+        """Yield keys of items by keys of records, for offers sent before `until_ms` that no proxy took."""
         until = {":until": format_ms(until_ms)}
         for pool in Pool:
             for shard in range(shards):

@@ -74,8 +74,8 @@ def start(
     """Start a job: land runs until you stop it, other jobs run once. A job that already runs is left alone.
 
     A running job whose code or settings have changed is stopped first, within its grace period, and restarted. A batch
-    job isn't started while a run of it with other arguments is active: the exit code is 1. If VPC endpoints have to be
-    created first, land starts by itself minutes later, and the command waits with a batch job.
+    job isn't started while a run of it with other arguments is active: the exit code is 1. Creating VPC
+    endpoints takes minutes: `land` then starts by itself, while the command waits until a batch job starts.
     """
     options = {"day": day, "days": days, "exchange": exchange, "since": since, "until": until, "staged": staged or None}
     fields = {name: value for name, value in options.items() if value is not None}
@@ -88,7 +88,7 @@ def start(
 
 @app.command()
 def stop(job: JobName = LAND, *, site: SiteOptions) -> None:
-    """Stop a job's runs after their current batches. land stays stopped, even over deployments, until you start it."""
+    """Stop a job's runs after their current batches. Job `land` stays stopped across deployments."""
     operation: StopJob = parse_request({"op": "stop", "job": job}, StopJob)
     _print_outcome(_connect_pipeline(site).ask(operation))
 

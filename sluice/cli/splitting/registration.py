@@ -103,7 +103,7 @@ def check_reader(source_arn: str | None, *, main_arn: str | None, consumers: Seq
 
 
 def check_adopted(connection: Connection, adopted: Mapping[str, str], registration: Registration) -> None:
-    """Note the problems of adopting the queues. Raises `BadRegistration` if that would fail or lose messages."""
+    """Collect warnings about adopting the queues. Raises `BadRegistration` if adoption would fail or lose messages."""
     queues = [read_adopted_queue(connection, role, arn) for role, arn in adopted.items()]
     problems = list(
         find_remarks(

@@ -27,7 +27,7 @@ from sluice.federation.operations import PathView
 
 MAX_KEYS = 100  # keys that are shown per path; the number of bindings includes all
 BridgeByOrigin = Mapping[str, str]  # for each origin, the name of the bridge that leads to it
-_Rank = tuple[int, int, str, int, str]  # outages, hops, peer's tag, negative hop limit, bridge's name
+_Rank = tuple[int, int, str, int, str]  # best first: outages, hops, peer's tag, minus hop limit, bridge's name
 
 
 def choose_active_bridges(routes: DynamicRoutes) -> BridgeByOrigin:

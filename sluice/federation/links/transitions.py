@@ -291,7 +291,7 @@ def accept_answer(
         if not bridge.dynamic or bridge.src_is_local or bridge_record.closing:
             continue
         # If the exchanges' types differ, the route fails, because bindings mean something else at the other site.
-        # The peer gets a new hello, because failed routes aren't pulled.
+        # The peer gets a new hello, which asks for no messages of failed routes.
         remote_type, here, error = exchanges.get(bridge.src), own_exchanges.get(bridge.dest), None
         if remote_type is not None and here is not None and remote_type != here:
             ends = f"{bridge.src} is {remote_type} at {peer.tag}, {here} at {registry.here}"

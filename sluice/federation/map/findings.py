@@ -180,7 +180,7 @@ def _find_route_problems(topology: Topology, route: Route) -> Iterator[tuple[Con
 
 
 def _find_missing_permissions(topology: Topology) -> Iterator[Finding]:
-    """Find refused links that have routes, because messages for these routes wait for at most two weeks."""
+    """Find refused links that have routes, because messages of these routes are lost after two weeks."""
     for site in topology.sites.values():
         for link in site.links:
             status = site.statuses.get(link.name, LinkStatus())

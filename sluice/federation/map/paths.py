@@ -149,7 +149,7 @@ def follow_message(graph: Graph, start: Stop) -> MessageOutcome:
                 paths[edge.dest] = path
                 traces[edge.dest] = trace if edge.crossing is None else append_tag(trace, edge.crossing)
                 to_visit.append(edge.dest)
-    # An exchange that another path reached misses nothing. A message that a queue route drops becomes a dead letter.
+    # If another path reaches the exchange, it gets the message. What a queue route drops becomes a dead letter.
     outcome.blocked = [
         blocked for blocked in blocked_paths if blocked.path[-1].source.is_queue or blocked.path[-1].dest not in paths
     ]

@@ -297,7 +297,7 @@ class BindingsReplica:
 
 
 class RoutingTable(BindingsReplica):
-    """A replica that finds the queues for one site's messages."""
+    """A copy of a site's bindings in memory, which finds the queues for its messages."""
 
     __slots__ = ("_indexes", "_indexes_by_exchange")
 

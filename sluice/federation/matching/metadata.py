@@ -241,7 +241,7 @@ def deduplication_id(metadata: Metadata) -> str:
     return f"{metadata.message_id}.{hash_destination(said)}"
 
 
-@lru_cache  # few values: each route has one destination
+@lru_cache  # the cache stays small, because each route has one destination
 def hash_destination(text: str) -> str:
     """Hash a copy's destination."""
     return hashlib.sha256(text.encode()).hexdigest()[:HASH_CHARACTERS]

@@ -211,7 +211,7 @@ def _select_continuing(reached: Iterable[_Node], found: set[str]) -> list[_Node]
     """Return the nodes from which the walk continues. Patterns that end in `#` have matched already."""
     carried: list[_Node] = []
     for node in reached:
-        # A `#` is followed by a literal or by nothing, because of the order of wildcards.
+        # Keys are normalized with `*` before `#`, so only a literal or the end follows a `#`.
         if node.follows_any and node.next is None:
             collect_members(node.members, found)
         else:

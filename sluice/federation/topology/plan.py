@@ -63,7 +63,7 @@ class Stage(IntEnum):
     CREATE = 0
     CLEAR = 1  # removes the entries that are created again
     RECREATE = 2  # creates entries that need a removed one's name or path, when nothing is closing
-    CLOSE = 3  # closes routes and links when the file's routes forward messages
+    CLOSE = 3  # closes routes and links once the file's own routes forward messages
     REMOVE = 4  # removes the other entries when nothing is closing
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 UNKNOWN_COUNTRY = "??"
 HASH_DIGITS = 32
-CUSTOMER_BITS = 64  # prefix of an IPv6 address that is one customer's: https://www.rfc-editor.org/rfc/rfc6177
+CUSTOMER_BITS = 64  # length of the IPv6 prefix that one customer has: https://www.rfc-editor.org/rfc/rfc6177
 KEY_BYTES = 32
 FORWARDED_CHARACTERS = 4_096  # longest part of a header that is parsed
 

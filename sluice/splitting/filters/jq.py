@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from sluice.message import Message
 from sluice.splitting.filters.values import MAX_PROGRAM_CHARACTERS
 
-TIME_LIMIT_S = 1.0  # limit of one program on one message
+TIME_LIMIT_S = 1.0  # seconds that a program may run on one message
 
 METADATA = "S3Metadata"  # the document's field with the metadata of S3 objects
 

@@ -35,7 +35,7 @@ class S3Object(msgspec.Struct, frozen=True, kw_only=True):
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     """The envelope of a split queue's bodies: SNS notifications, S3 events, or S3 events in SNS notifications.
 
-    The configuration and the view of a queue have fields of the same names.
+    A queue's parameters and its view have the same fields.
     """
 
     sns: bool = False

@@ -233,7 +233,7 @@ class _Evaluation:
         return True if filter_.jq is None else self._run_program(filter_.jq)
 
     def _run_program(self, program: str) -> "_Decided | MissingInput":
-        """Run the jq program, once per message. Returns whether its decision is true, or its fault."""
+        """Run the jq program, once per message. Returns its decision, or why it made none."""
         if self.filter_input.awaits_metadata and jq.names_metadata(program):
             return MissingInput.METADATA
         if program not in self._of_programs:

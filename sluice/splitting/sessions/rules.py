@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from sluice.splitting.sessions.events import Event
 from sluice.splitting.sessions.state import ALIVE, Phase, QueueState, Registry, Session, Split, Status
 
-SPLITTER_READS_WITHIN_MS = 1_500  # a batch's version is at most a second old; the rest is for clock skew
+SPLITTER_READS_WITHIN_MS = 1_500  # a batch uses a registry at most a second old; half a second is for clock skew
 # "After you create a queue, you must wait at least one second after the queue is created to be able to use the queue":
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html
 QUEUE_IS_USED_AFTER_MS = 1_200

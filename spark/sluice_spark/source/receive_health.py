@@ -57,7 +57,7 @@ class ReceiveHealth:
         return worst.reason if (worst := self._worst) is not None else ""
 
     def since_good_s(self, now: float) -> float:
-        """Return the seconds since the last successful receive, for the queue where these are the most."""
+        """Return the longest time, in seconds, that a queue has been without a successful receive."""
         return max((now - queue.good_at for queue in self._queues.values()), default=0.0)
 
     def check(self, now: float, failure_timeout_s: float | None) -> None:

@@ -36,7 +36,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
         return value
 
     def point(self, target: SystemsManagerParameter, _: str, *, queue: str, instead_of: Collection[str]) -> bool:
-        """Make the parameter name `queue` instead of `instead_of`. Returns True once its readers' caches have expired.
+        """Replace queue `instead_of` by `queue` in the parameter. Returns True once its readers' caches have expired.
 
         Raises `BadConsumer` and `CallFailed`.
         """
