@@ -13,6 +13,7 @@ SPARK_OTHERS := 4.0.2 4.3.0
 SPARK_SLOW := -m "not slow"
 SPARK_PROCESSES := 2
 JAVA_OPTIONS := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+UNIT_PROCESSES := 2
 UNIT := tests/unit tests/functions tests/contract tests/simulation tests/hostile tests/chaos
 FEDERATED := tests/e2e/test_console_federated.py tests/e2e/test_dynamic_routes.py tests/e2e/test_federation.py tests/e2e/test_federation_peers.py tests/e2e/test_federation_repair.py tests/e2e/test_federation_roles.py tests/e2e/test_topology_files.py
 # Half of the deployed suites on one site, on a cloud of its own beside the other half's.
@@ -70,7 +71,7 @@ assets: setup ## the functions' code and layers and Spark's archives: built once
 	CDK_OUTDIR=build/synth python app.py
 
 test-unit: setup ## the suites that need neither a cloud nor Spark nor a synth
-	SLUICE_EXAMPLES=$${SLUICE_EXAMPLES:-10} python -m pytest -m "not slow" --numprocesses=2 --dist=worksteal $(UNIT)
+	SLUICE_EXAMPLES=$${SLUICE_EXAMPLES:-10} python -m pytest -m "not slow" --numprocesses=$(UNIT_PROCESSES) --dist=worksteal $(UNIT)
 
 # Tests share synths, which two workers would make twice.
 test-stacks: setup ## those that synthesize the stacks
@@ -79,12 +80,13 @@ test-stacks: setup ## those that synthesize the stacks
 deployed-then-console: assets
 	+$(MAKE) --jobs=1 --keep-going test-deployed test-console
 
-# Suites that compute give way to those that wait for a deployed site, whose functions would answer too late.
+# Suites that compute give way to those that wait for a deployed site, whose functions would answer too late. Each row
+# has one process: a second one costs a fifth more processor time, and two processors are busy anyway.
 spark-then-stacks:
 	+nice -n 5 $(MAKE) --jobs=1 --keep-going test-spark test-stacks
 
 unit-then-packages:
-	+nice -n 5 $(MAKE) --jobs=1 --keep-going test-unit test-snippets test-wheels
+	+nice -n 5 $(MAKE) --jobs=1 --keep-going UNIT_PROCESSES=0 test-unit test-snippets test-wheels
 
 # Sites of one cloud share its process: what has to keep up in real time has a cloud with one site. The cloud is as slow
 # as AWS may be here, and a test may take longer; the other targets' has a twentieth of its delays.
