@@ -80,8 +80,8 @@ test-stacks: setup ## those that synthesize the stacks
 deployed-then-console: assets
 	+$(MAKE) --jobs=1 --keep-going test-deployed test-console
 
-# Suites that compute give way to those that wait for a deployed site, whose functions would answer too late. Each row
-# has one process: a second one costs a fifth more processor time, and two processors are busy anyway.
+# Suites that compute give way to those that wait for a deployed site, whose functions would answer too late. Units and
+# stacks have one process: a second one costs a fifth more processor time, and two processors are busy anyway.
 spark-then-stacks:
 	+nice -n 5 $(MAKE) --jobs=1 --keep-going test-spark test-stacks
 
