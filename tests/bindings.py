@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
-from sluice.federation.exchange_store import bind_exactly
+from sluice.federation.exchange_store import replace_bindings
 from sluice.federation.matching.bindings import Binding, Bindings, Destination, SiteBindings
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange
 
@@ -20,7 +20,7 @@ def bound(
         by_queue[binding.queue].append(binding)
     site = SiteBindings(Bindings(version=version, exchanges=tuple(exchanges)))
     for queue in queues:
-        change = bind_exactly((queue, by_queue[queue.queue]))(site)
+        change = replace_bindings((queue, by_queue[queue.queue]))(site)
         if change is not None:
             site.apply(change)
     return site.snapshot()

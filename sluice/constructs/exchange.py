@@ -32,7 +32,7 @@ from sluice.constructs.functions import (
     trigger,
 )
 from sluice.constructs.references import import_into
-from sluice.constructs.roles import Statement, allow, event_source_mappings
+from sluice.constructs.roles import Statement, allow, allow_event_source_mappings
 from sluice.constructs.site_construct import (
     NOTHING,
     Output,
@@ -343,7 +343,7 @@ def _create_links_function(construct: Exchange, bridge: lambda_.Function) -> lam
             allow("sqs", ["ReceiveMessage", "DeleteMessage", "SendMessage"], state.dead_letters.queue_arn),
             # The links function redrives dead letters of bound queues to these queues.
             allow("sqs", ["SendMessage"], state.ticks_queue.queue_arn, *construct.bindable, wildcards=QUEUES),
-            *event_source_mappings([bridge.function_arn, *named]),
+            *allow_event_source_mappings([bridge.function_arn, *named]),
             *_build_key_statements(construct, SENT_WITH),
             *_build_peer_statements(construct),
         ],

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from aws_cdk import ArnFormat, Stack
 from aws_cdk import aws_lambda as lambda_
 
-from sluice.constructs.roles import CONDITION, NO_RESOURCE, Statement, allow, event_source_mappings, pass_role
+from sluice.constructs.roles import CONDITION, NO_RESOURCE, Statement, allow, allow_event_source_mappings, pass_role
 from sluice.parameters.consumers import (
     ConsumerParameters,
     EcsVariableParameters,
@@ -31,7 +31,7 @@ def list_statements(
     if arns:
         yield allow("lambda", ["GetEventSourceMapping", "UpdateEventSourceMapping"], *arns)
     if mapped := [consumer.function for consumer in consumers if isinstance(consumer, LambdaTriggerParameters)]:
-        yield from event_source_mappings(
+        yield from allow_event_source_mappings(
             _deduplicate(arn for function in mapped for arn in _function_arns(stack, function))
         )
     if functions := [consumer.function for consumer in consumers if isinstance(consumer, LambdaVariableParameters)]:

@@ -53,7 +53,7 @@ def allow(
     return Statement(actions=named, resources=resources, conditions=conditions, wildcards=wildcards)
 
 
-def event_source_mappings(function_arns: Sequence[str]) -> Iterator[Statement]:
+def allow_event_source_mappings(function_arns: Sequence[str]) -> Iterator[Statement]:
     """Allow creating, changing and deleting event source mappings of these functions, and listing all mappings."""
     actions = [f"{action}EventSourceMapping" for action in ("Create", "Update", "Delete", "Get")]
     of_functions = {"ArnLike": {"lambda:FunctionArn": list(function_arns)}}

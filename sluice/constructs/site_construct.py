@@ -62,8 +62,8 @@ def parse_parameters(
         sections["rendezvous"]["keep_state"] = props["removal_policy"] is RemovalPolicy.RETAIN
     if "tracing" in props:
         sections["operations"]["tracing"] = props["tracing"]
-    of_sections: Mapping[str, Any] = given if section is None else {section: given}
-    for name, values in of_sections.items():
+    sections_given: Mapping[str, Any] = given if section is None else {section: given}
+    for name, values in sections_given.items():
         sections[name] = {**sections.get(name, {}), **values}
     return name_construct_in_errors(path(scope, id_), lambda: Parameters.from_context({ROOT: {**common, **sections}}))
 

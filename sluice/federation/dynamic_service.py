@@ -26,7 +26,7 @@ from sluice.federation.dynamic.state import (
     RoutesByExchange,
     ServedRoute,
 )
-from sluice.federation.exchange_store import bind_exactly
+from sluice.federation.exchange_store import replace_bindings
 from sluice.federation.link_service import LinkService, to_link_update
 from sluice.federation.links.messages import DynamicMessage, encode_control
 from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, Registry, bridge_destination
@@ -69,7 +69,7 @@ class DynamicRouteService(msgspec.Struct, frozen=True, kw_only=True):
         states, outgoing_ops = self._apply_events(registry, bound, received or {}, heartbeat=heartbeat)
         for exchange, routes in states.items():
             queues = self._choose_bindings(registry, routes, exchange_type(bound, exchange))
-            self.link_service.exchanges.change(bind_exactly(*queues))
+            self.link_service.exchanges.change(replace_bindings(*queues))
         silent: set[str] = set()  # links over which an op failed; the peer requests the rest later
         for sending in outgoing_ops:
             record = registry.links.get(sending.link)

@@ -162,7 +162,7 @@ def _build_unbinding(site: SiteBindings, queue: str, gone: Mapping[str, BoundKey
 
 
 @_define_change
-def bind_exactly(site: SiteBindings, *wanted: tuple[Destination, Sequence[Binding]]) -> BindingsChange | None:
+def replace_bindings(site: SiteBindings, *wanted: tuple[Destination, Sequence[Binding]]) -> BindingsChange | None:
     """Replace all bindings of each queue, in one change for all queues. Each queue's new bindings have unique ids."""
     queues, forgotten = list[Destination](), list[str]()
     unbound, bound = dict[str, dict[str, BoundKeys]](), dict[str, dict[str, BoundKeys]]()

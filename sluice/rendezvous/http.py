@@ -234,13 +234,13 @@ class ClientSite(HttpSite, frozen=True, kw_only=True):
         site.offers.record(record)
         reply_to = self.mailbox.url()
         opened = site.build_open_offer(record, offer, reply_to=reply_to, answers_until_ms=sent_at_ms + PATIENCE_MS)
-        end, answer = self._answer_to(opened)
+        end, answer = self._wait_for_answer(opened)
         if end is not End.OFFER_MATCHED:
             with suppress(CallFailed):  # otherwise the sweeper stores the end
                 site.offers.end(record, end, now_ms=site.now_ms())
         return end, answer
 
-    def _answer_to(self, offer: OpenOffer) -> tuple[End, str]:
+    def _wait_for_answer(self, offer: OpenOffer) -> tuple[End, str]:
         """Find a proxy, and wait for its answer. Returns the end, and the answer or the error text."""
         client_id, matchmaker, message = offer.record.client_id, Matchmaker(self.site), None
         proxy = matchmaker.next_candidate(offer.record.nat)

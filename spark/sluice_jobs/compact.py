@@ -117,18 +117,18 @@ def plan_merges(files: Sequence[DataFile], days: Sequence[date], target_bytes: i
 
 def optimize_statement(location: str, days: Sequence[date]) -> str:
     """Return Delta's SQL statement to compact a table. The session's configuration sets its target size."""
-    return f"OPTIMIZE delta.`{location}/{MESSAGES}` WHERE {_days_condition(days)}"
+    return f"OPTIMIZE delta.`{location}/{MESSAGES}` WHERE {_format_days_condition(days)}"
 
 
 def rewrite_statement(namespace: str, days: Sequence[date], target_bytes: int) -> str:
     """Return Iceberg's SQL statement to compact a table."""
     catalog, _, rest = namespace.partition(".")
-    where = _days_condition(days).replace("'", "''")
+    where = _format_days_condition(days).replace("'", "''")
     return (
         f"CALL {catalog}.system.rewrite_data_files(table => '{rest}.{MESSAGES}', where => '{where}', "
         f"options => map('target-file-size-bytes', '{target_bytes}', 'partial-progress.enabled', 'true'))"
     )
 
 
-def _days_condition(days: Sequence[date]) -> str:
+def _format_days_condition(days: Sequence[date]) -> str:
     return f"date >= DATE '{min(days).isoformat()}' AND date <= DATE '{max(days).isoformat()}'"

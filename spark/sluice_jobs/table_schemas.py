@@ -13,7 +13,7 @@ from sluice_spark.errors import UnknownFormat
 from sluice_spark.log.segments import SPARK_SCHEMA
 
 # Types that every reader can widen when it reads a file
-WIDER: Mapping[str, frozenset[str]] = {
+WIDER_TYPES: Mapping[str, frozenset[str]] = {
     "byte": frozenset({"short", "integer", "long"}),
     "short": frozenset({"integer", "long"}),
     "integer": frozenset({"long"}),
@@ -42,9 +42,9 @@ def _widen(known: Any, new: Any, column: str) -> Any:
     if known == new:
         return known
     if isinstance(known, str) and isinstance(new, str):
-        if new in WIDER.get(known, ()):
+        if new in WIDER_TYPES.get(known, ()):
             return new
-        if known in WIDER.get(new, ()):
+        if known in WIDER_TYPES.get(new, ()):
             return known
     raise UnknownFormat(f"{column} is {_type_name(known)} there, and can't become {_type_name(new)}")
 

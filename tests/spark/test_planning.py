@@ -15,7 +15,7 @@ from sluice_spark.log.planning import (
     check_consecutive,
     divide_into_tasks,
     find_batch_end,
-    find_removable,
+    find_removable_segments,
 )  # fmt: skip
 from sluice_spark.log.segments import Header
 from sluice_spark.source.receives import next_connection_count
@@ -110,7 +110,7 @@ def test_a_hole_in_the_log_is_an_error() -> None:
 def test_only_old_committed_segments_are_removed_and_never_the_newest(
     published: dict[int, float], committed: int, before: float
 ) -> None:
-    for number in find_removable(published, Position(committed, 3), before=before):
+    for number in find_removable_segments(published, Position(committed, 3), before=before):
         assert number < committed
         assert published[number] < before
         assert number != max(published)

@@ -57,7 +57,7 @@ def find_due_actions(registry: Registry, *, now_ms: int, empty_for_ms: int = EMP
         elif bridge.bridge.src_is_local and bridge.queue is None:
             yield DueAction(Action.MAKE_QUEUE, name)
         elif bridge.bridge.src_is_local:
-            yield from _find_due_of_open_bridge(registry, bridge)
+            yield from _find_open_bridge_actions(registry, bridge)
 
 
 def is_unfinished(registry: Registry, name: str) -> bool:
@@ -65,10 +65,10 @@ def is_unfinished(registry: Registry, name: str) -> bool:
     record = registry.bridges.get(name)
     if record is None or record.closing or not record.bridge.src_is_local:
         return True
-    return record.queue is None or any(True for _ in _find_due_of_open_bridge(registry, record))
+    return record.queue is None or any(True for _ in _find_open_bridge_actions(registry, record))
 
 
-def _find_due_of_open_bridge(registry: Registry, record: BridgeRecord) -> Iterator[DueAction]:
+def _find_open_bridge_actions(registry: Registry, record: BridgeRecord) -> Iterator[DueAction]:
     name, link = record.bridge.name, registry.links[record.bridge.link]
     takes_in = record.intent is not Intent.DRAINING and not link.status.draining
     # The bindings of a dynamic route's queue follow from the peer's advertisements.

@@ -28,7 +28,7 @@ T = TypeVar("T")
 _PLACE = re.compile(r"(?P<cause>.*) - at (?:`key` in )?`\$(?P<place>.*)`", re.DOTALL)
 
 
-class PeerPlace(Struct, frozen=True, kw_only=True):
+class PeerLocation(Struct, frozen=True, kw_only=True):
     """The address of a peer that isn't a site of the file, as the peer's `sluice link address` shows it."""
 
     account: str
@@ -45,14 +45,14 @@ class DesiredPeer(Struct, frozen=True, kw_only=True):
     pulls: Rules = ()
     pushes: Rules = ()
     queues: Rules = ()
-    place: PeerPlace | None = None
+    place: PeerLocation | None = None
 
     @classmethod
     def from_peer(cls, peer: Peer, *, address: Introduction | None) -> "DesiredPeer":
         """Return the file's entry for the peer; `address` is its address, if known."""
         said = cls(**pick_shared_fields(peer, cls))
         is_place_known = address is not None and said.peer(address) == replace(peer, tags=(), declared=False)
-        return said if is_place_known else replace(said, place=PeerPlace(**pick_shared_fields(peer, PeerPlace)))
+        return said if is_place_known else replace(said, place=PeerLocation(**pick_shared_fields(peer, PeerLocation)))
 
     def peer(self, address: Introduction | None) -> Peer:
         """Return the peer, at its `place`, or else at `address`. Raises `Malformed` if both are missing."""

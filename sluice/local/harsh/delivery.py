@@ -35,7 +35,7 @@ def deliver_carelessly(behaviours: Behaviours, random: Random) -> None:
         finally:
             polls_short.reset(token)
 
-    def collect_carelessly(queue: dict[str, Any], wanted: int, visibility_timeout_s: int) -> Any:
+    def collect_in_disorder(queue: dict[str, Any], wanted: int, visibility_timeout_s: int) -> Any:
         if queue["is_fifo"]:
             return collect(queue, wanted, visibility_timeout_s)
         # Other threads change the queue's own list meanwhile, so a copy of the list is shuffled.
@@ -53,7 +53,7 @@ def deliver_carelessly(behaviours: Behaviours, random: Random) -> None:
                 queue["messages"].append({**message, **copy, "visible_at": time.time() + later_s})
         return received
 
-    sqs._dispatch, sqs._collect_msgs = dispatch_poll, collect_carelessly  # noqa: SLF001 - see above
+    sqs._dispatch, sqs._collect_msgs = dispatch_poll, collect_in_disorder  # noqa: SLF001 - see above
 
 
 def limit_in_flight(most: int) -> None:

@@ -44,15 +44,15 @@ def name_log_groups_as_all_else() -> None:
     handlers = provisioners._RESOURCE_HANDLERS["AWS::Logs::LogGroup"]  # noqa: SLF001 - no public hook
     create, update = handlers["create"], handlers["update"]
 
-    def create_named(logical_id: str, properties: dict[str, Any], stack_name: str) -> Any:
+    def create_by_name(logical_id: str, properties: dict[str, Any], stack_name: str) -> Any:
         name = provisioners._physical_name(stack_name, logical_id)  # noqa: SLF001 - see above
         return create(logical_id, {"LogGroupName": name, **properties}, stack_name)
 
-    def update_named(physical_id: str, old: dict[str, Any], new: dict[str, Any], *others: Any, **named: Any) -> Any:
+    def update_by_name(physical_id: str, old: dict[str, Any], new: dict[str, Any], *others: Any, **named: Any) -> Any:
         kept = {} if "LogGroupName" in old else {"LogGroupName": physical_id}
         return update(physical_id, {**kept, **old}, {**kept, **new}, *others, **named)
 
-    handlers.update(create=create_named, update=update_named)
+    handlers.update(create=create_by_name, update=update_by_name)
 
 
 def keep_state_whole(end: Callable[[], None]) -> None:

@@ -35,7 +35,7 @@ def patch(python: Path) -> None:
     """Apply all patches of this module except `fill_batches`, once. Functions run with the interpreter `python`."""
     refuse_second_mappings()
     poll_at_once()
-    show_deployed_mappings_as_they_are()
+    show_mappings_as_deployed()
     run_functions_with(python)
     isolate_environment_failures()
     end_environments_whole()
@@ -73,7 +73,7 @@ def poll_at_once() -> None:
     functions._ESM_IDLE_WAKE_GAP_SECONDS = IDLE_GAP_S  # noqa: SLF001 - see above
 
 
-def show_deployed_mappings_as_they_are() -> None:
+def show_mappings_as_deployed() -> None:
     """Show a mapping that CloudFormation created with `Enabled: false` as `Disabled`.
 
     ministack shows every mapping of CloudFormation as `Enabled`. AWS shows the mapping's actual state.

@@ -93,13 +93,13 @@ def check(place: str, filter_: Filter, *, compile_problem: CompileProblem) -> No
             raise BadFilter(f"{place}.message_filter.{name}", f"{pattern[:80]!r} {cause}")
     for form, lines in (("all_of", filter_.all_of), ("any_of", filter_.any_of)):
         for number, pattern in enumerate(lines or ()):
-            _check_line(f"{place}.filter.{form}.{number}.metadata", pattern)
+            _check_metadata_line(f"{place}.filter.{form}.{number}.metadata", pattern)
     cause = None if filter_.jq is None else jq.problem(filter_.jq, compile_problem=compile_problem)
     if cause is not None:
         raise BadFilter(f"{place}.jq_filter", f"{(filter_.jq or '')[:80]!r} {cause}")
 
 
-def _check_line(place: str, pattern: str) -> None:
+def _check_metadata_line(place: str, pattern: str) -> None:
     """Check a pattern on lines. An empty one would match every line, so it is refused as a mistake."""
     cause = patterns.problem(pattern, exact_case=True) if pattern else "is empty"
     if cause is not None:
@@ -164,7 +164,7 @@ class _Reader(msgspec.Struct, frozen=True):
         form, patterns = next(iter(fields.items()))
         if form == "metadata":
             pattern = self._parse_pattern(f"{place}.metadata", patterns)
-            _check_line(f"{place}.metadata", pattern)
+            _check_metadata_line(f"{place}.metadata", pattern)
             return {"all_of": (pattern,)}
         if not isinstance(patterns, list):
             raise BadFilter(f"{place}.{form}", f"is {_yaml_type_name(patterns)}, not a list")

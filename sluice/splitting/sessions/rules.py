@@ -57,7 +57,7 @@ def make_resources_ready(registry: Registry, now_ms: int) -> Registry:
     return registry
 
 
-def make_ready(registry: Registry, now_ms: int) -> Registry:
+def mark_sessions_ready(registry: Registry, now_ms: int) -> Registry:
     """Mark sessions as ready once messages will reach them. An idle splitter learns of them at its next batch."""
     for session in registry.sessions.values():
         made_ms = now_ms - session.changed_at_ms
@@ -136,7 +136,12 @@ def forget(registry: Registry, now_ms: int) -> Registry:
     return replace(registry, sessions=left)
 
 
-RULES: tuple[Callable[[Registry, int], Registry], ...] = (make_resources_ready, make_ready, move_splits, forget)
+RULES: tuple[Callable[[Registry, int], Registry], ...] = (
+    make_resources_ready,
+    mark_sessions_ready,
+    move_splits,
+    forget,
+)
 
 
 def limit_changes(before: Registry, after: Registry, events: Sequence[Event]) -> Registry:

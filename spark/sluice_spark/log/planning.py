@@ -249,7 +249,7 @@ def check_consecutive(numbers: Collection[int]) -> range:
     return consecutive
 
 
-def find_removable(published: Mapping[int, float], committed: Position, *, before: float) -> Sequence[int]:
+def find_removable_segments(published: Mapping[int, float], committed: Position, *, before: float) -> Sequence[int]:
     """List segments that were published before the time and that no batch can need again, lowest number first.
 
     The newest segment always stays, because its header has the totals.

@@ -27,7 +27,7 @@ from sluice_spark.log.planning import (
     Slice,
     Totals,
     check_consecutive,
-    find_removable,
+    find_removable_segments,
 )
 from sluice_spark.log.store import Store
 from sluice_spark.sqs.received import Message, Received, split_messages
@@ -139,7 +139,9 @@ class StagedLog:
 
     def retain(self, committed: Position, retention_s: float) -> int:
         """Remove committed segments older than the retention, and return their number."""
-        numbers = find_removable(segments.list_segments(self.store), committed, before=time.time() - retention_s)
+        numbers = find_removable_segments(
+            segments.list_segments(self.store), committed, before=time.time() - retention_s
+        )
         self.store.remove([segments.segment_name(number) for number in numbers])
         return len(numbers)
 

@@ -118,7 +118,7 @@ class Transport:
         try:
             await self._slots.acquire()
             try:
-                if kept := self._take_idle():
+                if kept := self._take_idle_connection():
                     try:
                         return await self._exchange_on(kept, request, within_s, room)
                     except ConnectionError:
@@ -162,7 +162,7 @@ class Transport:
             connection.close()
         return answer
 
-    def _take_idle(self) -> "_Connection | None":
+    def _take_idle_connection(self) -> "_Connection | None":
         """Take the most recently used connection, so that surplus connections become idle and are closed."""
         while self._idle:
             connection = self._idle.pop()

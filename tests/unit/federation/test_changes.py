@@ -13,11 +13,11 @@ from sluice.federation.exchange_store import (
     ExchangeStore,
     add_binding,
     add_exchange,
-    bind_exactly,
     mark_feeding_queues,
     remove_binding,
     remove_exchange,
     remove_queue_bindings,
+    replace_bindings,
 )
 from sluice.federation.matching.bindings import (
     MAX_PAGE,
@@ -78,7 +78,7 @@ def changes(draw: st.DrawFn) -> Change:
     if made == "exactly":
         drawn = draw(st.lists(bindings(), max_size=4))
         wanted = {each.id: each for each in drawn if each.queue == queue}
-        return bind_exactly((draw(destinations(queue)), list(wanted.values())))
+        return replace_bindings((draw(destinations(queue)), list(wanted.values())))
     if made == "feed":
         return mark_feeding_queues(draw(st.sets(st.sampled_from([*QUEUES, "unbound"]))))
     own = draw(st.sampled_from(OWN))

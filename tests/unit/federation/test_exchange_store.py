@@ -13,11 +13,11 @@ from sluice.federation.exchange_store import (
     ExchangeStore,
     add_binding,
     add_exchange,
-    bind_exactly,
     mark_feeding_queues,
     remove_binding,
     remove_exchange,
     remove_queue_bindings,
+    replace_bindings,
 )
 from sluice.federation.matching.bindings import (
     CACHED_MS,
@@ -266,7 +266,7 @@ def test_a_bulk_change_that_no_item_holds_is_a_snapshot_and_others_follow() -> N
     store.change(bound("q"))
     assert other.bindings().count == 1
     wanted = [Binding(exchange="amq.direct", queue="q", key=f"{draw.getrandbits(800):x}") for _ in range(5_000)]
-    store.change(bind_exactly((Destination(queue="q", url="url/q"), wanted)))
+    store.change(replace_bindings((Destination(queue="q", url="url/q"), wanted)))
     assert (log.base, log.changes) == (2, {})
     assert keys(store) == keys(other) == {each.id for each in wanted}
     other.change(remove_queue_bindings("q"))
