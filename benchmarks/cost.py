@@ -299,7 +299,8 @@ def _quantity(name: str, quantity: float) -> str:
         "dynamodb_writes": "write units",
         "dynamodb_reads": "read units",
     }
-    return f"{quantity:.3g} {words[name] if quantity != 1 else words[name].removesuffix('s')}"
+    number = f"{quantity:.3g}"
+    return f"{number} {words[name].removesuffix('s') if number == '1' else words[name]}"
 
 
 def _rest(costs: Costs) -> str:
