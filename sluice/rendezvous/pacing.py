@@ -48,6 +48,7 @@ class Pacing:
     # The end of each address's cooldown, and whether the table has it.
     _cooldowns: OrderedDict[str, tuple[int, bool]] = field(default_factory=OrderedDict)
     _pace: Pace = field(default_factory=Pace)
+    _shards: int = 1  # the number of shards by `_pace`
     _read_at_ms: int = 0
     _written_at_ms: int = 0
     _lock: Lock = field(default_factory=Lock)
@@ -64,11 +65,13 @@ class Pacing:
                     self.log(error)
                 else:
                     self._pace = compute_pace(minutes, hours, now_ms=now_ms)
+                    self._shards = self._pace.shards
             return self._pace
 
     def shards(self) -> int:
         """Return the number of partitions over which waiting items are spread, cached for a few seconds."""
-        return self.pace().shards
+        self.pace()
+        return self._shards
 
     def count_offer(self, pool: Pool) -> None:
         """Count an offer that first tries this pool."""

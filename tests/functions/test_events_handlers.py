@@ -1,6 +1,7 @@
 """Handlers that tell of, count and publish rendezvous events: at one write, and never at the rendezvous' cost."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -171,7 +172,8 @@ def test_without_an_exchange_nothing_is_told_of_and_no_key_is_made(surroundings:
     made = requests_of(events_client())
     assert call(proxy.handler, poll_event())["statusCode"] == 200
     assert made == []
-    assert call(proxy.handler, http_event("GET", "/prometheus"))["body"].startswith("# HELP") is False
+    page = call(proxy.handler, http_event("GET", "/prometheus"))["body"]
+    assert re.findall("# TYPE ([a-z_]+)", page) == ["snowflake_available_proxies"]
 
 
 # Counting

@@ -76,7 +76,7 @@ CONTROLS: list[dict[str, Any]] = [
 ]
 ENDPOINT = {"region": "r", "account": "1", "control_queue_url": "https://sqs.P/control.fifo"}
 ASKED: list[dict[str, Any]] = [
-    *({"op": op} for op in ("site", "exchanges", "queues", "bindings", "paths", "tick", "sweep")),
+    *({"op": op} for op in ("site", "queues", "bindings", "paths", "tick", "sweep")),
     {"op": "bindings", "exchange": TOPIC},
     {"op": "redrive", "name": "route@THERE"},
     {"op": "exchange_add", "name": "e", "type": "topic", "alternate": FANOUT},

@@ -244,7 +244,7 @@ def test_status_tells_what_there_is(site: Site) -> None:
     assert done.exit_code == 0, done.output
     status = json.loads(done.stdout)
     assert status["offers_queue"] == {"url": site.outputs["OffersQueueUrl"], "visible": 2, "in_flight": 0}
-    assert status["waiting_proxies"] == {"unrestricted": 2, "restricted": 0}
+    assert status["waiting_proxies"] == {"unrestricted": 2, "moderate": 0, "restricted": 0}
     assert status["recent_offers"] == {
         "received": 1,
         "refused": 1,
