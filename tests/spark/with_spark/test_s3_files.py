@@ -71,6 +71,6 @@ def test_a_schema_of_other_columns_is_refused_before_anything_is_received(
 ) -> None:
     fill(10)
     given = {"queueUrl": sqs.queue_url("q"), "endpoint": sqs.url, "stagingLocation": str(tmp_path / "staging")}
-    with pytest.raises(Exception, match="option 'schema': the columns are message_id, body"):
+    with pytest.raises(Exception, match="option 'schema': the columns are message_id string, body string"):
         spark.read.format("sqs").options(**given).schema(schema).load().collect()
     assert sum(sqs.queues["q"].counts(time.time()).values()) == 10
