@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: template help setup assets setup-demo demo test test-unit test-console test-lambda-python test-stacks test-slow test-deployed test-rendezvous test-federated test-snippets test-wheels deployed-then-console spark-then-stacks unit-then-packages test-spark test-spark-others docs console-pictures check check-code check-templates format parameters bench deploy destroy smoke lock packages sbom clean
+.PHONY: template help setup assets setup-demo demo test test-unit test-console test-lambda-python test-stacks test-slow test-deployed test-rendezvous test-federated test-snippets test-wheels deployed-then-console spark-then-stacks functions-and-contracts unit-then-packages test-spark test-spark-others docs console-pictures check check-code check-templates format parameters bench deploy destroy smoke lock packages sbom clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BENCHMARKS := imports rendezvous overload pool splitting federation latency dynamic spark_source spark_sink pipeline cost console
@@ -65,7 +65,7 @@ demo: setup-demo ## the whole of it on the embedded cloud: deploy, use, reconcil
 	python -m sluice.demo $(if $(CONSOLE),--console)
 
 test: setup build/chromium/ready build/spark-$(SPARK)/ready ## all suites but the slow ones, side by side: those on deployed stacks mostly wait
-	+$(MAKE) --jobs --keep-going --output-sync=recurse test-rendezvous test-federated deployed-then-console spark-then-stacks unit-then-packages
+	+$(MAKE) --jobs --keep-going --output-sync=recurse test-rendezvous test-federated deployed-then-console spark-then-stacks functions-and-contracts unit-then-packages
 
 assets: setup ## the functions' code and layers and Spark's archives: built once, which takes a minute, for all deployments
 	CDK_OUTDIR=build/synth python app.py
@@ -81,12 +81,15 @@ deployed-then-console: assets
 	+$(MAKE) --jobs=1 --keep-going test-deployed test-console
 
 # Suites that compute give way to those that wait for a deployed site, whose functions would answer too late. Units and
-# stacks have one process: a second one costs a fifth more processor time, and two processors are busy anyway.
+# stacks have one process a row: two workers collect all tests twice, and two processors are busy anyway.
 spark-then-stacks:
 	+nice -n 5 $(MAKE) --jobs=1 --keep-going test-spark test-stacks
 
+functions-and-contracts:
+	+nice -n 5 $(MAKE) UNIT_PROCESSES=0 UNIT='$(filter-out tests/unit,$(UNIT))' test-unit
+
 unit-then-packages:
-	+nice -n 5 $(MAKE) --jobs=1 --keep-going UNIT_PROCESSES=0 test-unit test-snippets test-wheels
+	+nice -n 5 $(MAKE) --jobs=1 --keep-going UNIT_PROCESSES=0 UNIT=tests/unit test-unit test-snippets test-wheels
 
 # Sites of one cloud share its process: what has to keep up in real time has a cloud with one site. The cloud is as slow
 # as AWS may be here, and a test may take longer; the other targets' has a twentieth of its delays.
