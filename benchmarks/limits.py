@@ -62,12 +62,14 @@ def tables(counts: Counts, parameters: Parameters) -> Mapping[str, str]:
 
 def _rendezvous(counts: Counts, parameters: Parameters) -> Iterator[Limit]:
     rendezvous, used = parameters.rendezvous, counts.messages["rendezvous"]
-    broker_calls = used["lambda_calls"] - PROXY_CALLS
+    counted = Parameters().rendezvous  # counts are of default parameters
+    proxy_s = PROXY_CALLS * QUICK_S
+    broker_s = (used["lambda_gb_s"] * 1024 - proxy_s * counted.proxy_memory_mb) / counted.broker_memory_mb
     proxies = rendezvous.proxy_max_concurrency or RESERVES["sluice.rendezvous.proxy_max_concurrency"]
     yield Limit(
         what="brokers at once",
         there=rendezvous.broker_max_concurrency,
-        each=broker_calls * BROKER_S,
+        each=broker_s,
         remedy="`rendezvous.broker_max_concurrency`, to 1,000",
     )
     yield Limit(
@@ -107,7 +109,7 @@ def _rendezvous(counts: Counts, parameters: Parameters) -> Iterator[Limit]:
     yield Limit(
         what="functions at once in the account",
         there=quota("account_concurrency"),
-        each=broker_calls * BROKER_S + PROXY_CALLS * QUICK_S,
+        each=broker_s + proxy_s,
         remedy="Service Quotas; more sites",
         quota="account_concurrency",
     )
