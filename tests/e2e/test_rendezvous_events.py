@@ -198,7 +198,7 @@ def test_what_happens_is_published_counted_and_served(deployed: Deployed, site: 
             for outcome in ("denied", "matched", "timeout")
         ),
         'snowflake_rounded_proxy_answer_total{type="standalone",status="success"} ',
-        'snowflake_rounded_proxy_answer_total{type="unknown",status="timeout"} ',
+        'snowflake_rounded_proxy_answer_total{type="",status="timeout"} ',
         'snowflake_rounded_proxy_poll_total{nat="unrestricted",type="standalone",status="idle"} ',
         'snowflake_rounded_proxy_poll_total{nat="unrestricted",type="standalone",status="matched"} ',
         'snowflake_rounded_proxy_poll_with_relay_url_extension_total{nat="unrestricted",type="standalone"} ',
@@ -242,6 +242,7 @@ def test_a_day_that_is_over_is_in_the_log(deployed: Deployed, site: Site) -> Non
             "snowflake-ips-standalone 0",
             "snowflake-ips-webext 1",
             "snowflake-ips-badge 0",
+            "snowflake-ips-bloco 0",
             "snowflake-ips-total 1",
             "snowflake-idle-count 8",
             "snowflake-proxy-poll-with-relay-url-count 8",
@@ -250,6 +251,7 @@ def test_a_day_that_is_over_is_in_the_log(deployed: Deployed, site: Site) -> Non
             "client-denied-count 8",
             "client-restricted-denied-count 8",
             "client-unrestricted-denied-count 0",
+            *(f"client-nat-{nat}-denied-count 0" for nat in ("open", "moderate", "strict")),
             "client-snowflake-match-count 0",
             "client-snowflake-timeout-count 0",
             "client-http-count 8",
@@ -261,6 +263,7 @@ def test_a_day_that_is_over_is_in_the_log(deployed: Deployed, site: Site) -> Non
             "snowflake-ips-nat-restricted 1",
             "snowflake-ips-nat-unrestricted 1",
             "snowflake-ips-nat-unknown 0",
+            *(f"snowflake-ips-nat-{nat} 0" for nat in ("open", "moderate", "strict")),
             "",
         ]
     )
