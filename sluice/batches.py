@@ -27,16 +27,9 @@ OUT_OF_TIME = "not sent within the batch's time"
 QUEUE_REFUSALS = frozenset(
     {
         *("AccessDenied", "AccessDeniedException", "InvalidSecurity", "UnsupportedOperation", "KmsOptInRequired"),
-        *(
-            "KmsAccessDenied",
-            "KmsDisabled",
-            "KmsInvalidKeyUsage",
-            "KmsInvalidState",
-            "KmsNotFound",
-            "KMS.OptInRequired",
-        ),
+        *("KmsAccessDenied", "KmsDisabled", "KmsInvalidKeyUsage", "KmsInvalidState", "KmsNotFound"),
         *("KMS.AccessDeniedException", "KMS.DisabledException", "KMS.InvalidKeyUsageException"),
-        *("KMS.InvalidStateException", "KMS.NotFoundException"),
+        *("KMS.InvalidStateException", "KMS.NotFoundException", "KMS.OptInRequired"),
     }
 )
 REFUSALS = QUEUE_REFUSALS | {"InvalidParameterValue", "BatchRequestTooLong"}

@@ -214,7 +214,8 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         # Queues are listed before the registry is read, so that a queue that is just being created is known by then.
         existing = list(self.queues.names(name_prefix(self.settings.deployment)))
         self.registry_cache.begin()
-        orphaned = [name for name in existing if name not in self.registry_cache.load().queues]
+        registered = self.registry_cache.load().queues
+        orphaned = [name for name in existing if name not in registered]
         for name in orphaned:
             self.queues.delete(name)
         return orphaned

@@ -115,7 +115,7 @@ class Receives:
         self._messages = self._bytes = 0  # total received
         self._payload_chunks = 0  # 64 KiB chunks after a response's first, each billed as a request
         self.health = ReceiveHealth(options.queue_urls, time.monotonic())
-        self.ripe = asyncio.Event()  # set when there may be enough messages for a segment
+        self.ripe = asyncio.Event()  # set when a segment may have to be written
 
     @property
     def received(self) -> int:
