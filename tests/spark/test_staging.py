@@ -358,7 +358,12 @@ reader = SqsStreamReader(options)
 reader.initialOffset()
 while not reader._staged.log.backlog(Position(0)).messages:
     time.sleep(0.01)
-if how == "signal":
+if how == "late":
+    threading._register_atexit(signal.raise_signal, signal.SIGTERM)
+    reader.stop()
+if how == "twice":
+    threading._register_atexit(signal.raise_signal, signal.SIGTERM)
+if how in ("signal", "twice"):
     signal.raise_signal(signal.SIGTERM)
 if how == "both":
     stop = Receiver.stop
@@ -366,11 +371,11 @@ if how == "both":
 """
 
 
-@pytest.mark.parametrize("how", ["signal", "end", "both"])
+@pytest.mark.parametrize("how", ["signal", "twice", "end", "both", "late"])
 def test_the_end_of_sparks_process_costs_no_receive(
     tmp_path: Path, sqs: Any, fill: Callable[[int], None], how: str
 ) -> None:
-    """Spark sends a signal, or closes the socket so that the main thread returns, or does both.
+    """Spark sends a signal, or closes the socket so that the main thread returns, or does both, in any order.
 
     Python's executors then take no more work, which asyncio needs for blocking calls and to find an address."""
     pytest.importorskip("pyspark", reason="make test-spark has it")
@@ -384,7 +389,7 @@ def test_the_end_of_sparks_process_costs_no_receive(
         text=True,
         check=False,
     )
-    assert (ended.stderr, ended.returncode) == ("", 143 if how == "signal" else 0)
+    assert (ended.stderr, ended.returncode) == ("", 143 if how in ("signal", "twice") else 0)
     staged = ids(begun(FileStore(tmp_path)))
     left = sqs.queues["q"].known.values()
     assert (len(set(staged)), [m.id for m in left if m.received]) == (30_000 - len(left), [])

@@ -133,10 +133,12 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
     def stop(self) -> None:
         """Stop the receiver, which drains in the background; afterwards the process ends."""
         if self._receiver:
+            if threading.current_thread() is threading.main_thread():
+                # Spark may send more of them. An exception while Python exits would end it before the drain.
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
             self._receiver.stop()
 
     def _drain(self) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Spark may also send it after it has closed the socket
         self.stop()
         if self._receiver:
             self._receiver.join()
@@ -156,7 +158,7 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
             # staging needs; functions of `atexit` are called only afterwards.
             threading._register_atexit(self._drain)  # type: ignore[attr-defined]  # noqa: SLF001  as said
             if threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+                signal.signal(signal.SIGTERM, _exit_once)
         return self._staged
 
     def _remove_old(self, staged: StagedLog, committed: Position) -> None:
@@ -190,6 +192,11 @@ class SqsReader(TaskReader, DataSourceReader):
         receiver.join()
         receiver.check()
         return as_partitions(self._options, staged.log.between(start, staged.log.end))
+
+
+def _exit_once(number: int, _: object) -> None:
+    signal.signal(number, signal.SIG_IGN)
+    sys.exit(128 + number)
 
 
 def writable_log(options: Options) -> StagedLog:
