@@ -4,7 +4,9 @@ Parameters, constructs, the embedded cloud and the templates' tests call the sam
 what another refuses. The range of a single property is its type's, in `sluice.parameters.values`.
 """
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 MAX_UNWINDOWED_BATCH = 10  # messages; also the largest batch of a FIFO queue
@@ -15,6 +17,15 @@ MIN_POLLERS, CALLS_PER_POLLER = 2, 10
 # "You can reserve up to the Unreserved account concurrency value minus 100."
 # https://docs.aws.amazon.com/lambda/latest/dg/configuration-concurrency.html
 STAYS_UNRESERVED = 100
+# Python versions of the releases' images, by the beginning of the label. Jobs need Spark 4, which no `emr-7` has.
+# https://docs.aws.amazon.com/emr/latest/ReleaseGuide/emr-spark810-release.html
+# https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/release-version-emr-spark-8.0-preview.html
+RELEASE_PYTHONS: Mapping[str, Sequence[str]] = {
+    "emr-spark-8.0-preview": ("3.9", "3.11", "3.12"),
+    "emr-spark-8.0.": ("3.11", "3.13"),
+    "emr-spark-8.1.": ("3.11", "3.13"),
+}
+SPARK_3 = re.compile(r"emr-[1-7]\.")  # https://docs.aws.amazon.com/emr/latest/ReleaseGuide/Spark-release-history.html
 AWS_KEY = "alias/aws/sqs"  # AWS's own key: whoever may use the queue may use it
 
 
@@ -54,3 +65,23 @@ def find_sender_fault(attributes: Mapping[str, str]) -> str | None:
         f"it is encrypted with {AWS_KEY}, whose policy can't let SNS or S3 send: encrypt it with a key of your own, or "
         "by SQS (SqsManagedSseEnabled)"
     )
+
+
+def find_dead_letter_fault(dead_letter: Mapping[str, str], source_arn: str) -> str | None:
+    """Return why SQS refuses a dead-letter queue with these attributes for the queue, or None if it doesn't.
+
+    https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SetQueueAttributes.html
+    """
+    policy = json.loads(dead_letter.get("RedriveAllowPolicy") or "{}")
+    permission = policy.get("redrivePermission", "allowAll")
+    if permission == "allowAll" or (permission == "byQueue" and source_arn in policy.get("sourceQueueArns", ())):
+        return None
+    return f"its RedriveAllowPolicy is {permission} and doesn't let {source_arn} name it as dead-letter queue"
+
+
+def find_release_fault(release_label: str, python: str) -> str | None:
+    """Return why jobs can't run on an EMR release with a Python version; None if they can or AWS hasn't said yet."""
+    if SPARK_3.match(release_label):
+        return "this release has Spark 3 or older, and jobs need Spark 4: set emr-spark-8.0.0 or later"
+    pythons = next((known for label, known in RELEASE_PYTHONS.items() if release_label.startswith(label)), (python,))
+    return None if python in pythons else f"its image has Python {', '.join(pythons)}, not {python}"

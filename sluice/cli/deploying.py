@@ -24,13 +24,14 @@ from sluice.cli.output import is_json, show_json
 from sluice.cli.progress import steps
 from sluice.cli.sites import SiteTyper
 from sluice.cli.terminal import print_note
-from sluice.errors import BadConfiguration, CallFailed, SluiceError
+from sluice.errors import BadConfiguration, CallFailed, DestinationFault, SluiceError
 from sluice.local.assemblies import Assembly
 from sluice.operator.accounts import (
     ACCOUNT_CONCURRENCY,
     RESERVES,
     AccountLacks,
     Concurrency,
+    check_dead_letters,
     check_emr,
     check_function_urls,
     check_release,
@@ -122,8 +123,10 @@ def deploy(
         progress("checking which queues would be removed")
         check_removals(connection, new_templates, agreed=remove or ())
         check_splits(connection, read_parameters(context).splitting.queues)
-        if not site.is_local and not any(is_deployed(connection, stack) for stack in new_templates):
-            check_account(connection, new_templates, context, force=force)
+        is_first = not any(is_deployed(connection, stack) for stack in new_templates)
+        if not site.is_local:
+            check_account(connection, new_templates if is_first else (), context, force=force)
+        if is_first and not site.is_local:
             wait_for_names(connection, new_templates, now_ms=now_ms, sleep=time.sleep)
         progress(f"deploying the changes of {len(new_templates)} stacks")
         asks = sys.stdin.isatty() if approve is None else approve
@@ -271,9 +274,18 @@ def reserve_concurrency(connection: Connection, context: Sequence[str]) -> Seque
 def check_account(
     connection: Connection, templates: Collection[str], context: Sequence[str], *, force: bool = False
 ) -> None:
-    """Raise `AccountLacks` if the account or the region lacks what the stacks need; with `force` only say so."""
-    pipeline = read_parameters(context).pipeline
-    checks: list[Callable[[Connection], str | None]] = [check_function_urls]
+    """Raise `AccountLacks` if the account or the region lacks what the stacks need; with `force` only say so.
+
+    `templates` are those of stacks that don't exist yet. Adopted queues are checked at each deployment.
+    """
+    parameters = read_parameters(context)
+    pipeline = parameters.pipeline
+    checks: list[Callable[[Connection], str | None]] = [
+        partial(check_dead_letters, source_arn=queue.existing_source_queue_arn)
+        for queue in parameters.splitting.queues
+        if queue.consumers and queue.existing_source_queue_arn
+    ]
+    checks += [check_function_urls] if templates else []
     if add_stage_prefix(PIPELINE_STACK, connection.stage) in templates:
         checks.append(partial(check_emr, worker_vcpu=pipeline.worker_vcpu))
         checks.append(partial(check_release, release_label=pipeline.release_label))
@@ -282,7 +294,7 @@ def check_account(
         try:
             if note := check(connection):
                 print_note(note)
-        except CallFailed as error:
+        except DestinationFault as error:
             print_note(f"not checked: {error}")
         except AccountLacks as lack:
             if not force:

@@ -9,6 +9,8 @@ from sluice.aws.deployment import STACK
 from sluice.aws_rules import STAYS_UNRESERVED
 from sluice.errors import BadConfiguration, CallFailed
 from sluice.operator.deployments import read_template
+from sluice.operator.queues import read_adopted_queue
+from sluice.splitting.adoption import SOURCE, find_dead_letter_remarks
 from sluice.stages import add_stage_prefix
 
 # What `sluice deploy` reserves, by the parameter of each function that anybody may call.
@@ -129,6 +131,12 @@ def check_release(connection: Connection, *, release_label: str) -> str | None:
         f"EMR doesn't list the release {release_label} in {connection.region}: if EMR Serverless refuses it, too, "
         "SluicePipeline fails; then set sluice.pipeline.release_label"
     )
+
+
+def check_dead_letters(connection: Connection, *, source_arn: str) -> None:
+    """Raise `AccountLacks` if a temporary main queue couldn't have the redrive policy of an adopted queue."""
+    for remark in find_dead_letter_remarks(read_adopted_queue(connection, SOURCE, source_arn)):
+        raise AccountLacks(f"{remark.queue}: {remark.text}")
 
 
 def check_vpcs(connection: Connection) -> None:

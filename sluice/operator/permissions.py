@@ -91,6 +91,7 @@ SEE_SWEEPER, _ = _ask("SluiceRendezvous", "Sweeper")
 SEE_CONTROL, CONTROL = _ask("SluiceSplitting", "Control")
 SEE_LINKS, LINKS = _ask("SluiceFederation", "Links")
 SEE_JOBS, JOBS = _ask("SluicePipeline", "Jobs")
+ADOPT = (_grant("sqs:GetQueueUrl", ANY, "GetQueueAttributes"), _grant("lambda:ListEventSourceMappings", ANY))
 FIND_QUEUE = _grant("sqs:GetQueueUrl", BINDABLE)
 PEEK = _grant("sqs:ReceiveMessage", DEAD_LETTERS, "ChangeMessageVisibility")
 STATUS = (
@@ -162,6 +163,7 @@ ROWS = (
         ("deploy",),
         (
             *DEPLOY,
+            *ADOPT,
             _grant("lambda:GetAccountSettings", ANY),
             # Before a first deployment: what the account and the region have.
             _grant("cloudformation:ListStacks", ANY),
@@ -205,10 +207,7 @@ ROWS = (
     Row(("split start", "split run"), SESSION),
     Row(("split run --lambda",), (*SESSION, _grant("lambda:GetFunctionConfiguration", FUNCTIONS))),
     Row(("split tail",), (_grant("logs:FilterLogEvents", SPLITTER_LOGS),)),
-    Row(
-        ("split register",),
-        (_grant("sqs:GetQueueUrl", ANY, "GetQueueAttributes"), _grant("lambda:ListEventSourceMappings", ANY)),
-    ),
+    Row(("split register",), ADOPT),
     Row(
         (
             *("exchange list", "binding list", "peer list", "link list", "link address"),

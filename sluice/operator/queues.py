@@ -1,5 +1,6 @@
 """Finds queues by name, and reads the attributes of foreign queues before they are adopted."""
 
+import json
 import re
 from contextlib import suppress
 
@@ -7,7 +8,7 @@ from sluice.aws.client_types import SQSClient
 from sluice.aws.clients import calls
 from sluice.aws.connections import Connection
 from sluice.aws.deployment import NotUsable, list_outputs
-from sluice.errors import CallFailed
+from sluice.errors import CallFailed, QueueGone
 from sluice.splitting.adoption import SOURCE, AdoptedQueue
 
 FEDERATION_STACK = "SluiceFederation"
@@ -36,18 +37,25 @@ def queue_arn(connection: Connection, url: str) -> str:
 
 
 def read_adopted_queue(connection: Connection, role: str, arn: str) -> AdoptedQueue:
-    """Read a queue's attributes and, for a source queue, the functions that consume it.
+    """Read a queue's attributes and its dead-letter queue's and, for a source queue, the functions that consume it.
 
     Raises `QueueGone`, `CallFailed`.
     """
+    attributes, dead_letter = _read_attributes(connection, arn), dict[str, str]()
+    if target := json.loads(attributes.get("RedrivePolicy") or "{}").get("deadLetterTargetArn"):
+        with suppress(QueueGone):
+            dead_letter = _read_attributes(connection, target)
+    readers: set[str] = set()
+    if role == SOURCE:
+        pages = connection.pages("lambda", "list_event_source_mappings", EventSourceArn=arn)
+        readers = {mapping["FunctionArn"] for page in pages for mapping in page["EventSourceMappings"]}
+    return AdoptedQueue(role=role, arn=arn, attributes=attributes, dead_letter=dead_letter, readers=readers)
+
+
+def _read_attributes(connection: Connection, arn: str) -> dict[str, str]:
     account, name = arn.split(":")[4:]
     sqs = connection.client("sqs")
     with calls("GetQueueUrl", queue=arn):
         url = sqs.get_queue_url(QueueName=name, QueueOwnerAWSAccountId=account)["QueueUrl"]
     with calls("GetQueueAttributes", queue=arn):
-        attributes = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
-    readers: set[str] = set()
-    if role == SOURCE:
-        pages = connection.pages("lambda", "list_event_source_mappings", EventSourceArn=arn)
-        readers = {mapping["FunctionArn"] for page in pages for mapping in page["EventSourceMappings"]}
-    return AdoptedQueue(role=role, arn=arn, attributes=attributes, readers=readers)
+        return dict[str, str](sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"])

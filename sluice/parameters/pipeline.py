@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import model_validator
 
+from sluice.aws_rules import find_release_fault
 from sluice.parameters import values as v
 from sluice.parameters.values import InconsistentParameter, Model, param
 from sluice.pipeline.jobs import TableFormat
@@ -26,7 +27,7 @@ GATEWAY: VpcEndpoint = "s3"  # S3 has a gateway endpoint in route tables; others
 
 
 class JobPython(StrEnum):
-    """The Python versions that EMR Serverless images contain."""
+    """The Python versions that the images of EMR releases with Spark 4 contain."""
 
     PYTHON_3_11 = "3.11"
     PYTHON_3_13 = "3.13"
@@ -40,7 +41,9 @@ class PipelineParameters(Model):
         "emr-spark-8.1.0",
         "EMR release, which selects the image of the jobs. `architecture` selects its processor architecture",
     )
-    python: JobPython = param(JobPython.PYTHON_3_11, "Python version that jobs use; the image contains both")
+    python: JobPython = param(
+        JobPython.PYTHON_3_11, "Python version that jobs use. The image of `release_label` must contain it"
+    )
     table_format: TableFormat = param(
         TableFormat.PARQUET,
         "Format of the landed table. `parquet`: Parquet files with a Delta-compatible log, which Delta readers can "
@@ -164,6 +167,8 @@ class PipelineParameters(Model):
         return self
 
     def _find_inconsistencies(self) -> Iterator[tuple[str, str]]:
+        if fault := find_release_fault(self.release_label, self.python):
+            yield "release_label", f"{self.release_label}: {fault}"
         sizes = WORKER_SIZES[self.worker_vcpu]
         if self.worker_memory_gb not in sizes:
             steps = f" in steps of {sizes.step}" if sizes.step > 1 else ""

@@ -6,10 +6,11 @@ https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-permissions.html, unle
 
 import json
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from sluice.aws_rules import AWS_KEY, find_sender_fault
+from sluice.aws_rules import AWS_KEY, find_dead_letter_fault, find_sender_fault
 from sluice.splitting.consumers.targets import LambdaTrigger, Target, describe_target
+from sluice.splitting.consumers.temporary_queues import PREFIX
 
 SPLITTER_TIMEOUT_S = 20
 LEAST_RECEIVES = 5
@@ -22,11 +23,15 @@ SOURCE, MAIN = "source", "main queue"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptedQueue:
-    """An existing queue: its role in the split, its attributes (`GetQueueAttributes`), and the functions reading it."""
+    """An existing queue: its role in the split, its attributes, its dead-letter queue's, and the functions reading it.
+
+    The attributes are those of `GetQueueAttributes`.
+    """
 
     role: str
     arn: str
     attributes: Mapping[str, str]
+    dead_letter: Mapping[str, str] = field(default_factory=dict)
     readers: Collection[str] = ()  # ARNs of the functions that the queue triggers
 
     @property
@@ -70,6 +75,7 @@ def find_remarks(
         if queue.role == SOURCE:
             yield from _check_source(queue, window_s=window_s)
             yield from _check_readers(queue, consumers)
+            yield from find_dead_letter_remarks(queue) if consumers else ()
             fault = find_sender_fault(queue.attributes) if is_notified else None
             if fault is not None:
                 yield Remark(queue=queue.arn, text=fault)
@@ -97,6 +103,17 @@ def _check_source(queue: AdoptedQueue, *, window_s: int) -> Iterator[Remark]:
             f"counts, so AWS asks for {LEAST_RECEIVES} at least"
         )
         yield Remark(queue=queue.arn, text=text)
+
+
+def find_dead_letter_remarks(queue: AdoptedQueue) -> Iterator[Remark]:
+    """Yield why the temporary main queue, which consumers read during sessions, can't have the source's redrive policy.
+
+    A list of queues can't have it, because its name is random.
+    """
+    fault = find_dead_letter_fault(queue.dead_letter, f"{PREFIX}…")
+    if fault is not None:
+        text = f"sessions would fail, as SQS refuses its dead-letter queue for their temporary queue: {fault}"
+        yield Remark(queue=queue.arn, text=f"{text}. Set redrivePermission to allowAll there")
 
 
 def _check_readers(queue: AdoptedQueue, consumers: Collection[Target]) -> Iterator[Remark]:

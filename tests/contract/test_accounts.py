@@ -1,5 +1,6 @@
 """What an account allows is looked at before a first deployment: through stubbed clients, and by the rule alone."""
 
+import json
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -16,6 +17,7 @@ from sluice.operator.accounts import (
     WITHOUT_FUNCTION_URLS,
     AccountLacks,
     Concurrency,
+    check_dead_letters,
     check_emr,
     check_function_urls,
     check_release,
@@ -136,3 +138,21 @@ def test_a_check_that_is_not_allowed_is_no_lack() -> None:
     stub.add_client_error("list_applications", "AccessDeniedException")
     with stub, pytest.raises(CallFailed, match="AccessDeniedException"):
         check_emr(account.connection, worker_vcpu=1)
+
+
+@pytest.mark.parametrize("permission", ["byQueue", "allowAll"])
+def test_an_adopted_queues_dead_letter_queue_must_take_temporary_queues(permission: str) -> None:
+    account, arn = Account(), "arn:aws:sqs:eu-central-1:111122223333:"
+    policies = {
+        "RedrivePolicy": {"deadLetterTargetArn": f"{arn}dead", "maxReceiveCount": 5},
+        "RedriveAllowPolicy": {"redrivePermission": permission},
+    }
+    for name, value in policies.items():  # the source's, then its dead-letter queue's
+        account.answers("sqs", "get_queue_url", {"QueueUrl": "https://queue"})
+        account.answers("sqs", "get_queue_attributes", {"Attributes": {name: json.dumps(value)}})
+    account.answers("lambda", "list_event_source_mappings", {"EventSourceMappings": []})
+    if permission == "allowAll":
+        check_dead_letters(account.connection, source_arn=f"{arn}orders")
+        return
+    with pytest.raises(AccountLacks, match=r"orders: sessions would fail, .*RedriveAllowPolicy is byQueue"):
+        check_dead_letters(account.connection, source_arn=f"{arn}orders")

@@ -9,7 +9,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from sluice.aws.connections import Connection
-from tests.harsh.conftest import IN_FLIGHT, PARAMETER_READS_PER_S, eventually, made, role
+from tests.harsh.conftest import IN_FLIGHT, PARAMETER_READS_PER_S, THERE_AT_ONCE, eventually, made, role
 from tests.harsh.functions import code
 from tests.harsh.stacks import Template, deploy, reasons
 
@@ -72,6 +72,33 @@ def test_parameter_store_answers_so_many_reads_a_second(account: Connection) -> 
 def test_an_unknown_attribute_of_a_queue_is_refused(sqs: Any, queue: str) -> None:
     with pytest.raises(ClientError, match="InvalidAttributeName"):
         sqs.set_queue_attributes(QueueUrl=queue, Attributes={"QueueColour": "red"})
+
+
+@pytest.mark.parametrize(
+    ("allows", "is_taken"),
+    [
+        ({"redrivePermission": "allowAll"}, True),
+        ({"redrivePermission": "denyAll"}, False),
+        ({"redrivePermission": "byQueue", "sourceQueueArns": ["mine"]}, True),
+        ({"redrivePermission": "byQueue", "sourceQueueArns": ["another"]}, False),
+    ],
+)
+def test_a_dead_letter_queue_says_which_queues_may_name_it(sqs: Any, allows: dict[str, Any], *, is_taken: bool) -> None:
+    name = f"{THERE_AT_ONCE}{allows['redrivePermission']}-{is_taken}"
+    dead = sqs.create_queue(QueueName=f"{name}-dead")["QueueUrl"]
+    arn = sqs.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    named = {"mine": arn.replace(dead.rpartition("/")[2], name), "another": f"{arn}-another"}
+    allows |= {"sourceQueueArns": [named[queue] for queue in allows["sourceQueueArns"]]} if len(allows) > 1 else {}
+    sqs.set_queue_attributes(QueueUrl=dead, Attributes={"RedriveAllowPolicy": json.dumps(allows)})
+    attributes = {"RedrivePolicy": json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 5})}
+    if is_taken:
+        sqs.create_queue(QueueName=name, Attributes=attributes)
+        return
+    with pytest.raises(ClientError, match=f"RedriveAllowPolicy is {allows['redrivePermission']}"):
+        sqs.create_queue(QueueName=name, Attributes=attributes)
+    url = sqs.create_queue(QueueName=name)["QueueUrl"]
+    with pytest.raises(ClientError, match=f"RedriveAllowPolicy is {allows['redrivePermission']}"):
+        sqs.set_queue_attributes(QueueUrl=url, Attributes=attributes)
 
 
 def policy(*, statements: int = 1, principals: int = 1, conditions: int = 0, actions: int = 1, sid: str = "") -> str:

@@ -429,6 +429,11 @@ def test_the_queue_may_be_a_fifo_queue_that_is_adopted(synth: Synth) -> None:
 @pytest.mark.parametrize(
     ("given", "cause"),
     [
+        ({"release_label": "emr-7.13.0"}, "release_label: emr-7.13.0: this release has Spark 3 or older"),
+        (
+            {"release_label": "emr-spark-8.0-preview", "python": "3.13"},
+            "release_label: emr-spark-8.0-preview: its image has Python 3.9, 3.11, 3.12, not 3.13",
+        ),
         ({"worker_vcpu": 3}, "worker_vcpu: 3 is not one of 1, 2, 4, 8, 16"),
         ({"worker_memory_gb": 9}, "worker_memory_gb: 9: workers with 1 vCPU have 2 to 8 GB"),
         ({"worker_vcpu": 8, "worker_memory_gb": 18}, "worker_memory_gb: 18: .* in steps of 4"),
@@ -464,3 +469,9 @@ def test_the_queue_may_be_a_fifo_queue_that_is_adopted(synth: Synth) -> None:
 def test_what_can_t_be_is_refused_by_its_name(given: dict[str, object], cause: str) -> None:
     with pytest.raises(BadParameter, match=f"{KEY}.{cause}"):
         Parameters.from_context({**CONTEXT, **{f"{KEY}.{name}": value for name, value in given.items()}})
+
+
+@pytest.mark.parametrize("label", ["emr-spark-8.0.0", "emr-spark-8.1.0", "emr-spark-8.0-preview", "emr-spark-9.0.0"])
+def test_releases_with_spark_4_and_those_to_come_are_taken(label: str) -> None:
+    python = {f"{KEY}.python": "3.11" if label.endswith("preview") else "3.13"}
+    assert Parameters.from_context({**CONTEXT, **python, f"{KEY}.release_label": label}).pipeline.release_label == label

@@ -10,7 +10,7 @@ import ministack.services.cloudformation.provisioners
 import ministack.services.lambda_svc
 import ministack.services.sqs
 
-from sluice.aws_rules import find_mapping_fault
+from sluice.aws_rules import find_dead_letter_fault, find_mapping_fault
 
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-queues.html
 QUEUE_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
@@ -62,6 +62,7 @@ def enforce_queue_limits() -> None:
 
     async def dispatch_limited(action: str, data: dict[str, Any], queue_url: str) -> Any:
         _raise_first(_request_refusals(action, data))
+        _raise_first(_dead_letter_refusals(data, queue_url))
         return await dispatch(action, data, queue_url)
 
     def send_limited(sending: Any, data: dict[str, Any], queue_url: str) -> Any:
@@ -162,6 +163,22 @@ def _request_refusals(action: str, data: Mapping[str, Any]) -> Iterable[Refusal]
         if size > MESSAGE_BYTES:
             text = f"Batch requests cannot be longer than {MESSAGE_BYTES} bytes. You have sent {size} bytes."
             yield "BatchRequestTooLong", text
+
+
+def _dead_letter_refusals(data: Mapping[str, Any], queue_url: str) -> Iterable[Refusal]:
+    """Yield that the dead-letter queue doesn't allow this one. SQS's own words are not documented."""
+    policy, sqs = (data.get("Attributes") or {}).get("RedrivePolicy"), ministack.services.sqs
+    target = json.loads(policy).get("deadLetterTargetArn", "") if policy else ""
+    dead_letter = sqs._queue_by_arn(target)  # noqa: SLF001 - no public look-up
+    if dead_letter is None:
+        return
+    name = data.get("QueueName") or queue_url.rpartition("/")[2]
+    fault = find_dead_letter_fault(dead_letter["attributes"], ":".join([*target.split(":")[:5], name]))
+    if fault is not None:
+        yield (
+            "InvalidParameterValue",
+            f"Value {policy} for parameter RedrivePolicy is invalid. Reason: {target}: {fault}.",
+        )
 
 
 def _tag_refusals(tags: Mapping[str, str]) -> Iterable[Refusal]:

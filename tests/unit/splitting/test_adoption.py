@@ -1,6 +1,7 @@
 """What is said of queues before they are adopted."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -67,6 +68,23 @@ def test_what_is_against_a_queue_is_said(adopted: AdoptedQueue, refuses: bool, w
     assert really is refuses
     assert adopted.arn in text
     assert words in text
+
+
+@pytest.mark.parametrize(
+    ("permission", "names", "refuses"),
+    [("allowAll", False, False), ("byQueue", True, True), ("denyAll", False, True), (None, False, False)],
+)
+def test_a_dead_letter_queue_must_allow_temporary_queues_whose_names_nobody_knows(
+    permission: str | None, *, names: bool, refuses: bool
+):
+    allows = {"redrivePermission": permission} | ({"sourceQueueArns": [f"{ARN}sour"]} if names else {})
+    dead_letter = {"RedriveAllowPolicy": json.dumps(allows)} if permission else {}
+    source = replace(queue(readers=(TRIGGER,), RedrivePolicy=redrive(5)), dead_letter=dead_letter)
+    heard = said(source, consumers=(LambdaTrigger(function="orders:live"),))
+    assert [(is_refused, f"RedriveAllowPolicy is {permission}" in text) for is_refused, text in heard] == (
+        [(True, True)] if refuses else []
+    )
+    assert said(replace(source, readers=())) == []  # a session's own queue has no redrive policy
 
 
 @pytest.mark.parametrize("named", [KEY, "1234abcd"])
