@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from sluice.aws_rules import MAX_UNWINDOWED_BATCH, MIN_CONCURRENCY
 from sluice.dead_letter_reasons import ROUTE_GONE
@@ -23,7 +24,7 @@ from sluice.federation.exchange_store import (
     update_destination,
 )
 from sluice.federation.links.due import Action, DueAction
-from sluice.federation.links.links import MAX_SYNC, Address, Bridge, MappingScaling, RouteKind
+from sluice.federation.links.links import DEFAULT_SYNC, MAX_SYNC, Address, Bridge, MappingScaling, RouteKind
 from sluice.federation.links.registry import NOT_YET, BridgeRecord, Registry, bridge_destination, find_feeding_queues
 from sluice.federation.links.transitions import (
     Change,
@@ -55,12 +56,22 @@ def bridge_queue_name(tag: str, bridge: Bridge, *, stage: str | None = None) -> 
 
 
 def choose_scaling(bridges: Sequence[BridgeRecord], queue: str) -> MappingScaling:
-    """Return a mapping's batch size and concurrency: the strictest values of the bridges that read the queue."""
+    """Return a mapping's batch size and concurrency: the strictest values of the bridges that read the queue.
+
+    A peer's values count only if no other link reads the queue, as they would slow down the others.
+    """
     batch_size, max_concurrency = MAX_UNWINDOWED_BATCH if queue.endswith(FIFO_SUFFIX) else MAX_SYNC, list[int]()
-    for bridge in (record.bridge for record in bridges):
+    is_shared = len({record.bridge.link for record in bridges}) > 1
+    declared = [
+        replace(record.bridge, sync=DEFAULT_SYNC, credit=0, rate=UNSET)
+        if is_shared and record.served
+        else record.bridge
+        for record in bridges
+    ]
+    for bridge in declared:
         rate = MAX_SYNC if bridge.rate is UNSET else bridge.rate  # a batch has at most one second's messages
         batch_size = min(batch_size, bridge.sync, rate, max(1, bridge.credit // 2) if bridge.credit else MAX_SYNC)
-    for bridge in (record.bridge for record in bridges):
+    for bridge in declared:
         if bridge.credit:
             max_concurrency.append(max(MIN_CONCURRENCY, bridge.credit // batch_size))
         if bridge.rate is not UNSET:

@@ -17,8 +17,8 @@ from sluice.federation.bridge_provisioner import BridgeProvisioner
 from sluice.federation.exchange_store import ExchangeStore
 from sluice.federation.links import messages, transitions
 from sluice.federation.links.due import EMPTY_FOR_MS, Action, DueAction, find_due_actions
-from sluice.federation.links.links import Address, Bridge, Link, find_key_problem
-from sluice.federation.links.peers import ONLY_UNSTAGED, KnownPeers, Peer, verify_address
+from sluice.federation.links.links import Address, Bridge, Link
+from sluice.federation.links.peers import ONLY_UNSTAGED, KnownPeers, Peer, find_pull_problem, verify_address
 from sluice.federation.links.registry import (
     REGISTRY,
     SERVED_MARK,
@@ -181,7 +181,7 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
                 return self._receive_hello(message, sender)
             case messages.HelloAnswer(exchanges=exchanges, bridges=bridges):
                 event = transitions.accept_answer(
-                    link, peer=sender, exchanges=exchanges, bridges=bridges, own_exchanges=self._exchange_types()
+                    link, peer=sender, exchanges=exchanges, bridges=bridges, own_exchanges=self.exchange_types()
                 )
             case messages.HelloRefusal(reason=reason):
                 event = transitions.update_link(link, AccessRefused(reason))
@@ -200,11 +200,8 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
     def _receive_hello(self, hello: messages.Hello, peer: Address) -> Registry:
         """Process a hello and answer it, with the reason for each refused pull."""
         rules, name = self.known_peers.value()[peer.tag], format_served_name(hello.link, peer.tag)
-        reasons: dict[str, str | None] = {}
-        for pull in hello.pulls:
-            filter_problem = None if pull.filter is UNSET else self.find_filter_problem(pull.filter)
-            reasons[pull.name] = self.find_pull_refusal(rules, pull) or filter_problem
-        allowed = [pull for pull in hello.pulls if reasons[pull.name] is None]
+        refused = self.list_refusals(rules, hello.pulls)
+        allowed = [pull for pull in hello.pulls if pull.name not in refused]
         try:
             event = transitions.accept_hello(
                 hello.link, peer=peer, pulls=allowed, paused=hello.paused, draining=hello.draining
@@ -216,7 +213,6 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
         record = registry.links.get(name)
         if record is None:
             return registry  # the peer closed the link in the meantime
-        refused = {pull: reason for pull, reason in reasons.items() if reason is not None}
         bridges = {pull: f"{LinkState.FAILED}: {reason}" for pull, reason in refused.items()} | {
             bridge_record.bridge.name.removesuffix(SERVED_MARK + peer.tag): describe_state(bridge_record, record)
             for bridge_record in registry.list_bridges(name)
@@ -227,22 +223,21 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
             return self.advance([transitions.update_link(name, to_link_update(error))], ticks=False)
         return self.registry()
 
-    def find_pull_refusal(self, peer: Peer, pull: Bridge) -> str | None:
-        """Return why the peer may not pull a route here; None if it may. No rule by keys is for an unknown exchange."""
-        exchange_type = self.find_exchange_type(pull.src)
-        follows_keys = exchange_type is not None and exchange_type.follows_keys
-        return peer.find_pull_refusal(pull, follows_keys=follows_keys) or find_key_problem(pull, exchange_type)
-
-    def find_exchange_type(self, name: str) -> ExchangeType | None:
-        """Return the type of an exchange of this site; None if there is no such exchange."""
-        return {exchange.name: exchange.type for exchange in self.exchanges.bindings().exchanges}.get(name)
+    def list_refusals(self, peer: Peer, pulls: Sequence[Bridge]) -> dict[str, str]:
+        """Return, by the routes' names, why the peer may not pull some of these routes here."""
+        types, peers = self.exchange_types(), self.known_peers.value().values()
+        problems = {pull.name: find_pull_problem(peer, pull, types=types, peers=peers) for pull in pulls}
+        for pull in pulls:
+            if problems[pull.name] is None and pull.filter is not UNSET:
+                problems[pull.name] = self.find_filter_problem(pull.filter)
+        return {name: problem for name, problem in problems.items() if problem is not None}
 
     def _build_answer(self, link: str, bridges: Mapping[str, str]) -> messages.HelloAnswer:
-        return messages.HelloAnswer(link=link, sender=self.here, exchanges=self._exchange_types(), bridges=bridges)
+        return messages.HelloAnswer(link=link, sender=self.here, exchanges=self.exchange_types(), bridges=bridges)
 
-    def _exchange_types(self) -> Mapping[str, str]:
+    def exchange_types(self) -> Mapping[str, ExchangeType]:
         """Return the types of this site's exchanges, by name."""
-        return {exchange.name: exchange.type.value for exchange in self.exchanges.bindings().exchanges}
+        return {exchange.name: exchange.type for exchange in self.exchanges.bindings().exchanges}
 
     def _reply(self, peer: Address, message: messages.LinkMessage) -> None:
         """Reply to a peer that may have no link here. A lost reply is harmless, as the peer repeats its hello."""

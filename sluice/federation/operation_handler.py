@@ -234,8 +234,8 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         # Routes that the peer may no longer pull are closed at once, not with its next hello.
         registry = self.link_service.registry()
         served = [record.bridge for record in registry.bridges.values() if record.served and not record.closing]
-        of_peer = [bridge for bridge in served if registry.links[bridge.link].link.peer == peer.tag]
-        gone = [bridge.name for bridge in of_peer if self.link_service.find_pull_refusal(peer, bridge)]
+        served = [bridge for bridge in served if registry.links[bridge.link].link.peer == peer.tag]
+        gone = self.link_service.list_refusals(peer, served)
         self.link_service.advance([transitions.close_bridge(name) for name in gone], ticks=False)
 
     def record_route_tag(self, bridge: Bridge) -> None:
@@ -294,7 +294,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         self.check_filter(bridge)
         if bridge.src_is_local and bridge.src_is_queue:
             self.names.readable_queue(bridge.src)  # the source checks pulled routes
-        problem = find_key_problem(bridge, self.link_service.find_exchange_type(bridge.src))
+        problem = find_key_problem(bridge, self.link_service.exchange_types().get(bridge.src))
         if bridge.src_is_local and problem is not None:
             raise BadRoute(f"{bridge.name}: {problem}")
         self.record_route_tag(bridge)

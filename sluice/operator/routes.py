@@ -163,6 +163,7 @@ def delete_link(ends: LinkEnds, *, name: str | None) -> str:
         named = "" if name is None else f" {name}"
         raise BadRoute(f"no link{named} goes from {ends.view.tag} to {ends.peer.tag}")
     ends.site.client.ask(CloseLink(name=link_name))
+    withdraw_grants(ends, [route for route in ends.view.bridges if route.link == link_name])
     return link_name
 
 
@@ -202,6 +203,24 @@ def route_name(bridge: BridgeDeclaration, link: str) -> str:
         return plain
     digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:HASH_CHARACTERS]
     return f"{_NOT_IN_NAMES.sub('-', plain)[: MAX_NAME_CHARACTERS - HASH_CHARACTERS - 1]}.{digest}"
+
+
+def withdraw_grants(ends: LinkEnds, closed: Sequence[BridgeView]) -> None:
+    """Withdraw the permissions that the peer's site gave for these routes, if no other route needs them.
+
+    Permissions to publish stay, because messages are still in the routes' queues.
+    """
+    there = ends.peer.view
+    here = None if there is None else there.find_peer(ends.view.tag)
+    if ends.peer.site is None or there is None or here is None or here.declared:
+        return
+    links = {link.name for link in ends.view.links_to(ends.peer.tag)}
+    pulled = [route for route in ends.view.bridges if route.link in links and not route.src_is_local]
+    kept = [route for route in pulled if route not in closed and route.state != LinkState.CLOSING]
+    following_keys = {exchange.name for exchange in there.exchanges if exchange.type.follows_keys}
+    rest = here.withdraw_grants([route for route in pulled if route in closed], kept, following_keys=following_keys)
+    if rest != here:
+        ends.peer.site.client.ask(AddPeer(peer=rest))
 
 
 def find_route(ends: LinkEnds, declaration: BridgeDeclaration, *, link: str | None) -> BridgeView:
@@ -280,7 +299,7 @@ def declare_peer(
     """
     known = view.find_peer(peer.tag)
     if known is not None:
-        kept = {name: getattr(known, name) for name in ("pulls", "pushes", "queues", "tags", "declared")}
+        kept = {name: getattr(known, name) for name in ("pulls", "pushes", "queues", "tags", "declared", "granted")}
         peer = replace(peer, **kept)
     if not peer.declared:
         if source_of is not None:

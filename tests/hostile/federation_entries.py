@@ -162,10 +162,10 @@ class Sites(World):
         assert isinstance(site, DynamicSite)
         return site
 
-    def pulls(self, dest: str, src: str, *, name: str = "route", exchange: str = FANOUT, dynamic: bool = False) -> None:
+    def pulls(self, dest: str, src: str, *, name: str = "route", exchange: str = FANOUT, **fields: Any) -> None:
         """A link from one to the other, and a route that pulls over it; both sites have talked of it."""
         link = self.link(dest, src)
-        bridge = Bridge(name=name, link=link.name, src=exchange, dest=exchange, dynamic=dynamic)
+        bridge = Bridge(name=name, link=link.name, src=exchange, dest=exchange, **fields)
         self[dest].link_service().advance([add_link(link), add_bridge(bridge)])
         self.talk()
 

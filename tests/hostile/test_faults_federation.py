@@ -12,6 +12,7 @@ from sluice.aws.federation.peers import PeerQueues
 from sluice.codec import encode
 from sluice.errors import BadRoute, CallFailed, DestinationFault, QueueGone
 from sluice.federation.dynamic.ops import Bind, BindingAdvertisement
+from sluice.federation.links import transitions
 from sluice.federation.links.links import Address, Bridge, Endpoint, Link
 from sluice.federation.links.messages import DynamicMessage, Hello, LinkClosed, LinkMessage, encode_control
 from sluice.federation.links.registry import Registry
@@ -103,6 +104,29 @@ def test_a_peer_has_so_many_links_and_no_more() -> None:
         registry = apply(registry, accept_hello(link=f"l{number}", peer=peer), now_ms=NOW_MS, jitter=0.5)
     with pytest.raises(BadRoute, match="THERE: has 16 links here, as many as a peer may have"):
         apply(registry, accept_hello(link="one more", peer=peer), now_ms=NOW_MS, jitter=0.5)
+
+
+def test_a_peer_has_so_many_routes_over_all_of_its_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each route is a queue, a trigger and a copy of each message here."""
+    monkeypatch.setattr(transitions, "MAX_ROUTES_OF_A_PEER", 5)
+    peer, registry = there(Sites(["HERE", "THERE"])), Registry(here="HERE")
+
+    def pull(registry: Registry, link: str, number: int) -> Registry:
+        pulls = [Bridge(name=f"{link}-{key}", link=link, src=FANOUT, dest=f"d{key}") for key in range(number)]
+        return apply(registry, accept_hello(link=link, peer=peer, pulls=pulls), now_ms=NOW_MS, jitter=0.5)
+
+    registry = pull(pull(registry, "l1", 3), "l2", 2)
+    with pytest.raises(BadRoute, match="THERE: pulls 6 routes here, more than 5"):
+        pull(registry, "l2", 3)
+    assert len(pull(registry, "l1", 3).bridges) == 5  # a hello may be repeated
+
+
+def test_a_route_of_a_peer_does_not_have_another_peers_tag() -> None:
+    """Messages with that tag in their traces would never reach the other peer."""
+    world = Sites(["HERE", "THERE", THIEF])
+    world.pulls("THERE", "HERE", exchange=FANOUT, tag=THIEF)
+    state = world["THERE"].registry().links["to-HERE"].remote["route"]
+    assert state == f"Failed: THERE may not use the tag {THIEF}, because another peer has it"
 
 
 @pytest.mark.parametrize("url", ["x", "", "http://", "http://[", "file:///etc/passwd"])

@@ -31,6 +31,7 @@ from sluice.operator.routes import (
     find_problems,
     find_route,
     wait_until_operational,
+    withdraw_grants,
 )
 from sluice.splitting.filters.values import Filter
 
@@ -259,9 +260,10 @@ def remove_route(
 ) -> None:
     """Delete the route that matches the declaration, and print a confirmation."""
     ends = LinkEnds.from_names(dest, src, src_local=declaration.src_is_local)
-    name = find_route(ends, declaration, link=link).name
-    ends.site.client.ask(CloseBridge(name=name, del_empty_link=del_empty_link))
-    report_closing(ends.site, [name])
+    route = find_route(ends, declaration, link=link)
+    ends.site.client.ask(CloseBridge(name=route.name, del_empty_link=del_empty_link))
+    withdraw_grants(ends, [route])
+    report_closing(ends.site, [route.name])
 
 
 def report_closing(site: OpenSite, routes: Sequence[str]) -> None:

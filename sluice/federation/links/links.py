@@ -21,6 +21,7 @@ ALL_KEYS = "#"  # the pattern of a topic exchange that all keys match
 MAX_ENDPOINTS = 8
 MAX_EXCLUDES = 64
 MAX_RATE = 10_000  # messages a second; a function can't send more
+DEFAULT_SYNC = 10
 MAX_SYNC = 10_000  # Lambda's largest batch of an event source mapping
 LEAST_RETENTION_S, MAX_RETENTION_S = 60, 14 * 24 * 60 * 60  # SQS's limits
 MAX_CREDIT = 120_000  # SQS's limit of messages in flight
@@ -121,7 +122,7 @@ class BridgeDeclaration(Struct, frozen=True, kw_only=True):
     src_is_local: bool = False
     dynamic: bool = False
     durable: bool = True
-    sync: int = 10
+    sync: int = DEFAULT_SYNC
     credit: int = 0
     max_hops: int = DEFAULT_MAX_HOPS
     fifo: bool = True

@@ -17,7 +17,16 @@ from msgspec.structs import replace
 
 from sluice.codec import Format, Struct, pick_shared_fields
 from sluice.errors import BadRoute
-from sluice.federation.links.links import ALL_KEYS, Address, BridgeDeclaration, Introduction, RouteKind
+from sluice.federation.links.links import (
+    ALL_KEYS,
+    Address,
+    Bridge,
+    BridgeDeclaration,
+    Introduction,
+    RouteKind,
+    find_key_problem,
+)
+from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.matching.metadata import Trace, is_tag
 from sluice.federation.matching.topics import covers
 from sluice.stages import is_stage, parse_stage
@@ -44,7 +53,8 @@ class Peer(Struct, frozen=True, kw_only=True):
     pull from, each with an optional topic pattern after a colon; `pushes` has exchanges to publish to, by routes that
     the peer pushes or this site pulls; `queues` has queues to consume. `tags` are the tags of
     the peer's routes. `sqs_url` is the peer's SQS endpoint, if not the default. `stage` prefixes its queues' names.
-    `declared` is true if the deployed configuration lists the peer.
+    `declared` is true if the deployed configuration lists the peer. `granted` has the permissions that a command gave
+    for a route, as the list's name and the pattern: the command that deletes the route withdraws them.
     """
 
     tag: str
@@ -58,6 +68,7 @@ class Peer(Struct, frozen=True, kw_only=True):
     sqs_url: str | None = None
     stage: str | UnsetType = UNSET
     declared: bool = False
+    granted: Rules | UnsetType = UNSET
 
     @classmethod
     def from_introduction(cls, address: Introduction, **rules: tuple[str, ...]) -> "Peer":
@@ -76,11 +87,34 @@ class Peer(Struct, frozen=True, kw_only=True):
         """Return the peer with permission to take what the route takes here, and no more."""
         if self.find_pull_refusal(route, follows_keys=follows_keys) is None:
             return self
-        if route.src_is_queue:
-            return replace(self, queues=(*self.queues, route.src))
-        name = route.src.replace(":", "?")  # a colon ends the name in a rule
-        keys = f":{route.key}" if route.kind is RouteKind.STATIC and follows_keys else ""
-        return replace(self, pulls=(*self.pulls, name + keys))
+        rules, pattern = "queues", route.src
+        if not route.src_is_queue:
+            keys = f":{route.key}" if route.kind is RouteKind.STATIC and follows_keys else ""
+            rules, pattern = "pulls", route.src.replace(":", "?") + keys  # a colon ends the name in a rule
+        granted = (*(self.granted or ()), f"{rules}:{pattern}")
+        return replace(self, **{rules: (*getattr(self, rules), pattern)}, granted=granted)
+
+    def withdraw_grants(
+        self, closed: Sequence[Bridge], kept: Sequence[Bridge], *, following_keys: Collection[str]
+    ) -> "Peer":
+        """Return the peer without the granted permissions that closed routes needed and none of the `kept` ones needs.
+
+        `following_keys` has the exchanges that select messages by key.
+        """
+
+        def allows(peer: Peer, route: Bridge) -> bool:
+            return peer.find_pull_refusal(route, follows_keys=route.src in following_keys) is None
+
+        peer = self
+        for grant in self.granted or ():
+            rules, _, pattern = grant.partition(":")
+            rest = tuple(rule for rule in getattr(peer, rules) if rule != pattern)
+            granted = tuple(other for other in peer.granted or () if other != grant)
+            without = replace(peer, **{rules: rest}, granted=granted or UNSET)
+            refused = [route for route in (*closed, *kept) if allows(peer, route) and not allows(without, route)]
+            if refused and not any(route in kept for route in refused):
+                peer = without
+        return peer
 
     def grant_destination(self, route: BridgeDeclaration) -> "Peer":
         """Return the peer with permission to publish to the route's destination here."""
@@ -109,6 +143,21 @@ class Peer(Struct, frozen=True, kw_only=True):
 
     def _describe_refusal(self, action: str, name: str, rules: Iterable[str]) -> str:
         return f"{self.tag} may not {action} {name}: its peer rule here says {', '.join(rules) or 'nothing'}"
+
+
+def find_pull_problem(
+    peer: Peer, pull: BridgeDeclaration, *, types: Mapping[str, ExchangeType], peers: Iterable[Peer]
+) -> str | None:
+    """Return why a peer's request for a route is refused; None if the site serves the route.
+
+    `types` has the site's exchanges, and `peers` all of its peers. Fields that this doesn't check only concern the
+    route's own queue and messages, and `check_bridge` limits their values.
+    """
+    type_ = types.get(pull.src)
+    refusal = peer.find_pull_refusal(pull, follows_keys=type_ is not None and type_.follows_keys)
+    if refusal is None and pull.tag is not None and pull.tag in {other.tag for other in peers} - {peer.tag}:
+        return f"{peer.tag} may not use the tag {pull.tag}, because another peer has it"
+    return refusal or find_key_problem(pull, type_)
 
 
 KNOWN_PEERS = Format(kind="peers", version=1, type=dict[str, Peer])  # peers by tag

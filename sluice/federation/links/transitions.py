@@ -28,6 +28,7 @@ from sluice.federation.links.states import (
 )
 
 MAX_LINKS_OF_A_PEER = 16
+MAX_ROUTES_OF_A_PEER = 2_000  # pulled here over all of its links
 MAX_PULLS_BYTES = 800 * 1024  # of a link's pulled bridges as JSON: a hello has an address besides, and 1 MiB at most
 MAX_NAME_CHARACTERS = 128  # in a peer's link's or route's name; a link's name is a message group
 NAME = re.compile(rf"[!-~]{{1,{MAX_NAME_CHARACTERS}}}")
@@ -348,8 +349,12 @@ def _check_greeting(registry: Registry, link: str, peer: Address, asked: Sequenc
     served = {
         name for name, link_record in registry.links.items() if link_record.served and link_record.link.peer == peer.tag
     }
-    if len(served - {format_served_name(link, peer.tag)}) >= MAX_LINKS_OF_A_PEER:
+    others = served - {format_served_name(link, peer.tag)}
+    if len(others) >= MAX_LINKS_OF_A_PEER:
         raise BadRoute(f"{peer.tag}: has {len(served)} links here, as many as a peer may have")
+    routes = len(asked) + sum(record.bridge.link in others for record in registry.bridges.values())
+    if routes > MAX_ROUTES_OF_A_PEER:
+        raise BadRoute(f"{peer.tag}: pulls {routes} routes here, more than {MAX_ROUTES_OF_A_PEER}")
     wrong = [name for name in (link, *(pull.name for pull in asked)) if not NAME.fullmatch(name)]
     if wrong:
         raise BadRoute(f"{wrong[0][:MAX_NAME_CHARACTERS]!r}: a name is 1 to {MAX_NAME_CHARACTERS} printable characters")

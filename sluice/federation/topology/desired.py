@@ -51,7 +51,9 @@ class DesiredPeer(Struct, frozen=True, kw_only=True):
     def from_peer(cls, peer: Peer, *, address: Introduction | None) -> "DesiredPeer":
         """Return the file's entry for the peer; `address` is its address, if known."""
         said = cls(**pick_shared_fields(peer, cls))
-        is_place_known = address is not None and said.peer(address) == replace(peer, tags=(), declared=False)
+        is_place_known = address is not None and said.peer(address) == replace(
+            peer, tags=(), declared=False, granted=UNSET
+        )
         return said if is_place_known else replace(said, place=PeerLocation(**pick_shared_fields(peer, PeerLocation)))
 
     def peer(self, address: Introduction | None) -> Peer:

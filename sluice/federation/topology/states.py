@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from sluice.federation.bridge_provisioner import BRIDGE_QUEUE_PREFIX
@@ -32,8 +33,8 @@ class SiteState:
         view = self.view
         return index_by_key(
             [
-                # The site itself records the tags of the peer's routes.
-                *(replace(peer, tags=(), declared=False) for peer in view.peers),
+                # The site itself records the tags of the peer's routes, and what was granted for routes.
+                *(replace(peer, tags=(), declared=False, granted=UNSET) for peer in view.peers),
                 *(exchange for exchange in view.exchanges if exchange not in STANDARD_EXCHANGES),
                 *self.bindings,
                 *(link.to_link() for link in view.links if not link.served and not link.is_ending),

@@ -377,6 +377,16 @@ def test_a_queue_is_read_as_the_strictest_asks_of_those_that_share_it() -> None:
     assert pace("q", {"sync": 100, "rate": 1_000}) == MappingScaling(batch_size=100, max_concurrency=2)
 
 
+def test_a_peer_slows_nobody_down_who_reads_the_same_queue() -> None:
+    slow = {"sync": 1, "credit": 2, "rate": 1}
+    peers = BridgeRecord(bridge=bridge("theirs", "x@B", **slow), served=True)
+    another = BridgeRecord(bridge=bridge("another", "x@C"), served=True)
+    own = BridgeRecord(bridge=bridge("own", "to-C", sync=100, credit=300))
+    assert choose_scaling([peers], "q") == MappingScaling(batch_size=1, max_concurrency=2)
+    assert choose_scaling([peers, another], "q") == MappingScaling(batch_size=10)
+    assert choose_scaling([peers, own], "q") == choose_scaling([own, another], "q")
+
+
 def test_a_shared_queue_is_read_as_the_others_ask_once_the_strictest_is_gone() -> None:
     world = linked(src=SOURCE, src_is_queue=True, src_is_local=True)
     here = world["A"]

@@ -376,6 +376,27 @@ def test_a_peer_that_is_gone_is_named_by_its_tag(sites: Sites) -> None:
     assert "no link goes from WEST to NORTH" in sites.run("route", "add", WEST, "NORTH", "amq.topic", code=1).stderr
 
 
+def test_what_a_route_was_allowed_goes_with_the_last_route_that_needs_it(sites: Sites) -> None:
+    sites.run("peer", "add", EAST, WEST, "--pull", "amq.fanout")
+
+    def allowed() -> list[list[str]]:
+        [peer] = sites.json("peer", "list", EAST)
+        return [peer["pulls"], peer["queues"], peer.get("granted", [])]
+
+    for command in ("add", "del"):
+        sites.run("route", command, WEST, EAST, "amq.fanout")
+        assert allowed() == [["amq.fanout"], [], []]
+    sites.run("route", "add", WEST, EAST, "amq.topic", "a.#")
+    sites.run("route", "add", WEST, EAST, "amq.topic", "a.b")
+    sites.run("queue", "add", WEST, EAST, "amq.topic", "orders")
+    sites.run("route", "del", WEST, EAST, "amq.topic", "a.#")
+    assert allowed() == [["amq.fanout", "amq.topic:a.#"], ["orders"], ["pulls:amq.topic:a.#", "queues:orders"]]
+    sites.run("route", "del", WEST, EAST, "amq.topic", "a.b")
+    assert allowed() == [["amq.fanout"], ["orders"], ["queues:orders"]]
+    sites.run("link", "del", WEST, EAST)
+    assert allowed() == [["amq.fanout"], [], []]
+
+
 def test_a_route_that_a_peer_pulls_is_the_peers_to_delete(sites: Sites) -> None:
     sites.run("route", "add", WEST, EAST, "amq.topic", "a")
     [name] = [each["name"] for each in sites.json("route", "list", EAST)]

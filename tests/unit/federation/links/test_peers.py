@@ -1,23 +1,29 @@
 """A peer is who SQS says that it is, may what its rules say, and leads to nothing outside its account and region."""
 
+import re
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
+from msgspec.structs import fields, replace
 
 from sluice.errors import BadRoute
-from sluice.federation.links.links import Address, Bridge, Introduction
+from sluice.federation.links.links import Address, Bridge, BridgeDeclaration, Introduction
 from sluice.federation.links.peers import (
     KnownPeers,
     Peer,
     append_peer_tag,
     build_peer_url_function,
     check_peer,
+    find_pull_problem,
     verify_address,
 )
+from sluice.federation.matching.exchanges import ExchangeType
+from sluice.federation.matching.indexes import Publication
 from sluice.federation.matching.topics import covers
+from sluice.federation.matching.typed_values import to_stored
+from tests.unit.federation.matching.test_topics import oracle
 
 ACCOUNT, REGION = "111111111111", "eu-west-1"
 URLS = f"https://sqs.{REGION}.amazonaws.com/{ACCOUNT}/"
@@ -194,6 +200,7 @@ def test_a_peer_may_do_nothing_unless_a_rule_says_so() -> None:
     assert (peer.pulls, peer.pushes, peer.queues) == ((), (), ())
 
 
+NO_RULES = Peer(tag="THERE", account=ACCOUNT, region=REGION)
 ROUTES = st.builds(
     pull,
     st.sampled_from(["amq.topic", "a", "a:b", "a:c", "ab"]),
@@ -208,7 +215,7 @@ def test_what_is_granted_for_a_route_is_what_it_takes_and_no_more(
     granted: Bridge, other: Bridge, follows_keys: bool
 ) -> None:
     """Another route is let in only if it takes nothing that the granted one doesn't take."""
-    peer = Peer(tag="THERE", account=ACCOUNT, region=REGION).grant_source(granted, follows_keys=follows_keys)
+    peer = NO_RULES.grant_source(granted, follows_keys=follows_keys)
     assert peer.find_pull_refusal(granted, follows_keys=follows_keys) is None
     if peer.find_pull_refusal(other, follows_keys=follows_keys) is None:
         assert granted.src_is_queue == other.src_is_queue
@@ -216,6 +223,81 @@ def test_what_is_granted_for_a_route_is_what_it_takes_and_no_more(
         takes_all = granted.src_is_queue or granted.dynamic or not follows_keys
         assert takes_all or covers(granted.key, "#" if other.dynamic else other.key)
     assert peer.grant_source(granted, follows_keys=follows_keys) == peer
+    following_keys = {granted.src, other.src} if follows_keys else set()
+    rest = peer.withdraw_grants([granted], [other], following_keys=following_keys)
+    assert rest == (peer if peer.find_pull_refusal(other, follows_keys=follows_keys) is None else NO_RULES)
+    assert granted == other or peer.withdraw_grants([other], [granted], following_keys=following_keys) == peer
+
+
+def test_what_an_operator_allowed_is_not_withdrawn_with_a_route() -> None:
+    """A permission that was there before the route isn't the route's."""
+    route = pull(key="eu.#")
+    peer = replace(THERE, **EU).grant_source(pull("orders", src_is_queue=True), follows_keys=True)
+    assert peer.withdraw_grants([route], [], following_keys={route.src}) == peer
+
+
+NAMES = ("amq.topic", "a", "ab", "b")
+KEYS = ("", "#", "a", "b", "a.b", "a.*", "a.#", "*.b", "#.b", "*", "a.#.b")
+RULES = st.tuples(
+    st.sampled_from(["*", "a", "a*", "?", "amq.*", "b"]), st.sampled_from(["", *(f":{key}" for key in KEYS)])
+).map("".join)
+
+
+def _is_within(rules: tuple[str, ...], exchange: str, key: str) -> bool:
+    """Whether the rules say of a message that it may be had, read literally."""
+    for name, colon, keys in (rule.partition(":") for rule in rules):
+        glob = re.escape(name).replace(r"\*", ".*").replace(r"\?", ".")
+        if re.fullmatch(glob, exchange) and (not colon or oracle(keys, key)):
+            return True
+    return False
+
+
+@given(
+    st.lists(RULES, max_size=3).map(tuple),
+    st.lists(st.sampled_from(["*", "a", "a*", "b"]), max_size=2).map(tuple),
+    st.sampled_from([*ExchangeType, None]),
+    st.builds(
+        pull,
+        st.sampled_from(NAMES),
+        key=st.sampled_from(KEYS),
+        dynamic=st.booleans(),
+        src_is_queue=st.booleans(),
+        tag=st.sampled_from([None, "THERE", "FAR", "route"]),
+        excludes=st.frozensets(st.sampled_from(["THERE", "FAR"])),
+        fifo=st.booleans(),
+        sync=st.integers(1, 10),
+        credit=st.integers(10, 100),
+        retention_s=st.integers(60, 120),
+    ),
+    st.sampled_from(["", "a", "b", "a.b", "a.c.b", "x.y", "#", "a.*"]),
+)
+def test_what_comes_over_is_within_the_rules(
+    pulls: tuple[str, ...], queues: tuple[str, ...], type_: ExchangeType | None, route: Bridge, key: str
+) -> None:
+    """Whatever a peer asks for, at whatever exchange, also one that gets its type later."""
+    peer = Peer(tag="THERE", account=ACCOUNT, region=REGION, pulls=pulls, queues=queues)
+    types = {} if type_ is None else {route.src: type_}
+    if find_pull_problem(peer, route, types=types, peers=[peer, FAR]) is not None:
+        return
+    assert route.tag != "FAR"
+    if route.src_is_queue:
+        assert any(_is_within((name,), route.src, "") for name in queues)
+        return
+    for made in [type_] if type_ is not None else ExchangeType:
+        index = made.index_class()
+        asked = [key, "#"] if route.dynamic else [route.key]  # a peer of a dynamic route binds what it likes
+        index.add("bridge", {each: to_stored(index.match_all_arguments) for each in asked})
+        if index.matches(Publication(exchange=route.src, key=key)):
+            assert _is_within(pulls, route.src, key)
+
+
+def test_every_field_of_a_request_is_checked_or_is_the_peers_own_affair() -> None:
+    """A new field needs a decision: may a peer choose it? These only change its own queue, messages and traces."""
+    checked = {"src", "key", "src_is_queue", "dynamic", "tag", "filter", "src_is_local"}
+    limited_and_its_own = {"excludes", "max_hops", "expires_s", "retention_s", "dest_key", "dest", "fifo", "durable"}
+    not_counted_where_others_read_the_queue = {"sync", "credit", "rate"}
+    every = {field.name for field in fields(BridgeDeclaration)}
+    assert every == checked | limited_and_its_own | not_counted_where_others_read_the_queue
 
 
 def test_a_grant_for_a_destination_is_for_its_exchange() -> None:
