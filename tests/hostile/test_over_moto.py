@@ -76,7 +76,7 @@ def test_whichever_call_fails_the_log_has_no_address_and_no_description(
 ) -> None:
     begun_s, asked, failing = time.time(), itertools.count(), -1
     # Time goes on with each look at the clock, so that no test waits as long as a client does.
-    monkeypatch.setattr("sluice.aws.rendezvous.dependencies.now_ms", lambda: int(begun_s * 1000) + 100 * next(asked))
+    monkeypatch.setattr("sluice.aws.rendezvous.dependencies.now_ms", lambda: int(begun_s * 1000) + 500 * next(asked))
     monkeypatch.setattr("sluice.aws.rendezvous.dependencies.time.sleep", lambda _: None)
     calls: list[str] = []
 
