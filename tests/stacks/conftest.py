@@ -122,13 +122,14 @@ def synth(layer: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[...
             made = reproducible_app({**CONTEXT, **parameters}, outdir=outdir)
             add_stacks(made)
             stage = Parameters.from_context({**CONTEXT, **parameters}).stage
-            synthesized[key] = _templates(made.synth(), stage)
+            synthesized[key] = read_synthesized(made.synth(), stage)
         return synthesized[key]
 
     return synthesize
 
 
-def _templates(assembly: CloudAssembly, stage: str | None) -> Templates:
+def read_synthesized(assembly: CloudAssembly, stage: str | None) -> Templates:
+    """Reads the templates that a synth wrote."""
     deployed = {stack.stack_name for stack in assembly.stacks}
 
     def template(stack: str) -> Any:

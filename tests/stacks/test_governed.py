@@ -1,14 +1,24 @@
-"""A site in an account with rules of its own: a KMS key of the operator's, and a permissions boundary for roles."""
+"""A site in an account with rules of its own: a KMS key and a network of the operator's, a permissions boundary.
+
+cdk-nag's packs for such accounts look at it, too; `docs/deploy.md` has what they find, with the reasons.
+"""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
+import cdk_nag
 import pytest
+from aws_cdk import Validations
+from aws_cdk.cx_api import CloudAssembly
 
+from app import add_stacks
 from sluice.errors import BadParameter
 from sluice.parameters import Parameters
-from tests.stacks.conftest import CONTEXT, Resource, Templates
+from stacks import reproducible_app
+from tests.stacks.conftest import CONTEXT, PROJECT, Resource, Templates, read_synthesized
 
 KEY_ARN = "arn:aws:kms:eu-central-1:123456789012:key/0f0e0d0c-1111-2222-3333-444455556666"
 # Where each type of resource has its key.
@@ -23,15 +33,47 @@ KEYS: Mapping[str, tuple[str, ...]] = {
 BOUNDARY = "developer-boundary"
 
 
+HARDENED: Mapping[str, object] = {
+    "sluice.kms_key_arn": KEY_ARN,
+    "sluice.log_retention_days": "365",
+    "sluice.operations.alarm_email": "alarms@example.com",
+    "sluice.operations.tracing": True,
+    "sluice.rendezvous.proxy_max_concurrency": 300,
+    "sluice.rendezvous.client_max_concurrency": 50,
+    "sluice.pipeline.subnet_ids": ["subnet-01234567"],
+    "sluice.pipeline.security_group_ids": ["sg-01234567"],
+    "sluice.pipeline.own_way_to_sqs": True,
+    "@aws-cdk/core:permissionsBoundary": {"name": BOUNDARY},
+}
+PACKS = (cdk_nag.NIST80053R5Checks, cdk_nag.HIPAASecurityChecks, cdk_nag.PCIDSS321Checks)
+
+
 @pytest.fixture(scope="module")
-def governed(synth: Callable[..., Templates]) -> Templates:
-    return synth(
-        **{
-            "sluice.kms_key_arn": KEY_ARN,
-            "sluice.operations.alarm_email": "alarms@example.com",
-            "@aws-cdk/core:permissionsBoundary": {"name": BOUNDARY},
-        }
-    )
+def assembly(layer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a synth that the packs look at. They refuse it, after the templates are written."""
+    folder = tmp_path_factory.mktemp("governed")
+    made = reproducible_app({**CONTEXT, **HARDENED}, outdir=str(folder))
+    add_stacks(made)
+    Validations.of(made).add_plugins(*(pack(made) for pack in PACKS))
+    with pytest.raises(RuntimeError, match="IAMNoInlinePolicy"):
+        made.synth()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def governed(assembly: Path) -> Templates:
+    return read_synthesized(CloudAssembly(str(assembly)), None)
+
+
+def test_the_packs_find_what_the_table_gives_a_reason_for_and_nothing_else(assembly: Path) -> None:
+    section = (PROJECT / "docs" / "deploy.md").read_text().partition("### Governed accounts")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`.*?) \| .+ \|$", section, re.MULTILINE)
+    explained = [rule for row in rows for rule in re.findall("`([A-Za-z0-9]+)`", row)]
+    reports = json.loads((assembly / "validation-report.json").read_text())["pluginReports"]
+    found = {report["pluginName"]: {each["ruleName"] for each in report["violations"]} for report in reports}
+    assert len(found) == len(PACKS)
+    rules = {rule.rpartition("-")[2] for named in found.values() for rule in named}
+    assert (sorted(rules), len(explained)) == (sorted(explained), len(rules))
 
 
 def resources(templates: Templates, *types: str) -> Iterator[tuple[str, Resource]]:
