@@ -11,7 +11,7 @@ import typer
 
 from sluice.aws.queues import fetch_depth
 from sluice.cli.completion import complete_dead_letter_queues
-from sluice.cli.moves import MAX_MOVED, run_move
+from sluice.cli.moves import MAX_MOVED, require_found, run_move
 from sluice.cli.output import format_time, is_json, show_json, show_pairs, show_table
 from sluice.cli.sites import SiteTyper
 from sluice.cli.terminal import print_note
@@ -105,7 +105,7 @@ def show(
     count: Annotated[int, typer.Option(min=1, max=MAX_SHOWN, help="How many at most.")] = 10,
     site: SiteOptions,
 ) -> None:
-    """Show dead letters with body and attributes, and leave them in the queue.
+    """Show dead letters with body and attributes, and leave them in the queue. Exit code 1 if an --id isn't there.
 
     Clients' addresses and session descriptions are masked.
     """
@@ -121,13 +121,13 @@ def show(
             break
     if is_json():
         show_json(shown)
-        return
-    for entry in shown:
+    for entry in () if is_json() else shown:
         attributes = [(f"  {name}", value) for name, value in entry["attributes"].items()]
         times = [("failed at", format_time(entry["died_ms"])), ("receive count", entry["receives"])]
         cause = [("reason", entry["reason"]), ("detail", entry["said"]), ("source queue", entry["source"])]
         own = [("id", entry["id"]), *cause, *times, ("message group", entry["group"])]
         show_pairs([*own, *attributes, ("body", entry["body"]), ("", "")])
+    require_found(len(shown), named=min(count, len(selection.ids)))
 
 
 @app.command()
@@ -148,8 +148,8 @@ def redrive(
     """Redrive dead letters to the queues that they came from. You may stop the command and start it again.
 
     The order within a message group is kept. Each letter is sent before it is deleted, so an interruption loses none
-    and sends at most ten twice. Exit code 1 if some can't be redriven: they stay in the queue, and the reasons are
-    printed.
+    and sends at most ten twice. Exit code 1 if an --id isn't there, or some can't be redriven: they stay in the queue,
+    and the reasons are printed.
     """
     connection = site.connect()
     url, selection = find_queue_url(read_queue_urls(connection), queue), _parse_selection(reason, source, id_)
@@ -158,6 +158,7 @@ def redrive(
         lambda may_go_on: prepare_redrive(sqs, url, selection, most=count, may_go_on=may_go_on),
         done="letters were redriven to the queues that they came from",
         per_second=per_second,
+        named=len(selection.ids) if count is None else min(count, len(selection.ids)),
     )
 
 
@@ -181,6 +182,7 @@ def purge(
     run_move(
         lambda may_go_on: prepare_purge(sqs, url, selection, until_ms=now_ms, may_go_on=may_go_on),
         done="letters were deleted",
+        named=len(selection.ids),
     )
 
 

@@ -343,6 +343,11 @@ def _run_cdk(arguments: Sequence[str], environment: Mapping[str, str], *, to_std
     variables = {**environment, "PATH": path, "CDK_DISABLE_CLI_TELEMETRY": "true"}
     command = [str(cdk()), *arguments, "--no-notices"]
     output = STANDARD_ERROR if to_stderr else None
-    done = subprocess.run(command, cwd=PROJECT.workspace, env=variables, stdout=output, check=False)  # noqa: S603 - our own arguments
+    try:
+        done = subprocess.run(command, cwd=PROJECT.workspace, env=variables, stdout=output, check=False)  # noqa: S603 - our own arguments
+    except KeyboardInterrupt:
+        if arguments[0] != "synth":
+            print_note("stopped; CloudFormation finishes the stacks that it has begun: then run the command again")
+        raise
     if done.returncode:
         raise CdkFailed(f"cdk {arguments[0]} failed with exit code {done.returncode}")

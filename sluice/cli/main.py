@@ -1,5 +1,6 @@
 """`sluice`: the program with all commands; it prints errors and sets the exit code."""
 
+import signal
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
@@ -11,7 +12,15 @@ from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 from typer.main import get_group
 
-from sluice.cli.terminal import DEBUG_VARIABLE, SETTINGS, ShortHelp, log_all, show_error, show_unexpected_error
+from sluice.cli.terminal import (
+    DEBUG_VARIABLE,
+    SETTINGS,
+    SIGNAL_EXIT_BASE,
+    ShortHelp,
+    log_all,
+    show_error,
+    show_unexpected_error,
+)
 from sluice.errors import SluiceError
 
 
@@ -35,10 +44,12 @@ class Commands(ShortHelp, TyperGroup):
         return name, None if name is None else load_command(name), rest
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command. Exit code 1 for an error."""
+        """Run the command. Exit code 1 for an error, 130 without a word for ctrl-C."""
         debug: bool = ctx.params["debug"]
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt as interrupt:
+            raise typer.Exit(SIGNAL_EXIT_BASE + signal.SIGINT) from interrupt
         except (typer.Exit, typer.Abort, TyperException, EOFError, BrokenPipeError):
             raise  # typer handles normal exits, usage errors and a closed pipe
         except SluiceError as error:

@@ -17,11 +17,14 @@ MAX_MOVED = 1_000_000_000
 REPORT_INTERVAL_S = 5.0
 
 
-def run_move(make: Callable[[Callable[[], bool]], Move], *, done: str, per_second: int | None = None) -> None:
+def run_move(
+    make: Callable[[Callable[[], bool]], Move], *, done: str, per_second: int | None = None, named: int = 0
+) -> None:
     """Run the move that `make` returns, and exit with code 1 if messages can't be moved and stay in the queue.
 
-    `make` gets a function that returns whether the move may continue. `per_second` limits the average rate. Raises
-    `QueueGone` and `CallFailed`, after the summary of what was moved is printed.
+    `make` gets a function that returns whether the move may continue. `per_second` limits the average rate. Exit code 1
+    also if fewer messages were found than were `named`. Raises `QueueGone` and `CallFailed`, after the summary of what
+    was moved is printed.
     """
     with _catch_stop_signals() as stopped:
         move = make(lambda: not stopped.is_set())
@@ -42,6 +45,15 @@ def run_move(make: Callable[[Callable[[], bool]], Move], *, done: str, per_secon
         print_note(f"{id_} was not moved: {reason}")
     if move.unmoved:
         print_note(f"{len(move.unmoved)} messages were not moved and stay in the queue")
+        raise typer.Exit(1)
+    if not stopped.is_set():
+        require_found(move.moved, named=named)
+
+
+def require_found(found: int, *, named: int) -> None:
+    """Exit with code 1 if fewer messages were found than were named."""
+    if found < named:
+        print_note(f"the queue has {found} of the {named} messages that were named")
         raise typer.Exit(1)
 
 

@@ -1,6 +1,5 @@
 """`sluice status`: a whole site on one screen."""
 
-import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -12,7 +11,7 @@ import typer
 from sluice.cli.output import console, format_time, is_json, print_result, show_pairs, show_table
 from sluice.cli.sites import SiteTyper
 from sluice.cli.splitting.tables import show_sessions
-from sluice.cli.terminal import SIGNAL_EXIT_BASE, show_error
+from sluice.cli.terminal import show_error
 from sluice.codec import convert
 from sluice.operator.site_names import SiteOptions
 from sluice.operator.site_status import Part, SiteClient, SiteReport, read_site
@@ -35,20 +34,17 @@ def status(
 ) -> None:
     """Show the whole site: rendezvous, split queues, federation, the pipeline, dead letters.
 
-    Exit code 1 if a deployed part can't be read or doesn't answer in time.
+    Exit code 1 if no part is deployed, or if a deployed one can't be read or doesn't answer in time.
     """
     connection = site.connect()
-    try:
-        while True:
-            report = read_site(SiteClient(connection, is_local=site.is_local))
-            if watch is not None and not is_json():
-                console().clear()
-            print_result(report.document, partial(show, report))
-            if watch is None:
-                raise typer.Exit(1 if report.failed else 0)
-            time.sleep(watch)
-    except KeyboardInterrupt:
-        raise typer.Exit(SIGNAL_EXIT_BASE + signal.SIGINT) from None
+    while True:
+        report = read_site(SiteClient(connection, is_local=site.is_local))
+        if watch is not None and not is_json():
+            console().clear()
+        print_result(report.document, partial(show, report))
+        if watch is None:
+            raise typer.Exit(1 if report.failed or not report.parts else 0)
+        time.sleep(watch)
 
 
 def show(report: SiteReport) -> None:

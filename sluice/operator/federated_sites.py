@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -12,7 +13,9 @@ from msgspec.structs import replace
 from sluice.aws.deployment import NotUsable
 from sluice.errors import BadConfiguration, Malformed, SluiceError
 from sluice.federation.map.topology import MappedSite, Topology
-from sluice.federation.operations import ListPaths, PathView, ShowSite, SiteView
+from sluice.federation.matching.exchanges import Exchange, list_alternates
+from sluice.federation.matching.indexes import Publication
+from sluice.federation.operations import ListBindings, ListPaths, PathView, ShowSite, SiteView
 from sluice.operations import Operation, R
 from sluice.operator.functions import FEDERATION, ControlClient
 from sluice.operator.site_names import SiteName
@@ -51,11 +54,24 @@ class NoExchange(BadConfiguration):
     """The site has no exchange of this name."""
 
 
-def require_exchange(site: OpenSite, exchange: str) -> None:
-    """Check that a site has an exchange. Raises `NoExchange`, which lists its exchanges, and the client's errors."""
-    names = [exchange_view.name for exchange_view in site.view().exchanges]
-    if exchange not in names:
-        raise NoExchange(f"no such exchange at {site.name}: {exchange}; there are {', '.join(names)}")
+def require_exchange(site: OpenSite, exchange: str) -> Mapping[str, Exchange]:
+    """Return a site's exchanges. Raises `NoExchange`, which lists them, if it isn't one, and the client's errors."""
+    exchanges = {exchange_view.name: exchange_view for exchange_view in site.view().exchanges}
+    if exchange not in exchanges:
+        raise NoExchange(f"no such exchange at {site.name}: {exchange}; there are {', '.join(exchanges)}")
+    return exchanges
+
+
+def find_bound_queues(site: OpenSite, publication: Publication) -> AbstractSet[str]:
+    """Return the queues that get a message from its exchange or an alternate one. Raises as `require_exchange`."""
+    exchanges = require_exchange(site, publication.exchange)
+    for name in list_alternates(publication.exchange, exchanges):
+        index = exchanges[name].type.index_class()
+        for bound in site.client.ask(ListBindings(exchange=name)).bindings:
+            index.add(bound.queue, {bound.key: bound.arguments})
+        if queues := index.matches(publication):
+            return queues
+    return frozenset()
 
 
 OpenClient = Callable[[SiteName], Client]

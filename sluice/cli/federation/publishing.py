@@ -4,8 +4,10 @@ import sys
 import time
 from collections.abc import Iterator
 from typing import Annotated, Any
+from uuid import uuid4
 
 import typer
+from msgspec.structs import replace
 
 from sluice.aws.deployment import NotUsable, read_stack_outputs
 from sluice.aws.federation.publisher import Publisher, PublishRequest
@@ -15,10 +17,11 @@ from sluice.cli.output import is_json, print_result, show_json
 from sluice.cli.sites import SiteText, SiteTyper
 from sluice.cli.terminal import print_note
 from sluice.errors import BadConfiguration, CallFailed, Malformed, RequestRefused
+from sluice.federation.matching.indexes import Publication
 from sluice.federation.matching.metadata import Metadata, OpenedAttributes, open_attributes
 from sluice.federation.matching.typed_values import collect_headers, to_json
 from sluice.message import Message
-from sluice.operator.federated_sites import open_named, require_exchange
+from sluice.operator.federated_sites import find_bound_queues, open_named
 from sluice.operator.messages import parse_attributes, parse_typed_values
 from sluice.operator.queues import queue_url
 from sluice.operator.site_names import SiteName
@@ -70,26 +73,27 @@ def publish(
     if output not in outputs:
         raise NotUsable(f"stack {STACK} has no output {output}: finish its deployment with `make deploy`")
     publisher = Publisher(outputs[output], connection.client("sqs"))
+    ttl_ms = None if ttl is None else round(ttl * 1000)
+    request = PublishRequest(
+        exchange=exchange, key=key, body=text, headers=headers, attributes=attributes, ttl_ms=ttl_ms, group=group
+    )
+    sent = open_attributes(request.to_message(fifo=fifo).attributes)
+    typed = sent.metadata.headers if sent.metadata else {}
+    publication = Publication(exchange=exchange, key=key, headers=collect_headers(sent.attributes, typed))
     # A message to an unknown exchange would become a dead letter. Users who may only send to the ingress can't query
     # the site: they get a note, and the message is published without this check.
+    is_routed = True
     try:
-        require_exchange(open_named(name), exchange)
+        is_routed = bool(find_bound_queues(open_named(name), publication))
     except (CallFailed, RequestRefused, Malformed) as error:
         print_note(f"not checked whether {name} has an exchange {exchange}: {error}")
-    publishings = (
-        PublishRequest(
-            exchange=exchange,
-            key=key,
-            body=text,
-            headers=headers,
-            attributes=attributes,
-            ttl_ms=None if ttl is None else round(ttl * 1000),
-            group=group,
-        )
-        for _ in range(count)
-    )
-    published = publisher.publish_all(publishings)
+    published = publisher.publish_all(replace(request, deduplication_id=uuid4().hex) for _ in range(count))
     print_result({"published": published}, f"{published} published to {exchange}")
+    if not is_routed:
+        print_note(
+            f"no queue gets it: {exchange} has no binding that matches, so it is dropped as unroutable; see "
+            f"`sluice binding list {site} {exchange}`"
+        )
 
 
 def _standard_input() -> str:

@@ -174,6 +174,7 @@ def run_local(
         # The user's arguments follow and override these.
         arguments = [job, *places.tables, *output, *(sqs_endpoint.arguments if job == "replay" else ())]
     job_command = build_command(python, [*arguments, *context.args])
+    print_note("starting Spark, which takes seconds; ctrl-C ends the job after its batch, which may take a minute")
     raise typer.Exit(run_in_foreground(job_command, job_environment(python, program_variables(connection))))
 
 

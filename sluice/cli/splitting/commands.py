@@ -309,18 +309,22 @@ def tail(
 ) -> None:
     """Print each message that was routed to a session: its queue, mode, session and message id, one per line.
 
-    The message id is the one that the producer got. With --json each line is a document.
+    The message id is the one that the producer got. With --json each line is a document. With --no-follow, exit code 1
+    if there is none.
     """
     since_ms = int((time.time() - parse_period(since)) * 1_000)
     connection = site.connect()
     group = read_stack_output(connection, "SluiceSplitting", "SplitterLogGroupName")
-    logs = FunctionLogs(connection.client("logs"), group, since_ms)
+    logs, message = FunctionLogs(connection.client("logs"), group, since_ms), None
     while True:
         for message in new_messages(logs, session=session, queue_id=queue):
             if is_json():
                 show_json(message)
             else:
                 typer.echo(format_message(message))
+        if not follow and message is None:
+            print_note(f"no such message in the last {since}")
+            raise typer.Exit(1)
         if not follow:
             return
         time.sleep(TAIL_INTERVAL_S)

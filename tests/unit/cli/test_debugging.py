@@ -61,6 +61,11 @@ def test_without_debug_no_log_is_shown() -> None:
     assert run(BadConfiguration("wrong")).stderr == "wrong\n"
 
 
+def test_ctrl_c_ends_without_a_word() -> None:
+    done = run(KeyboardInterrupt())
+    assert (done.exit_code, done.output) == (130, "")
+
+
 def test_bugs_and_errors_that_come_together_are_both_told() -> None:
     done = run(ExceptionGroup("two", [BadConfiguration("wrong"), ValueError("a bug")]))
     assert done.exit_code == 1

@@ -276,7 +276,7 @@ def test_a_stack_that_is_not_deployed_says_so_and_the_others_are_shown(site: Fak
 
 def test_a_region_with_nothing_says_that_of_every_part(site: FakeSite) -> None:
     site.stacks.clear()
-    document = told()
+    document = told(code=1)
     assert set(document["absent"]) == {"rendezvous", "splitting", "federation", "pipeline", "dead_letters"}
 
 

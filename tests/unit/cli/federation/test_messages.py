@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,10 +17,11 @@ from typer.testing import CliRunner, Result
 from sluice.cli.main import app
 from sluice.codec import encode
 from sluice.errors import CallFailed, RequestRefused
+from sluice.federation.declared import BindingDeclaration
 from sluice.federation.links.links import Introduction
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES
 from sluice.federation.matching.metadata import Metadata, open_attributes, seal_attributes
-from sluice.federation.operations import ShowSite, SiteView
+from sluice.federation.operations import BindingsView, ListBindings, ShowSite, SiteView
 from sluice.message import Message, Outgoing, Value
 from sluice.operations import Operation, R, build_reply, parse_result
 from sluice.operator.federated_sites import use_clients
@@ -117,16 +118,26 @@ def fake_cloudformation(outputs: dict[str, tuple[str, str]]) -> Iterator[str]:
         server.server_close()
 
 
-class Asked:
-    """A site's links function, which is asked for its exchanges, or can't be."""
+BOUND = (
+    BindingDeclaration(exchange="amq.topic", queue="q", key="#"),
+    BindingDeclaration(exchange="amq.match", queue="q", arguments={"x-match": "all", "n": 2}),
+)
 
-    def __init__(self, fault: Exception | None = None) -> None:
-        self.fault = fault
+
+class Asked:
+    """A site's links function, which is asked for its exchanges and bindings, or can't be."""
+
+    def __init__(self, fault: Exception | None = None, bound: Sequence[BindingDeclaration] = BOUND) -> None:
+        self.fault, self.bound = fault, bound
 
     def ask(self, operation: Operation[R], /) -> R:
-        assert isinstance(operation, ShowSite)
         if self.fault is not None:
             raise self.fault
+        if isinstance(operation, ListBindings):
+            bound = tuple(binding for binding in self.bound if binding.exchange == operation.exchange)
+            listed = encode(build_reply(BindingsView(version=1, bindings=bound)))
+            return cast("R", parse_result(operation, listed))
+        assert isinstance(operation, ShowSite)
         address = Introduction(
             tag="A", region="r", account="1", control_queue_url="c", ingress_url="i", fifo_ingress_url="f"
         )
@@ -165,6 +176,28 @@ def test_a_message_is_published_with_key_headers_attributes_and_ttl(deployed: De
         "count": Value("Number", "3"),
         "raw": Value("Binary", b"\0"),
     }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_routed"),
+    [
+        (("amq.topic", "orders.new"), True),
+        (("amq.topic", "bills.new"), False),
+        (("amq.direct", "orders.new"), False),
+        (("amq.match", "", "--header", "n=2"), True),
+        (("amq.match", "", "--attribute", "n:Number=2"), True),
+        (("amq.match", "", "--header", "n=3"), False),
+    ],
+)
+def test_a_message_that_no_binding_matches_is_published_and_said_to_reach_no_queue(
+    deployed: Deployed, arguments: tuple[str, ...], *, is_routed: bool
+) -> None:
+    exchange, key, *options = arguments
+    bound = (BindingDeclaration(exchange="amq.topic", queue="q", key="orders.#"), BOUND[1])
+    with use_clients(lambda _: Asked(bound=bound)):
+        said = sluice("publish", REGION, exchange, key, "b", *options).stderr
+    assert ("no queue gets it" in said) is not is_routed
+    assert len(deployed.received("in")) == 1
 
 
 def test_a_body_comes_from_standard_input(deployed: Deployed) -> None:
