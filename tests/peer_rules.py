@@ -7,6 +7,7 @@ class Rules(TypedDict):
     pulls: tuple[str, ...]
     pushes: tuple[str, ...]
     queues: tuple[str, ...]
+    leads: tuple[str, ...]
 
 
-EVERYTHING = Rules(pulls=("*",), pushes=("*",), queues=("*",))
+EVERYTHING = Rules(pulls=("*",), pushes=("*",), queues=("*",), leads=("*",))

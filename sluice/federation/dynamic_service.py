@@ -41,6 +41,8 @@ from sluice.federation.stored import DocumentStore
 if TYPE_CHECKING:  # adapters are passed in, so they are only imported for type checking
     from sluice.aws.documents import DynamoDocument
 
+MAX_AHEAD_MS = 15 * 60_000  # how far a peer's clock, from which its bridges' epochs are, may be ahead
+
 
 class DynamicRouteService(msgspec.Struct, frozen=True, kw_only=True):
     """Runs dynamic routes during one invocation."""
@@ -56,6 +58,9 @@ class DynamicRouteService(msgspec.Struct, frozen=True, kw_only=True):
             op = ops.decode_op(bytes(message.op))
         except Malformed:
             self.ignored[IgnoredReason.MALFORMED] += 1  # a newer release's op, perhaps; heartbeats show the difference
+            return
+        if op.epoch > self.link_service.now_ms() + MAX_AHEAD_MS:
+            self.ignored[IgnoredReason.EPOCH] += 1  # it would keep the peer's later bridges from being heard
             return
         type_ = exchange_type(self.link_service.exchanges.bindings(), op.exchange)
         self.sync(received={op.exchange: [steps.receive_op(message.sender.tag, op, type_)]})
@@ -176,6 +181,10 @@ class DynamicRouteService(msgspec.Struct, frozen=True, kw_only=True):
                 max_hops=bridge.max_hops,
             )
             yield steps.add_served(added)
+        peers = self.link_service.known_peers.value() if served else {}
+        for name, record in served.items():
+            peer = peers.get(registry.links[record.bridge.link].link.peer)
+            yield steps.set_leads(name, () if peer is None else peer.leads)
         for record in (*pulls.values(), *served.values()):
             link = registry.links[record.bridge.link]
             yield steps.set_link_up(record.bridge.link, up=link.carries, now_ms=now_ms)

@@ -37,7 +37,6 @@ from sluice.federation.matching.metadata import (
     ReceivedMessage,
     append_tag,
     complete_metadata,
-    deduplication_id,
     find_drop_reason,
     make_outgoing,
     open_attributes,
@@ -176,7 +175,7 @@ def forward(
         turns=metadata.turns + is_addressed,
     )
     attributes = seal_attributes(receipt.message.body, opened.attributes, gone)
-    return make_outgoing(receipt.message, attributes, message_id, fifo=fifo, known_as=deduplication_id(gone))
+    return make_outgoing(receipt.message, attributes, gone, fifo=fifo, crosses=True)
 
 
 @dataclass(slots=True)

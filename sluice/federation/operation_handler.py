@@ -218,11 +218,8 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
 
     def add_peer(self, peer: Peer) -> None:
         """Add a peer or update its permissions. Raises `BadRoute` if it is invalid."""
-        here, accounts, stages = (
-            self.link_service.here.tag,
-            self.link_service.peer_accounts,
-            self.link_service.peer_stages,
-        )
+        service = self.link_service
+        here, accounts, stages = service.here.tag, service.peer_accounts, service.peer_stages
 
         def add(known: dict[str, Peer]) -> dict[str, Peer]:
             check_peer(peer, here=here, accounts=accounts, stages=stages, existing=known.values())

@@ -27,7 +27,6 @@ from sluice.federation.matching.metadata import (
     ReceivedMessage,
     attribute_text,
     complete_metadata,
-    deduplication_id,
     find_drop_reason,
     make_outgoing,
     open_attributes,
@@ -243,26 +242,26 @@ def _address_copies(
     copies: list[Copy] = []
     drops: list[Drop] = []
     for destination in destinations:
-        crossing, drop_reason, known_as = destination.crossing, None, message_id
+        crossing, drop_reason, carrying = destination.crossing, None, unaddressed
         if crossing is not None and crossing.origins is not UNSET:
             # A message without an address is for all origins that aren't in its trace.
             to = crossing.origins.difference(metadata.trace) if metadata.to is None else crossing.origins & metadata.to
-            addressed = replace(metadata, to=to)
-            if is_addressed and not addressed.to:
+            carrying = replace(metadata, to=to)
+            if is_addressed and not to:
                 continue  # other copies are for the remaining origins
             drop_reason = find_drop_reason(metadata.trace, crossing, addressed=is_addressed)
-            drop_reason = drop_reason or (None if addressed.to else DropReason.LOOP)
-            carried, known_as = seal_attributes(message.body, attributes, addressed), deduplication_id(addressed)
+            drop_reason = drop_reason or (None if to else DropReason.LOOP)
+            carried = seal_attributes(message.body, attributes, carrying)
         elif is_for_here:
             if crossing is not None:
-                drop_reason, known_as = find_drop_reason(metadata.trace, crossing), deduplication_id(unaddressed)
+                drop_reason = find_drop_reason(metadata.trace, crossing)
             carried = sealed if destination.is_forwarded else at_the_end
         else:
             continue
         if drop_reason is not None:
             drops.append(Drop(reason=drop_reason, message_id=message_id, queue=destination.queue))
             continue
-        sent = make_outgoing(message, carried, message_id, fifo=destination.is_fifo, known_as=known_as)
+        sent = make_outgoing(message, carried, carrying, fifo=destination.is_fifo, crosses=crossing is not None)
         copies.append(Copy(destination=destination, outgoing=sent))
     if not (copies or drops):
         drops.append(Drop(reason=DropReason.UNROUTABLE, message_id=message_id))

@@ -13,7 +13,7 @@ from msgspec.structs import asdict, replace
 
 from sluice.errors import BadRoute, SluiceError
 from sluice.federation.links.links import Bridge, BridgeDeclaration, Introduction, Link, RouteKind
-from sluice.federation.links.peers import Peer
+from sluice.federation.links.peers import RULES, Peer
 from sluice.federation.links.states import LinkState
 from sluice.federation.map.findings import Finding, list_route_findings
 from sluice.federation.matching.metadata import is_tag
@@ -299,7 +299,7 @@ def declare_peer(
     """
     known = view.find_peer(peer.tag)
     if known is not None:
-        kept = {name: getattr(known, name) for name in ("pulls", "pushes", "queues", "tags", "declared", "granted")}
+        kept = {name: getattr(known, name) for name in (*RULES, "tags", "declared", "granted")}
         peer = replace(peer, **kept)
     if not peer.declared:
         if source_of is not None:

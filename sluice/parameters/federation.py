@@ -62,7 +62,7 @@ class FederationParameters(Model):
     peers: tuple[dict[str, Any], ...] = param(
         (),
         "Sites that may link to this one, with their permissions: `{tag, account, region, stage, senders, pulls, "
-        "pushes, queues}`, as `peer list --json` prints them",
+        "pushes, queues, leads}`, as `peer list --json` prints them",
         max_length=50,
     )
     access: Access = param(

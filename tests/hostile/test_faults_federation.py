@@ -11,16 +11,18 @@ from msgspec.structs import replace
 from sluice.aws.federation.peers import PeerQueues
 from sluice.codec import encode
 from sluice.errors import BadRoute, CallFailed, DestinationFault, QueueGone
-from sluice.federation.dynamic.ops import Bind, BindingAdvertisement
+from sluice.federation.dynamic.ops import Bind, BindingAdvertisement, RequestSnapshot, RouteHello, SnapshotPart
 from sluice.federation.links import transitions
 from sluice.federation.links.links import Address, Bridge, Endpoint, Link
 from sluice.federation.links.messages import DynamicMessage, Hello, LinkClosed, LinkMessage, encode_control
+from sluice.federation.links.peers import KNOWN_PEERS, Peer
 from sluice.federation.links.registry import Registry
 from sluice.federation.links.transitions import MAX_LINKS_OF_A_PEER, accept_hello, apply
 from sluice.message import Value
-from tests.federation_fakes import FIFO_INGRESS
+from sluice.splitting.filters.values import Filter
+from tests.federation_fakes import FIFO_INGRESS, INGRESS, SOURCE
 from tests.hostile.events import NOW_MS
-from tests.hostile.federation_entries import FANOUT, MATCH, OVER, Links, Sites, routed
+from tests.hostile.federation_entries import FANOUT, MATCH, OVER, TOPIC, Links, Sites, routed
 from tests.hostile.strict_sqs import MAX_BYTES, StrictClient
 
 THIEF = "THIEF"  # a third site, of an account that is permitted
@@ -41,14 +43,19 @@ def there(world: Sites) -> Address:
     return world["THERE"].address
 
 
-def delivered(world: Sites, *tags: str) -> tuple[Sequence[str], ...]:
-    """What the links function is told to do is done; then a message is published HERE. What of it got to each site."""
-    world["HERE"].link_service().advance()
-    world["HERE"].publish("secret")
+def forward(world: Sites) -> None:
+    """HERE's bridge function sends what is in its queues; what arrives stays in the ingress queues."""
     for mapping in list(world["HERE"].mappings.made):
         world["HERE"].begin(mapping)
     for batch in list(world["HERE"].pending):
         world["HERE"].finish(batch)
+
+
+def delivered(world: Sites, *tags: str) -> tuple[Sequence[str], ...]:
+    """What the links function is told to do is done; then a message is published HERE. What of it got to each site."""
+    world["HERE"].link_service().advance()
+    world["HERE"].publish("secret")
+    forward(world)
     return tuple(world[tag].queues.bodies(FIFO_INGRESS) for tag in tags)
 
 
@@ -127,6 +134,137 @@ def test_a_route_of_a_peer_does_not_have_another_peers_tag() -> None:
     world.pulls("THERE", "HERE", exchange=FANOUT, tag=THIEF)
     state = world["THERE"].registry().links["to-HERE"].remote["route"]
     assert state == f"Failed: THERE may not use the tag {THIEF}, because another peer has it"
+
+
+def with_rule(world: Sites, tag: str, **rules: tuple[str, ...]) -> None:
+    """HERE gives a peer these permissions and no others."""
+    site = world["HERE"]
+    known = KNOWN_PEERS.unpack(site.known_peers.content or b"")
+    known[tag] = Peer.from_introduction(world[tag].introduction, **rules)
+    site.known_peers.content = KNOWN_PEERS.pack(known)
+
+
+HONEST: dict[str, Any] = {"key": "eu.#"}
+LIES: Sequence[dict[str, Any]] = (
+    HONEST,
+    {},
+    {"key": "#"},
+    {"key": ""},
+    {"key": "*.x"},
+    {"key": "eu.*"},
+    {"src": FANOUT},
+    {"src": FANOUT, "key": "eu.x"},
+    {"src": MATCH},
+    {"src": "amq.*"},
+    {"src": "orders"},
+    {"dynamic": True},
+    {"dynamic": True, "src": FANOUT, "dest": FANOUT},
+    {"src": SOURCE, "src_is_queue": True},
+    {"src": "ingress", "src_is_queue": True},
+    {"src_is_local": True, "key": "#"},
+    {"tag": THIEF, "key": "eu.#"},
+    {"tag": "HERE", "key": "eu.#"},
+    {"link": "to-HERE@THIEF", "key": "eu.#"},
+    {"name": "route@THIEF", "key": "eu.#"},
+    {"dest": FANOUT, "dest_key": "us.x", "key": "eu.#"},
+    {"retention_s": 1, "key": "eu.#"},
+    {"credit": 10**9, "key": "eu.#"},
+    {"sync": -1, "key": "eu.#"},
+    {"max_hops": 0, "key": "eu.#"},
+    {"fifo": False, "key": "#"},
+    {"filter": Filter(jq="true"), "key": "#"},
+)
+
+
+@pytest.mark.parametrize("lie", LIES, ids=str)
+def test_whatever_a_peer_asks_for_it_gets_what_its_rule_gives_it(lie: dict[str, Any]) -> None:
+    world = Sites(["HERE", "THERE", THIEF])
+    with_rule(world, "THERE", pulls=(f"{TOPIC}:eu.#",))
+    world["HERE"].offer("queued")
+    pull = Bridge(**{"name": "route", "link": "to-HERE", "src": TOPIC, "dest": TOPIC} | lie)
+    Links(world["HERE"]).receive(encode_control(Hello(link="to-HERE", sender=there(world), pulls=(pull,))))
+    for exchange in (TOPIC, FANOUT, MATCH):
+        for key in ("eu.x", "eu.y.z", "us.x"):
+            world["HERE"].publish(f"{exchange} {key}", exchange=exchange, key=key)
+    forward(world)
+    taken = {body for name in (INGRESS, FIFO_INGRESS) for body in world["THERE"].queues.bodies(name)}
+    given = {f"{TOPIC} eu.x", f"{TOPIC} eu.y.z"}
+    assert taken == given if lie == HONEST else taken <= given
+    assert world["HERE"].queues.bodies(SOURCE) == ["queued"]
+
+
+SENDERS: Sequence[dict[str, Any]] = (
+    {"tag": THIEF},
+    {"tag": "HERE"},
+    {"account": "999999999999"},
+    {"region": "us-east-1"},
+    {"role_arn": "arn:aws:iam::999999999999:role/r"},
+    {"control_queue_url": "https://evil.example/1/x y"},
+    {"ingress_url": "https://sqs.THIEF/1/a b"},
+    {"fifo_ingress_url": ""},
+    {"sqs_url": "http://127.0.0.1:1"},
+    {"stage": "dev"},
+)
+
+
+@pytest.mark.parametrize("lie", SENDERS, ids=str)
+def test_whatever_a_peer_says_of_itself_nothing_goes_elsewhere(lie: dict[str, Any]) -> None:
+    world = Sites(["HERE", "THERE", THIEF])
+    pulls = (Bridge(name="route", link="to-HERE", src=FANOUT, dest=FANOUT),)
+    Links(world["HERE"]).receive(
+        encode_control(Hello(link="to-HERE", sender=replace(there(world), **lie), pulls=pulls))
+    )
+    links = [record.link for record in world["HERE"].registry().links.values()]
+    assert {endpoint.control_queue_url for link in links for endpoint in link.endpoints} <= {
+        there(world).control_queue_url
+    }
+    assert all((link.peer, link.role_arn) == ("THERE", None) for link in links)
+    assert delivered(world, THIEF) == ([],)
+
+
+@pytest.mark.parametrize("leads", [(), ("OTHER",), ("*",)])
+def test_a_peer_leads_to_no_site_that_its_rule_does_not_name(leads: tuple[str, ...]) -> None:
+    """It claims a way to another peer that has advertised nothing yet. Only a rule lets the claim count."""
+    world = Sites(["HERE", "THERE", THIEF])
+    with_rule(world, THIEF, pulls=("*",), leads=leads)
+    function = Links(world["HERE"])
+    for tag in ("THERE", THIEF):
+        world.pulls(tag, "HERE", exchange=TOPIC, dynamic=True)
+    function.ask({"op": "sweep"})
+    served = world["HERE"].dynamics().routes.value()[TOPIC].served[f"route@{THIEF}"]
+    claim = Bind(
+        exchange=TOPIC,
+        bridge="route",
+        epoch=served.version[0],
+        sequence=served.version[1] + 1,
+        origin="THERE",
+        path=("THERE", THIEF),
+        hops_left=8,
+        outages=0,
+        binding=BindingAdvertisement("#"),
+    )
+    message = DynamicMessage(link="to-HERE", sender=world[THIEF].address, op=Raw(encode(claim)))
+    function.receive(encode_control(message), by=THIEF)
+    function.ask({"op": "sweep"})
+    world["HERE"].publish("secret", exchange=TOPIC, key="k")
+    forward(world)
+    assert world[THIEF].queues.bodies(FIFO_INGRESS) == (["secret"] if leads == ("*",) else [])
+
+
+def test_an_epoch_far_ahead_is_not_taken() -> None:
+    """Otherwise nothing that the peer says later, of the same bridge, would be newer."""
+    world = Sites(["HERE", "THERE"])
+    world.pulls("THERE", "HERE", exchange=TOPIC, dynamic=True)
+    function = Links(world["HERE"])
+    function.ask({"op": "sweep"})
+    before = world["HERE"].dynamics().routes.value()
+    for op in (
+        RouteHello(exchange=TOPIC, bridge="route", epoch=1 << 61, number=1, sequence=1, digest="x"),
+        RequestSnapshot(exchange=TOPIC, bridge="route", epoch=1 << 61, number=1),
+        SnapshotPart(exchange=TOPIC, bridge="route", epoch=1 << 61, sequence=1, part=0, parts=1, data=""),
+    ):
+        function.receive(encode_control(DynamicMessage(link="to-HERE", sender=there(world), op=Raw(encode(op)))))
+    assert world["HERE"].dynamics().routes.value() == before
 
 
 @pytest.mark.parametrize("url", ["x", "", "http://", "http://[", "file:///etc/passwd"])

@@ -12,7 +12,7 @@ from sluice.cli.sites import SiteText, SiteTyper
 from sluice.codec import decode
 from sluice.errors import BadConfiguration, Malformed
 from sluice.federation.links.links import Introduction
-from sluice.federation.links.peers import Peer
+from sluice.federation.links.peers import RULES, Peer
 from sluice.federation.operations import AddPeer, DeletePeer
 from sluice.operator.federated_sites import open_site
 
@@ -51,12 +51,19 @@ def add(
         list[str] | None,
         typer.Option(metavar="QUEUE", help="Pattern of queues that it may consume from.", show_default="none"),
     ] = None,
+    lead: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TAG", help="Pattern of other sites that its dynamic routes may lead to.", show_default="none"
+        ),
+    ] = None,
 ) -> None:
     """Allow another site to link to this one, and to do what the options say, and nothing else."""
     if (peer is None) == (address is None):
         raise typer.BadParameter("give either PEER or --address")
     at = open_site(peer).view().address if peer is not None else read_address(address or Path())
-    declared = Peer.from_introduction(at, pulls=tuple(pull or ()), pushes=tuple(push or ()), queues=tuple(queue or ()))
+    permissions = (tuple(patterns or ()) for patterns in (pull, push, queue, lead))
+    declared = Peer.from_introduction(at, **dict(zip(RULES, permissions, strict=True)))
     opened = open_site(site)
     opened.client.ask(AddPeer(peer=declared))
     print_result(declared, f"{declared.tag} is a peer of {opened.name}")
@@ -78,8 +85,8 @@ def delete(
 def list_peers(site: SiteText) -> None:
     """List a site's peers with their accounts, regions and permissions."""
     peers = open_site(site).view().peers
-    columns = ("peer", "account", "region", "may pull from", "may push to", "may consume from")
-    rules = [[", ".join(rule) or "nothing" for rule in (peer.pulls, peer.pushes, peer.queues)] for peer in peers]
+    columns = ("peer", "account", "region", "may pull from", "may push to", "may consume from", "may lead to")
+    rules = [[", ".join(getattr(peer, name)) or "nothing" for name in RULES] for peer in peers]
     rows = [(peer.tag, peer.account, peer.region, *texts) for peer, texts in zip(peers, rules, strict=True)]
     print_result(peers, lambda: show_table(columns, rows))
 

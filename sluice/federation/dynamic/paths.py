@@ -34,7 +34,7 @@ def choose_active_bridges(routes: DynamicRoutes) -> BridgeByOrigin:
     """Return the name of the active bridge to each known origin."""
     ranks: dict[str, _Rank] = {}
     for name, served in routes.served.items():
-        for origin, advertised_route in served.advertised_routes.items():
+        for origin, advertised_route in served.permitted_routes.items():
             rank = _rank(name, served, advertised_route)
             known = ranks.get(origin)
             if known is None or rank < known:
@@ -56,7 +56,11 @@ def retain_former_routes(before: DynamicRoutes, after: DynamicRoutes) -> dict[st
             known[origin] = FormerRoute(bridge=name, bindings=advertised_route.bindings)
     active = choose_active_bridges(after)
     return {
-        origin: former for origin, former in known.items() if origin not in active and former.bridge in after.served
+        origin: former
+        for origin, former in known.items()
+        if origin not in active
+        and (served := after.served.get(former.bridge)) is not None
+        and served.may_lead_to(origin)
     }
 
 
@@ -119,7 +123,7 @@ def list_paths(routes: DynamicRoutes) -> list[PathView]:
             outages=rank[0],
             bindings=len(advertised_route.bindings),
             keys=tuple(sorted(advertisement.key for advertisement in advertised_route.bindings)[:MAX_KEYS]),
-            active=best[origin] == rank[-1],
+            active=best.get(origin) == rank[-1],
         )
         for origin, rank, advertised_route in sorted(candidates, key=lambda path: path[:2])
     ]

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
+from fnmatch import fnmatchcase
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from sluice.codec import Format, Struct
@@ -53,7 +55,8 @@ class ServedRoute(Struct, frozen=True, kw_only=True, rename={"advertised_routes"
     """A bridge that `peer` pulls over `link`; this site is its source. `tag` is added to messages' traces.
 
     `version` is the epoch and sequence of the last applied op, `hello` the epoch and number of the last hello. `number`
-    counts requests for snapshots. `advertised_routes` expire once the link has been down for `expires_ms`.
+    counts requests for snapshots. `advertised_routes` expire once the link has been down for `expires_ms`. `leads` has
+    patterns of the sites, besides the peer, that the peer's rule lets it lead to; unset, it may lead to all.
     """
 
     bridge: str
@@ -71,6 +74,17 @@ class ServedRoute(Struct, frozen=True, kw_only=True, rename={"advertised_routes"
     hello: Version = (0, 0)
     is_requested: bool = False
     partial: PartialSnapshot | None = None
+    leads: tuple[str, ...] | UnsetType = UNSET
+
+    def may_lead_to(self, origin: str) -> bool:
+        """Whether the peer's rule lets the peer lead to this site."""
+        leads = ("*",) if self.leads is UNSET else self.leads
+        return origin == self.peer or any(fnmatchcase(origin, pattern) for pattern in leads)
+
+    @property
+    def permitted_routes(self) -> Mapping[str, AdvertisedRoute]:
+        """The advertised routes to sites that the peer may lead to. The others are kept, because digests cover them."""
+        return {origin: route for origin, route in self.advertised_routes.items() if self.may_lead_to(origin)}
 
     @property
     def name(self) -> str:

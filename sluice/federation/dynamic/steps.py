@@ -17,7 +17,7 @@ from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.matching.metadata import MAX_ORIGINS
 
 MAX_HEARTBEATS = 2  # how long a former path is kept, until sites agree on another
-MAX_ADVERTISEMENTS = 500_000  # bindings of one origin
+MAX_ADVERTISEMENTS = 500_000  # bindings that a peer may advertise over one bridge
 MAX_CHANGES = 200  # changes that are sent one by one; more are sent as a snapshot
 
 
@@ -87,6 +87,13 @@ def remove_served(routes: state.DynamicRoutes, name: str) -> state.DynamicStep:
 
 
 @_define_event
+def set_leads(routes: state.DynamicRoutes, name: str, leads: tuple[str, ...]) -> state.DynamicStep:
+    """Set the sites that a served bridge may lead to, by the rule of the bridge's peer."""
+    served = routes.served[name]
+    return state.DynamicStep(routes if served.leads == leads else routes.with_served(replace(served, leads=leads)))
+
+
+@_define_event
 def set_link_up(routes: state.DynamicRoutes, link: str, *, up: bool, now_ms: int) -> state.DynamicStep:
     """Record that a link went up or down."""
     for pull in routes.pulls.values():
@@ -130,12 +137,7 @@ def receive_op(
         case ops.RequestSnapshot() if pull is not None and pull.peer == peer:
             version = (op.epoch, op.number)
             if version <= pull.last_request:
-                return state.DynamicStep(
-                    routes,
-                    ignored=state.IgnoredReason.EPOCH
-                    if op.epoch < pull.last_request[0]
-                    else state.IgnoredReason.REPLAYED,
-                )
+                return _ignore_old(routes, op, pull.last_request)
             pull = replace(pull, last_request=version)
             return state.DynamicStep(routes.with_pull(pull), _build_snapshot_ops(routes, pull))
         case ops.RouteHello() if served is not None:
@@ -147,11 +149,15 @@ def receive_op(
     return state.DynamicStep(routes, ignored=state.IgnoredReason.UNKNOWN_BRIDGE)
 
 
+def _ignore_old(routes: state.DynamicRoutes, op: ops.DynamicOp, known: ops.Version) -> state.DynamicStep:
+    """Return a step that ignores an op which isn't newer than the known version."""
+    reason = state.IgnoredReason.EPOCH if op.epoch < known[0] else state.IgnoredReason.REPLAYED
+    return state.DynamicStep(routes, ignored=reason)
+
+
 def _receive_hello(routes: state.DynamicRoutes, served: state.ServedRoute, op: ops.RouteHello) -> state.DynamicStep:
     if (op.epoch, op.number) <= served.hello:
-        return state.DynamicStep(
-            routes, ignored=state.IgnoredReason.EPOCH if op.epoch < served.hello[0] else state.IgnoredReason.REPLAYED
-        )
+        return _ignore_old(routes, op, served.hello)
     served = replace(served, hello=(op.epoch, op.number))
     version = (op.epoch, op.sequence)
     if version < served.version:  # later ops have overtaken this hello
@@ -165,8 +171,8 @@ def _receive_change(
     routes: state.DynamicRoutes, served: state.ServedRoute, op: ops.Bind | ops.Unbind, type_: ExchangeType
 ) -> state.DynamicStep:
     epoch, sequence = served.version
-    if op.epoch < epoch:
-        return state.DynamicStep(routes, ignored=state.IgnoredReason.EPOCH)
+    if (op.epoch, op.sequence) <= served.version:
+        return _ignore_old(routes, op, served.version)
     if op.epoch > epoch or op.sequence > sequence + 1:
         # Later ops are ignored until the snapshot arrives, so one request is enough; the next hello repeats it.
         requested = state.DynamicStep(routes) if served.is_requested else _request_snapshot(routes, served)
@@ -175,8 +181,6 @@ def _receive_change(
             requested.outgoing_ops,
             state.IgnoredReason.EPOCH if op.epoch > epoch else state.IgnoredReason.GAP,
         )
-    if op.sequence <= sequence:
-        return state.DynamicStep(routes, ignored=state.IgnoredReason.REPLAYED)
     known = served.advertised_routes.get(op.origin)
     advertised_routes, refused = dict(served.advertised_routes), None
     if isinstance(op, ops.Bind):
@@ -214,19 +218,12 @@ def _find_refusal(
         for origin, advertised_route in advertised_routes.items()
     ):
         return state.IgnoredReason.MALFORMED
-    if len(advertised_routes) > MAX_ORIGINS or any(
-        len(advertised_route.bindings) > MAX_ADVERTISEMENTS for advertised_route in advertised_routes.values()
-    ):
+    number = sum(len(advertised_route.bindings) for advertised_route in advertised_routes.values())
+    if len(advertised_routes) > MAX_ORIGINS or number > MAX_ADVERTISEMENTS:
         return state.IgnoredReason.LIMIT
     for origin, advertised_route in advertised_routes.items():
         known = served.advertised_routes.get(origin)
-        new = (
-            advertised_route.bindings
-            if known is None
-            else advertised_route.bindings - known.bindings
-            if advertised_route is not known
-            else ops.NO_ADVERTISEMENTS
-        )
+        new = _list_new(advertised_route.bindings, ops.NO_ADVERTISEMENTS if known is None else known.bindings)
         if not all(ops.is_bindable(advertisement, type_) for advertisement in new):
             return state.IgnoredReason.MALFORMED
     return None
@@ -236,10 +233,13 @@ def _receive_part(
     routes: state.DynamicRoutes, served: state.ServedRoute, op: ops.SnapshotPart, type_: ExchangeType
 ) -> state.DynamicStep:
     version = (op.epoch, op.sequence)
-    if version < served.version or (version == served.version and not served.is_requested):
-        return state.DynamicStep(
-            routes, ignored=state.IgnoredReason.EPOCH if op.epoch < served.version[0] else state.IgnoredReason.REPLAYED
-        )
+    is_next = version == (served.version[0], served.version[1] + 1)
+    if version < served.version or not (served.is_requested or is_next):
+        if version <= served.version:
+            return _ignore_old(routes, op, served.version)
+        requested = _request_snapshot(routes, served)  # a later snapshot is only applied if it was requested
+        reason = state.IgnoredReason.EPOCH if op.epoch > served.version[0] else state.IgnoredReason.GAP
+        return state.DynamicStep(requested.routes, requested.outgoing_ops, reason)
     partial = served.partial
     if partial is None or version > partial.version or len(partial.parts) != op.parts:
         partial = state.PartialSnapshot(version=version, parts=(None,) * op.parts)
@@ -252,9 +252,9 @@ def _receive_part(
     served = replace(served, partial=None, is_requested=False)
     try:
         advertised_routes = ops.read_snapshot(part for part in parts if part is not None)
+        refused = _find_refusal(routes, served, advertised_routes, type_)
     except Malformed:
-        return state.DynamicStep(routes.with_served(served), ignored=state.IgnoredReason.MALFORMED)
-    refused = _find_refusal(routes, served, advertised_routes, type_)
+        refused = state.IgnoredReason.MALFORMED
     if refused:
         return state.DynamicStep(routes.with_served(served), ignored=refused)
     # Unchanged routes keep their objects, because comparing identical objects costs nothing.
@@ -337,7 +337,7 @@ def _are_advertisements_same(before: state.DynamicRoutes, after: state.DynamicRo
     pulls = ({name: (pull.up, pull.epoch) for name, pull in routes.pulls.items()} for routes in (before, after))
     return next(pulls) == next(pulls) and all(
         (was := before.served[name]).advertised_routes is served.advertised_routes
-        and (was.up, was.tag, was.max_hops) == (served.up, served.tag, served.max_hops)
+        and (was.up, was.tag, was.max_hops, was.leads) == (served.up, served.tag, served.max_hops, served.leads)
         for name, served in after.served.items()
     )
 
@@ -354,16 +354,8 @@ def _diff_routes(
     for origin, advertised_route in sorted(after.items()):
         known = before.get(origin)
         known_bindings = ops.NO_ADVERTISEMENTS if known is None else known.bindings
-        removed = (
-            ops.NO_ADVERTISEMENTS
-            if known_bindings is advertised_route.bindings
-            else known_bindings - advertised_route.bindings
-        )
-        added = (
-            ops.NO_ADVERTISEMENTS
-            if known_bindings is advertised_route.bindings
-            else advertised_route.bindings - known_bindings
-        )
+        removed = _list_new(known_bindings, advertised_route.bindings)
+        added = _list_new(advertised_route.bindings, known_bindings)
         yield from ((origin, None, advertisement) for advertisement in sorted(removed))
         if not added and (
             known is None
@@ -372,6 +364,11 @@ def _diff_routes(
         ):
             yield origin, advertised_route, None
         yield from ((origin, advertised_route, advertisement) for advertisement in sorted(added))
+
+
+def _list_new(bindings: ops.BindingAdvertisements, known: ops.BindingAdvertisements) -> ops.BindingAdvertisements:
+    """Return the bindings that aren't known. Comparing an object with itself costs nothing."""
+    return ops.NO_ADVERTISEMENTS if bindings is known else bindings - known
 
 
 def _advertise(routes: state.DynamicRoutes, name: str, changes: Sequence[_AdvertisementChange]) -> state.DynamicStep:

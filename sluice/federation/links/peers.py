@@ -33,7 +33,8 @@ from sluice.stages import is_stage, parse_stage
 
 MAX_PEERS = 200
 MAX_SENDERS = 8
-MAX_RULES = 64
+MAX_RULES = 64  # in one of a peer's lists of permissions
+RULES = ("pulls", "pushes", "queues", "leads")  # these lists
 MAX_RULE_CHARACTERS = 512
 ONLY_UNSTAGED = frozenset({""})  # allows only peers without a stage
 
@@ -51,10 +52,11 @@ class Peer(Struct, frozen=True, kw_only=True):
 
     Permissions are patterns of names with `*` and `?`; what none of them allows is refused. `pulls` has exchanges to
     pull from, each with an optional topic pattern after a colon; `pushes` has exchanges to publish to, by routes that
-    the peer pushes or this site pulls; `queues` has queues to consume. `tags` are the tags of
-    the peer's routes. `sqs_url` is the peer's SQS endpoint, if not the default. `stage` prefixes its queues' names.
-    `declared` is true if the deployed configuration lists the peer. `granted` has the permissions that a command gave
-    for a route, as the list's name and the pattern: the command that deletes the route withdraws them.
+    the peer pushes or this site pulls; `queues` has queues to consume; `leads` has other sites to which the peer's
+    dynamic routes may lead. `tags` are the tags of the peer's routes. `sqs_url` is the peer's SQS endpoint, if not the
+    default. `stage` prefixes its queues' names. `declared` is true if the deployed configuration lists the peer.
+    `granted` has the permissions that a command gave for a route, as the list's name and the pattern: the command that
+    deletes the route withdraws them.
     """
 
     tag: str
@@ -64,6 +66,7 @@ class Peer(Struct, frozen=True, kw_only=True):
     pulls: Rules = ()
     pushes: Rules = ()
     queues: Rules = ()
+    leads: Rules = ()
     tags: Rules = ()
     sqs_url: str | None = None
     stage: str | UnsetType = UNSET
@@ -72,19 +75,19 @@ class Peer(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_introduction(cls, address: Introduction, **rules: tuple[str, ...]) -> "Peer":
-        """Return the peer at this address, with `rules` as permissions: `pulls`, `pushes` and `queues`."""
+        """Return the peer at this address, with `rules` as permissions, named as in `RULES`."""
         return replace(cls(**pick_shared_fields(address, cls)), **rules)
 
     def merge_rules(self, other: "Peer") -> "Peer":
         """Return the peer with both peers' permissions. A list that would become too long stays as it is."""
-        rules = {
-            name: tuple(dict.fromkeys((*getattr(self, name), *getattr(other, name))))
-            for name in ("pulls", "pushes", "queues")
-        }
+        rules = {name: tuple(dict.fromkeys((*getattr(self, name), *getattr(other, name)))) for name in RULES}
         return replace(self, **{name: patterns for name, patterns in rules.items() if len(patterns) <= MAX_RULES})
 
     def grant_source(self, route: BridgeDeclaration, *, follows_keys: bool) -> "Peer":
         """Return the peer with permission to take what the route takes here, and no more."""
+        if route.dynamic and not self.leads:
+            granted = (*(self.granted or ()), "leads:*")
+            return replace(self, leads=("*",), granted=granted).grant_source(route, follows_keys=follows_keys)
         if self.find_pull_refusal(route, follows_keys=follows_keys) is None:
             return self
         rules, pattern = "queues", route.src
@@ -111,8 +114,12 @@ class Peer(Struct, frozen=True, kw_only=True):
             rest = tuple(rule for rule in getattr(peer, rules) if rule != pattern)
             granted = tuple(other for other in peer.granted or () if other != grant)
             without = replace(peer, **{rules: rest}, granted=granted or UNSET)
-            refused = [route for route in (*closed, *kept) if allows(peer, route) and not allows(without, route)]
-            if refused and not any(route in kept for route in refused):
+            needing = [
+                route
+                for route in (*closed, *kept)
+                if (route.dynamic if rules == "leads" else allows(peer, route) and not allows(without, route))
+            ]
+            if needing and not any(route in kept for route in needing):
                 peer = without
         return peer
 

@@ -53,6 +53,7 @@ MAX_USER_ATTRIBUTES = MAX_ATTRIBUTES - 1  # user attributes besides `x-qpid` in 
 MAX_OVERFLOW = 256
 MAX_HEADERS = 256
 MAX_MS = 1 << 53  # times and TTLs, which all JSON readers keep exactly
+BODY_HASH_CHARACTERS = 32
 HASH_CHARACTERS = 16  # length of the hash that distinguishes a message's copies
 DEFAULT_MAX_HOPS = 8
 MAX_TRACE_TAGS = 64  # also the largest limit of hops
@@ -217,28 +218,40 @@ def attribute_text(attributes: Attributes, name: str) -> str:
     return attribute.text
 
 
-def make_outgoing(message: Message, attributes: Attributes, message_id: str, *, fifo: bool, known_as: str) -> Outgoing:
-    """Build the outgoing message; `known_as` is its deduplication id in a FIFO queue."""
+def make_outgoing(
+    message: Message, attributes: Attributes, metadata: Metadata, *, fifo: bool, crosses: bool
+) -> Outgoing:
+    """Build the outgoing message, which either `crosses` a bridge or has arrived in its final queue."""
     # Messages of a standard queue have no order. Each is a group of its own, so that none waits for another.
     return Outgoing(
         body=message.body,
         attributes=attributes,
-        group_id=message.group_id or (message_id if fifo else None),
-        deduplication_id=known_as if fifo else None,
+        group_id=message.group_id or (metadata.message_id if fifo else None),
+        deduplication_id=deduplication_id(metadata, message.body, crosses=crosses) if fifo else None,
         trace_header=message.trace_header,
     )
 
 
-def deduplication_id(metadata: Metadata) -> str:
-    """Return a copy's deduplication id on its way between sites.
+def deduplication_id(metadata: Metadata, body: str, *, crosses: bool) -> str:
+    """Return a copy's deduplication id, in a final queue or on its way between sites.
 
-    A message that takes several paths arrives once per exchange and key. Copies for different sites, or after different
-    numbers of bridges, have different ids.
+    It covers the body, because a peer can know the id of another peer's message. A message that takes several paths
+    arrives once per exchange and key. Copies for different sites, or after different numbers of bridges, have different
+    ids.
     """
+    content = f"{metadata.message_id}.{hash_body(body)}"
+    if not crosses:
+        return content
     said = f"{metadata.exchange}\0{metadata.key}"
     if metadata.to is not None:
         said = f"{said} {sorted(metadata.to)} {metadata.turns}"
-    return f"{metadata.message_id}.{hash_destination(said)}"
+    return f"{content}.{hash_destination(said)}"
+
+
+@lru_cache(maxsize=4)  # the copies of a message follow each other
+def hash_body(body: str) -> str:
+    """Hash a message's body."""
+    return hashlib.sha256(body.encode("utf-8", "surrogatepass")).hexdigest()[:BODY_HASH_CHARACTERS]
 
 
 @lru_cache  # the cache stays small, because each route has one destination

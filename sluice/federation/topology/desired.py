@@ -45,6 +45,7 @@ class DesiredPeer(Struct, frozen=True, kw_only=True):
     pulls: Rules = ()
     pushes: Rules = ()
     queues: Rules = ()
+    leads: Rules = ()
     place: PeerLocation | None = None
 
     @classmethod

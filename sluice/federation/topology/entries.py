@@ -88,7 +88,8 @@ def describe_entry(entry: Entry) -> str:
     match entry:
         case Peer():
             rules = {"pulls": entry.pulls, "pushes": entry.pushes, "takes from": entry.queues}
-            return ", ".join(f"{may} {' '.join(what) or 'nothing'}" for may, what in rules.items())
+            leads = [f"leads to {' '.join(entry.leads)}"] if entry.leads else []
+            return ", ".join([*(f"{may} {' '.join(what) or 'nothing'}" for may, what in rules.items()), *leads])
         case Exchange():
             return str(entry.type) + (f", else {entry.alternate}" if entry.alternate else "")
         case BindingDeclaration():

@@ -502,6 +502,7 @@ def test_a_link_to_a_site_outside_of_the_file_has_its_address(sites: Four, tmp_p
         "pulls": ["*"],
         "pushes": ["*"],
         "queues": ["*"],
+        "leads": ["*"],
         "place": {"account": "000000000000", "region": "us-east-1", "senders": ["AROAEAST"]},
     }
     sites.run("topology", "plan", str(file))

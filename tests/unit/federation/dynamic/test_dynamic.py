@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from sluice.codec import encode
 from sluice.errors import BadSnapshot, Malformed
+from sluice.federation.dynamic import steps
 from sluice.federation.dynamic.ops import (
     AdvertisedRoute,
     Bind,
@@ -51,6 +52,7 @@ from sluice.federation.dynamic.steps import (
     handle_heartbeat,
     receive_op,
     remove_served,
+    set_leads,
     set_link_up,
     set_local_bindings,
     step,
@@ -317,7 +319,7 @@ def test_a_snapshot_counts_when_all_its_parts_are_there_in_whatever_order() -> N
 
 
 def test_a_snapshot_that_cannot_be_read_changes_nothing() -> None:
-    bad = replace(snapshot({}, sequence=7)[0], data="eJw=")
+    bad = replace(snapshot({}, sequence=2)[0], data="eJw=")
     taken = step(source(*BEGUN), receive_op("D", bad))
     assert taken.ignored is IgnoredReason.MALFORMED
     assert keys(taken.routes) == ["a"]
@@ -551,3 +553,38 @@ def test_routes_come_out_of_storage_as_they_went_in() -> None:
 def test_what_was_stored_by_nobody_is_refused(stored: bytes) -> None:
     with pytest.raises(BadSnapshot):
         ROUTES.unpack(stored)
+
+
+# What a peer may lead to
+
+
+def test_a_peer_leads_only_where_its_rule_lets_it() -> None:
+    """What it says of other sites is kept, for the digest, and followed only once the rule allows it."""
+    routes = after(
+        source(*BEGUN), receive_op("D", bind("far", sequence=2, path=("FAR", "D"))), set_leads(NAME, ())
+    ).routes
+    assert choose_active_bridges(routes) == {"D": NAME}
+    assert keys(routes) == ["a"]
+    assert [path.active for path in list_paths(routes)] == [True, False]
+    same = step(routes, receive_op("D", hello(routes, number=9, sequence=2)))
+    assert (same.ignored, ops(same)) == (None, [])
+    led = after(routes, set_leads(NAME, ("FA?",))).routes
+    assert choose_active_bridges(led) == {"D": NAME, "FAR": NAME}
+    assert keys(led) == ["a", "far"]
+    back = after(led, set_leads(NAME, ())).routes
+    assert (choose_bridges_in_use(back), keys(back)) == ({"D": NAME}, ["a"])
+
+
+def test_a_snapshot_that_nobody_asked_for_is_asked_for_first() -> None:
+    lie = snapshot({"D": AdvertisedRoute(path=("D",), hops_left=8)}, epoch=9, sequence=70)
+    taken = step(source(*BEGUN), receive_op("D", lie[0]))
+    assert taken.ignored is IgnoredReason.EPOCH
+    assert (keys(taken.routes), [type(op) for op in ops(taken)]) == (["a"], [RequestSnapshot])
+    assert taken.routes.served[NAME].version == source(*BEGUN).served[NAME].version
+
+
+def test_what_a_peer_wants_has_a_limit_over_all_its_origins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "MAX_ADVERTISEMENTS", 2)
+    routes = after(source(*BEGUN), receive_op("D", bind("b", sequence=2, path=("FAR", "D")))).routes
+    refused = step(routes, receive_op("D", bind("c", sequence=3, path=("OFF", "D"))))
+    assert (refused.ignored, keys(refused.routes)) == (IgnoredReason.LIMIT, ["a", "b"])

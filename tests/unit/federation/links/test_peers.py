@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET
 from msgspec.structs import fields, replace
 
 from sluice.errors import BadRoute
@@ -225,7 +226,12 @@ def test_what_is_granted_for_a_route_is_what_it_takes_and_no_more(
     assert peer.grant_source(granted, follows_keys=follows_keys) == peer
     following_keys = {granted.src, other.src} if follows_keys else set()
     rest = peer.withdraw_grants([granted], [other], following_keys=following_keys)
-    assert rest == (peer if peer.find_pull_refusal(other, follows_keys=follows_keys) is None else NO_RULES)
+    if peer.find_pull_refusal(other, follows_keys=follows_keys) is None:
+        assert rest.find_pull_refusal(other, follows_keys=follows_keys) is None
+        assert rest == peer or not other.dynamic
+    else:
+        assert replace(rest, leads=(), granted=UNSET) == NO_RULES
+        assert bool(rest.leads) == (granted.dynamic and other.dynamic)
     assert granted == other or peer.withdraw_grants([other], [granted], following_keys=following_keys) == peer
 
 

@@ -1,5 +1,6 @@
 """One message at an exchange and on a bridge: copies, drops, what it carries."""
 
+import hashlib
 import json
 from typing import Any
 
@@ -11,6 +12,7 @@ from sluice.federation.forwarder import forward
 from sluice.federation.matching.bindings import Binding, Destination, RoutingTable
 from sluice.federation.matching.metadata import (
     ATTRIBUTE,
+    BODY_HASH_CHARACTERS,
     KEY_ATTRIBUTE,
     Crossing,
     Drop,
@@ -185,10 +187,15 @@ def test_ten_attributes_are_ten_where_the_way_ends_and_whole_where_it_goes_on() 
         assert metadata_of(copies[queue]).message_id == ID
 
 
-def test_a_fifo_queue_knows_the_message_by_its_id() -> None:
+def test_a_fifo_queue_knows_the_message_by_its_id_and_body() -> None:
+    """A peer that knows a message's id can't have another message taken for it."""
     _, fifo, plain, _ = publish(receipt(), trusted=False, exchange="amq.fanout", table=TABLE).copies
     assert (plain.outgoing.group_id, plain.outgoing.deduplication_id) == (None, None)
-    assert (fifo.outgoing.group_id, fifo.outgoing.deduplication_id) == (ID, ID)
+    assert fifo.outgoing.group_id == ID
+    digest = hashlib.sha256(fifo.outgoing.body.encode()).hexdigest()[:BODY_HASH_CHARACTERS]
+    assert fifo.outgoing.deduplication_id == f"{ID}.{digest}"
+    forged = crossing_of(receipt(body="forged"), fifo=True)
+    assert forged.deduplication_id != crossing_of(receipt(), fifo=True).deduplication_id
 
 
 def test_group_and_trace_header_are_kept() -> None:
