@@ -47,6 +47,11 @@ class Declared(Struct, frozen=True, kw_only=True):
     links: tuple[Link, ...] = ()
     routes: tuple[Bridge, ...] = ()
 
+    @property
+    def entries(self) -> tuple[Exchange | BindingDeclaration | Link | Bridge, ...]:
+        """All declared objects; each comes after those that it needs."""
+        return (*self.exchanges, *self.bindings, *self.links, *self.routes)
+
     @classmethod
     def parse(cls, said: str | Mapping[str, Any]) -> "Declared":
         """Parse the JSON of `to_json`, or the decoded object. Raises a `BadRoute` that names the invalid place."""

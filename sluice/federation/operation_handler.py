@@ -15,7 +15,7 @@ from msgspec import UNSET
 from msgspec.structs import asdict, replace
 
 from sluice.codec import pick_shared_fields
-from sluice.errors import BadBinding, BadConfiguration, BadRoute
+from sluice.errors import BadConfiguration, BadRoute
 from sluice.federation import operations
 from sluice.federation.bridge_provisioner import BRIDGE_QUEUE_PREFIX
 from sluice.federation.declared import DECLARED, BindingDeclaration, Declared
@@ -31,6 +31,7 @@ from sluice.federation.links.watch import Repairs
 from sluice.federation.matching.bindings import Binding, Destination
 from sluice.federation.matching.exchanges import Exchange
 from sluice.federation.settings import SiteNames
+from sluice.federation.topology.entries import deletion_operation, index_by_key
 
 if TYPE_CHECKING:  # adapters are passed in, so they are only imported for type checking
     from sluice.aws.documents import DynamoDocument
@@ -356,31 +357,14 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
     def declare(self) -> Sequence[BadConfiguration]:
         """Create declared objects, and remove those no longer declared. Returns the errors, which stop nothing else."""
         content, version = self.applied.load()
-        before, declared, change = Declared(), self.declared, self.link_service.exchanges.change
-        if content is not None:
-            before = DECLARED.from_text(content)
-        kept = {route.name: route for route in declared.routes}
-        gone = [
-            transitions.close_bridge(route.name)
-            for route in before.routes
-            if route.name not in kept or not route.can_become(kept[route.name])
-        ]
-        gone_links = [link.name for link in before.links if link not in declared.links]
-        closed_links = [transitions.update_link(name, LinkEvent.CLOSE) for name in gone_links]
-        self.link_service.advance([*gone, *closed_links], ticks=False)
-        ids = {binding.binding().id for binding in declared.bindings}
-        names = {exchange.name for exchange in declared.exchanges}
-        unbound = [binding for binding in before.bindings if binding.binding().id not in ids]
-        withdrawn = [
-            *(
-                remove_binding((binding.exchange, self.names.physical_name(binding.queue), binding.key))
-                for binding in unbound
-            ),
-            *(remove_exchange(exchange.name) for exchange in before.exchanges if exchange.name not in names),
-        ]
-        for withdrawal in withdrawn:
-            with suppress(BadBinding):  # a removed or used object stays as it is
-                change(withdrawal)
+        before, declared = Declared() if content is None else DECLARED.from_text(content), self.declared
+        change, wanted = self.link_service.exchanges.change, index_by_key(declared.entries)
+        for key, entry in reversed(index_by_key(before.entries).items()):  # routes first, exchanges last
+            kept = wanted.get(key)
+            can_stay = entry.can_become(kept) if isinstance(entry, Bridge) and isinstance(kept, Bridge) else kept
+            if not can_stay or (isinstance(entry, Link) and entry != kept):
+                with suppress(BadConfiguration):  # a removed or used object stays as it is
+                    self.apply(deletion_operation(entry))
         watch = self.drift_repair.watch()
         # A declared binding that was removed with its deleted queue is restored when the queue exists again.
         restorable = [

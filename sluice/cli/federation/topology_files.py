@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,10 +17,10 @@ from sluice.cli.sites import FileCommand, PlainCommand, SiteTyper
 from sluice.cli.terminal import print_note, show_error
 from sluice.codec import to_document
 from sluice.errors import BadConfiguration, BadTopology, RequestRefused, SluiceError
-from sluice.federation.operations import ListBindings, ListQueues
+from sluice.federation.operations import AddBridge, ListBindings, ListQueues
 from sluice.federation.topology.desired import DesiredTopology, as_document, parse_topology
-from sluice.federation.topology.plan import PlannedStep, Stage, TopologyPlan, plan_topology
-from sluice.federation.topology.states import SiteState, closing_entries, export_topology, idle_routes
+from sluice.federation.topology.plan import PlannedStage, PlannedStep, Stage, TopologyPlan, plan_topology
+from sluice.federation.topology.states import SiteState, export_topology, find_blocking, idle_routes
 from sluice.operator.documents import BadFile, read_document_with_lines
 from sluice.operator.federated_sites import OpenSite, open_named
 from sluice.operator.site_names import BadSiteName, SiteName
@@ -237,7 +238,7 @@ class TopologyApplier:
         for stage in plan.stages:
             match stage.stage:
                 case Stage.RECREATE | Stage.REMOVE:
-                    self.wait("closing", self.closing)
+                    self.wait("closing", partial(self.find_blocking, stage))
                 case Stage.CLOSE:
                     self.wait("not Operational, so nothing was deleted", lambda: self.idle(plan))
                     self.sleep(BINDINGS_REFRESH_S)
@@ -261,11 +262,12 @@ class TopologyApplier:
                 )
             self.sleep(POLL_S)
 
-    def closing(self) -> list[str]:
-        """Return the closing links and routes of all sites."""
-        return [
-            f"{kind} {name} at {tag}" for tag, site in self.sites.items() for kind, name in closing_entries(site.view())
-        ]
+    def find_blocking(self, stage: PlannedStage) -> list[str]:
+        """Return the closing links and routes for which the stage's steps have to wait."""
+        created = [(step.site, step.operation) for step in stage.steps]
+        identities = {(tag, *made.bridge.identity) for tag, made in created if isinstance(made, AddBridge)}
+        views = {tag: site.view() for tag, site in self.sites.items()}
+        return find_blocking(views, {step.entry for step in stage.steps}, identities)
 
     def idle(self, plan: TopologyPlan) -> list[str]:
         """Return the file's routes that aren't Operational, and so forward no messages."""

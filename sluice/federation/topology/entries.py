@@ -55,7 +55,7 @@ def creation_operation(entry: Entry, was: Entry | None) -> Operation[Any]:
             return operations.AddBridge(bridge=entry) if was is None else operations.ChangeBridge(bridge=entry)
 
 
-def deletion_operation(entry: Entry) -> Operation[Any]:
+def deletion_operation(entry: Entry) -> operations.FederationOperation:
     """Return the operation that deletes an entry."""
     match entry:
         case Peer():

@@ -1,21 +1,23 @@
 """The current state of sites, and its export as a topology file. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from sluice.federation.bridge_provisioner import BRIDGE_QUEUE_PREFIX
 from sluice.federation.declared import BindingDeclaration
-from sluice.federation.links.links import Bridge, Link
+from sluice.federation.links.links import Bridge, Link, find_site_tags
 from sluice.federation.links.peers import Peer
+from sluice.federation.links.registry import SERVED_MARK
 from sluice.federation.links.states import LinkState
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange
 from sluice.federation.operations import QueuesView, SiteView
 from sluice.federation.topology.desired import DesiredLink, DesiredPeer, DesiredSite, DesiredTopology
-from sluice.federation.topology.entries import LINK, ROUTE, Entries, Key, entry_key, index_by_key
+from sluice.federation.topology.entries import EXCHANGE, LINK, PEER, ROUTE, Entries, Key, entry_key, index_by_key
 
 
 @dataclass(frozen=True)
@@ -66,10 +68,7 @@ class SiteState:
         return index_by_key(
             [
                 *(peer for peer in view.peers if peer.declared),
-                *view.declared.exchanges,
-                *bindings,
-                *view.declared.links,
-                *view.declared.routes,
+                *replace(view.declared, bindings=tuple(bindings)).entries,
             ]
         )
 
@@ -83,6 +82,37 @@ def closing_entries(view: SiteView) -> list[Key]:
     """Return the keys of closing links and routes, the site's own and those that peers requested."""
     routes = [(ROUTE, route.name) for route in view.bridges if route.state == LinkState.CLOSING]
     return [*routes, *((LINK, link.name) for link in view.links if link.is_ending)]
+
+
+def find_blocking(
+    views: Mapping[str, SiteView], needed: Collection[tuple[str, str, str]], identities: Collection[tuple[Any, ...]]
+) -> list[str]:
+    """Describe the closing links and routes that still use what a plan's steps remove or create again.
+
+    `needed` has the steps' entries, as site, kind and name; `identities` has those of the routes to create.
+    """
+    blocking: list[str] = []
+    for tag, view in views.items():
+        for link in view.links:
+            peer = link.peer
+            uses = {(tag, PEER, peer), (peer, PEER, tag)} | _name_at_both_ends(LINK, link.name, tag, peer)
+            if link.is_ending and not uses.isdisjoint(needed):
+                blocking.append(f"{LINK} {link.name} at {tag}")
+            for route in view.bridges:
+                if route.link != link.name or route.state != LinkState.CLOSING:
+                    continue
+                source, dest = find_site_tags(route, link, here=tag)
+                ends = {(source, EXCHANGE, route.src), (dest, EXCHANGE, route.dest)}
+                used = uses | ends | _name_at_both_ends(ROUTE, route.name, tag, peer)
+                if not used.isdisjoint(needed) or (tag, *route.identity) in identities:
+                    blocking.append(f"{ROUTE} {route.name} at {tag}")
+    return blocking
+
+
+def _name_at_both_ends(kind: str, name: str, tag: str, peer: str) -> set[tuple[str, str, str]]:
+    """Return a link or route of the site, and the peer's own one if the peer requested it."""
+    own_name = name.removesuffix(SERVED_MARK + peer)
+    return {(tag, kind, name), *([(peer, kind, own_name)] if own_name != name else [])}
 
 
 def idle_routes(view: SiteView, routes: Iterable[str]) -> list[str]:

@@ -298,6 +298,25 @@ def test_a_link_that_changes_is_remade_with_its_routes(sites: Four) -> None:
     assert "with the old link routes would go that the file hasn't: r" in words(kept)[0]
 
 
+def test_a_closing_that_is_none_of_the_plans_keeps_no_step_from_being_done(
+    sites: Four, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An exchange that the closing route still needs does wait for it."""
+    own = {"exchanges": (Exchange(name="own", type=ExchangeType.TOPIC),)}
+    pushed = pull("SOUTH", src_is_local=True, src="own")
+    sites.apply(topology(WEST=PULLED, NORTH={**own, "links": (to("SOUTH"),), "routes": (pushed,)}))
+    north = sites[REGIONS["NORTH"]]
+    with monkeypatch.context() as patch:
+        patch.setattr(north.queues, "count", lambda _: 1)  # its queue never gets empty
+        north.ask(CloseBridge(name="r"))
+        routes = (pull("EAST", dest="amq.fanout"),)
+        sites.apply(topology(WEST={**PULLED, "routes": routes}, NORTH={**own, "links": (to("SOUTH"),)}))
+        assert sites[REGIONS["WEST"]].bridges()["r"].dest == "amq.fanout"
+        with pytest.raises(TopologyIncomplete, match="still closing: route r at NORTH"):
+            sites.apply(topology(WEST={**PULLED, "routes": routes}, NORTH={"links": (to("SOUTH"),)}))
+    sites.apply(topology(WEST={**PULLED, "routes": routes}, NORTH={"links": (to("SOUTH"),)}))
+
+
 def test_a_route_by_another_name_has_the_old_one_go_first(sites: Four) -> None:
     sites.apply(topology(WEST=PULLED))
     desired = topology(WEST={**PULLED, "routes": (pull("EAST", "s"),)})
