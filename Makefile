@@ -59,10 +59,10 @@ setup: .venv/ready node_modules/ready build/python-3.13/ready ## virtual environ
 
 # What is installed from different places is installed side by side.
 setup-demo:
-	+$(MAKE) --jobs .venv/demo node_modules/ready build/python-3.13/ready build/spark-$(SPARK)/demo
+	+@$(MAKE) --no-print-directory --jobs .venv/demo node_modules/ready build/python-3.13/ready build/spark-$(SPARK)/demo
 
-demo: setup-demo ## the whole of it on the embedded cloud: deploy, use, reconcile, stop; CONSOLE=1 opens it on the console
-	python -m sluice.demo $(if $(CONSOLE),--console)
+demo: setup-demo ## the whole of it on the embedded cloud: deploy, use, reconcile, stop; CONSOLE=1 opens it on the console, V=1 shows all output
+	@python -m sluice.demo $(if $(CONSOLE),--console) $(if $(V),-v)
 
 test: setup build/chromium/ready build/spark-$(SPARK)/ready ## all suites but the slow ones, side by side: those on deployed stacks mostly wait
 	+$(MAKE) --jobs --keep-going --output-sync=recurse test-rendezvous test-federated deployed-then-console spark-then-stacks functions-and-contracts unit-then-packages

@@ -30,10 +30,12 @@ from sluice.local.jobs import SPARK_PYTHON, find_spark_python
 
 FOLDER = BUILD / "demo"  # working folder of the demo's commands
 CLOUD = BUILD / "demo-cloud"  # the demo's own cloud, not that of `sluice local up`
-TABLE = "landed/tables/messages"
+TABLE, MAP = "landed/tables/messages", "routes.svg"
+STEPS = 5
 CLIENTS, BYTES = 12, 20_000
 MINE, OTHERS = 20, 40  # numbers of orders for the session, and for the table
 TRIES = 10  # runs of the clients, because some may find no proxy in time on a busy machine
+SENT = f"{MINE + OTHERS} orders over two sites, and {CLIENTS * BYTES:,} bytes of {CLIENTS} clients"
 ARRIVED_WITHIN_S = 240.0
 LOOK_EVERY_S = 0.5
 
@@ -45,13 +47,6 @@ NEXT = """[bold]What to try next[/]
   sluice rendezvous status --local
   sluice console --local                                all of it on one live page, until ctrl-C; in a third terminal
   sluice split run --local --filter 'pipeline:user=^me$' -- env | grep SLUICE
-  here=000000000000/eu-central-1 there=000000000000/us-east-1
-  sluice local up $here $there                          two sites
-  sluice route add $there $here amq.topic 'orders.#'    the one pulls from the other
-  sluice route map $there
-  sluice binding add $there amq.topic sluice-queue-orders 'orders.#' --create
-  sluice publish $here amq.topic orders.new hello
-  sluice consume $there sluice-queue-orders --count 1 --wait 20
   sluice local down
   make bench                                            the numbers, measured"""
 
@@ -81,6 +76,13 @@ class Reconciled:
         shares = len(self.mine) == MINE, len(self.landed) == OTHERS
         return self.lost == self.duplicates == 0 and all(shares) and self.bytes_back == CLIENTS * BYTES
 
+    @property
+    def verdict(self) -> str:
+        """The results in one line."""
+        if self.is_right():
+            return f"{SENT}: every one accounted for"
+        return f"{SENT}: {self.lost} lost, {self.duplicates} doubled, {self.bytes_back:,} bytes came back"
+
     def rows(self) -> Iterator[tuple[str, str, str]]:
         """Yield table rows: the kind of data, how much was sent, and how much arrived."""
         yield f"bytes of {CLIENTS} clients, through a proxy and back", f"{CLIENTS * BYTES:,}", f"{self.bytes_back:,}"
@@ -94,19 +96,22 @@ def main(
     console: Annotated[
         bool, typer.Option("--console", help="Open the console meanwhile, and leave it until ctrl-C.")
     ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show what the commands print.")] = False,
 ) -> None:
     """Deploy two sites, run the commands, compare the results, and stop."""
     out, started = Console(highlight=False), time.monotonic()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    out.print(f"[bold]{SENT}: at the end every one is accounted for, or this fails", soft_wrap=True)
     try:
-        with _open_terminal(out) as terminal, ExitStack() as others:
+        with _open_terminal(out, verbose=verbose) as terminal, ExitStack() as others:
+            _print_step(out, 1, "Two sites, deployed to an embedded cloud: takes a minute")
             terminal.type("sluice local up $here $there")
             watched = others.enter_context(_run_console(terminal)) if console else None
             reconciled = _run_commands(terminal)
-            table = Table("", "sent", "arrived", title="Reconciled", title_justify="left", title_style="bold")
+            table = Table("", "sent", "arrived", box=None)
             for name, sent, arrived in reconciled.rows():
                 table.add_row(name, sent, arrived if arrived == sent else f"[red]{arrived}")
-            out.print("", table, f"{reconciled.lost} lost, {reconciled.duplicates} doubled")
+            out.print("", table)
             if watched is not None:
                 watched.wait_for_ctrl_c(lambda: out.print("\nthe console stays until ctrl-C"))
                 out.print("\nstopping…")
@@ -115,13 +120,14 @@ def main(
     except SluiceError as error:
         out.print(f"[red]{error}")
         sys.exit(1)
-    out.print(f"\nall of it in {time.monotonic() - started:.0f} s; nothing is left running\n")
-    out.print(NEXT, soft_wrap=True)
+    out.print(f"\n{NEXT}\n", soft_wrap=True)
+    out.print(f"The routes as a picture: {FOLDER / MAP}. Nothing is left running.", soft_wrap=True)
+    out.print(f"[bold]{reconciled.verdict}[/], in {time.monotonic() - started:.0f} s", soft_wrap=True)
     sys.exit(0 if reconciled.is_right() else 1)
 
 
 @contextmanager
-def _open_terminal(out: Console) -> Iterator[Terminal]:
+def _open_terminal(out: Console, *, verbose: bool) -> Iterator[Terminal]:
     """Open a terminal in an empty folder, with an embedded cloud that is stopped at the end."""
     python = find_spark_python(None)
     left = find_cloud(CLOUD)
@@ -134,7 +140,7 @@ def _open_terminal(out: Console) -> Iterator[Terminal]:
     variables = {"SLUICE_LOCAL_FOLDER": str(CLOUD), SPARK_PYTHON: str(python), "PATH": path}
     sites = {"here": "000000000000/eu-central-1", "there": "111111111111/us-east-1"}
     out.print("[bold]$ " + " ".join(f"{site}={name}" for site, name in sites.items()))
-    terminal = Terminal(FOLDER, {**ours, **variables, **sites}, out)
+    terminal = Terminal(FOLDER, {**ours, **variables, **sites}, out, verbose=verbose)
     try:
         yield terminal
     finally:
@@ -146,23 +152,23 @@ def _open_terminal(out: Console) -> Iterator[Terminal]:
 def _run_commands(terminal: Terminal) -> Reconciled:
     """Run the commands of all four capabilities."""
     out, type_ = terminal.out, terminal.type
-    _print_heading(out, "Rendezvous: clients find a proxy, and bytes go through it and back")
+    _print_step(out, 2, "Rendezvous: clients find a proxy, and bytes go through it and back")
     with terminal.run_in_background(
         "sluice rendezvous proxy --local $here --loopback --count 4", name="proxy"
     ) as proxy:
         proxy.wait_for_output(POLLING)
         bytes_back = _run_clients(terminal)
 
-    _print_heading(out, "Pipeline: Spark lands in a table what the consumer of the split queue there gets")
+    _print_step(out, 3, "Pipeline: Spark lands in a table what the consumer of the split queue there gets")
     job = "sluice pipeline run-local land --local $there --folder landed"
     with terminal.run_in_background(job, name="landing") as landing:
-        _print_heading(out, "Federation: what is published here gets there, in another account and region")
+        _print_step(out, 4, "Federation: what is published here gets there, in another account and region")
         type_("sluice binding add $there amq.topic sluice-queue-orders 'orders.#' --create")
         type_("sluice binding add $there amq.topic pipeline 'orders.#'")
         type_("sluice route add $there $here amq.topic 'orders.#'")
-        type_("sluice route map $there")
+        type_(f"sluice route map $there --svg {MAP}")
 
-        _print_heading(out, "Splitting: a session takes its share of the split queue, Spark has the rest")
+        _print_step(out, 5, "Splitting: a session takes its share of the split queue, Spark has the rest")
         consumer = f'sluice consume "$SLUICE_QUEUE_URL" --count {MINE} --wait 120 --json'
         session = f"sluice split run --local $there --filter 'pipeline:user=^me$' -- sh -c '{consumer}' > mine.jsonl"
         with terminal.run_in_background(session, name="session") as running:
@@ -172,7 +178,6 @@ def _run_commands(terminal: Terminal) -> Reconciled:
             type_(f"sluice consume $there sluice-queue-orders --count {MINE + OTHERS} --wait 60 --json > there.jsonl")
             running.wait(within_s=ARRIVED_WITHIN_S)
         type_("sluice consume $there sluice-queue-orders --json >> there.jsonl   # nothing comes twice")
-        out.print("\nSpark lands the rest, a batch after the other")
         deadline = time.monotonic() + ARRIVED_WITHIN_S
         while len(_read_landed_ids()) < OTHERS and landing.process.poll() is None and time.monotonic() < deadline:
             time.sleep(LOOK_EVERY_S)
@@ -230,8 +235,8 @@ def _read_landed_ids() -> list[str]:
     return ids
 
 
-def _print_heading(out: Console, text: str) -> None:
-    out.print(f"\n[bold reverse] {text} [/]", soft_wrap=True)
+def _print_step(out: Console, number: int, text: str) -> None:
+    out.print(f"\n[bold reverse] {number} of {STEPS}  {text} [/]", soft_wrap=True)
 
 
 if __name__ == "__main__":

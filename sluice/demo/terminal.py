@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from rich.console import Console
 
@@ -62,23 +63,26 @@ class BackgroundCommand:
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """Runs commands in a folder, with only these environment variables."""
+    """Runs commands in a folder, with only these environment variables. Only `verbose` shows what they print."""
 
     folder: Path
     variables: Mapping[str, str]
     out: Console
+    verbose: bool = False
 
     def type(self, line: str, *, may_fail: bool = False) -> None:
-        """Run a command until it ends. Raises `CommandFailed`, unless it may fail."""
+        """Run a command until it ends. Raises `CommandFailed` with the end of its output, unless it may fail."""
         self._show(line)
-        process = subprocess.Popen(["sh", "-c", line], cwd=self.folder, env=self.variables)  # noqa: S603, S607 - our own lines, by the shell that is there
-        try:
-            code = process.wait()
-        except KeyboardInterrupt:
-            process.wait()  # the command has received ctrl-C, too
-            raise
+        log = self.folder / "printed.log"
+        with log.open("wb") as file:
+            process = self._start(line, None if self.verbose else file)
+            try:
+                code = process.wait()
+            except KeyboardInterrupt:
+                process.wait()  # the command has received ctrl-C, too
+                raise
         if code and not may_fail:
-            raise CommandFailed(f"{line}: exit code {code}; what it wrote is in {self.folder}")
+            raise CommandFailed(f"{line}: exit code {code}; its files are in {self.folder}\n{tail(log)}")
 
     @contextmanager
     def run_in_background(self, line: str, *, name: str) -> Iterator[BackgroundCommand]:
@@ -86,22 +90,25 @@ class Terminal:
         self._show(f"{line}   # in another terminal")
         log = self.folder / f"{name}.log"
         with log.open("wb") as output:
-            process = subprocess.Popen(  # noqa: S603 - our own lines
-                ["sh", "-c", line],  # noqa: S607 - by the shell that is there
-                cwd=self.folder,
-                env=self.variables,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,  # so that ctrl-C reaches only us, and we can end its child processes, too
-            )
+            process = self._start(line, output, in_background=True)
         try:
             yield BackgroundCommand(line, process, log)
         finally:
             _end_session(process)
 
+    def _start(self, line: str, output: IO[bytes] | None, *, in_background: bool = False) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(  # noqa: S603 - our own lines
+            ["sh", "-c", line],  # noqa: S607 - by the shell that is there
+            cwd=self.folder,
+            env=self.variables,
+            stdin=subprocess.DEVNULL if in_background else None,
+            stdout=output,
+            stderr=output,
+            start_new_session=in_background,  # so that ctrl-C reaches only us, and we can end its child processes, too
+        )
+
     def _show(self, line: str) -> None:
-        self.out.print(f"\n[bold]$ {line.replace('[', chr(92) + '[')}[/]", soft_wrap=True)
+        self.out.print(f"[bold]$ {line.replace('[', chr(92) + '[')}[/]", soft_wrap=True)
 
 
 def _end_session(process: "subprocess.Popen[bytes]") -> None:

@@ -30,7 +30,7 @@ def base(install: Callable[..., Installed]) -> Installed:
 
 @pytest.fixture(scope="module")
 def local(install: Callable[..., Installed]) -> Installed:
-    return install("sluice-sqs[local]", "deltalake")
+    return install("sluice-sqs[local,webrtc]", "deltalake")
 
 
 @pytest.fixture(scope="module")

@@ -27,6 +27,9 @@ def test_what_is_lost_or_doubled_is_counted(
     reconciled = Reconciled(bytes_back=BACK, there=there, mine=mine, landed=landed)
     assert (reconciled.lost, reconciled.duplicates) == (lost, doubled)
     assert reconciled.is_right() == (lost == doubled == 0)
+    said = "every one accounted for" if reconciled.is_right() else f"{lost} lost, {doubled} doubled"
+    assert reconciled.verdict.startswith(f"{MINE + OTHERS} orders over two sites")
+    assert said in reconciled.verdict
 
 
 def test_each_share_and_each_client_has_its_own() -> None:

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,14 +37,22 @@ def test_a_command_is_shown_as_it_is_typed_and_run_where_it_is_typed(
     terminal: Terminal, capsys: pytest.CaptureFixture[str]
 ) -> None:
     terminal.type("echo $here > place; echo '[bold]' >> place")
-    assert capsys.readouterr().out == "\n$ echo $here > place; echo '[bold]' >> place\n"
+    assert capsys.readouterr().out == "$ echo $here > place; echo '[bold]' >> place\n"
     assert (terminal.folder / "place").read_text() == "a/b\n[bold]\n"
 
 
 def test_a_command_that_fails_ends_the_demo_unless_it_may(terminal: Terminal) -> None:
     terminal.type("exit 3", may_fail=True)
-    with pytest.raises(CommandFailed, match=r"^exit 3: exit code 3; what it wrote is in "):
-        terminal.type("exit 3")
+    with pytest.raises(CommandFailed, match=r"(?s)^echo why.*: exit code 3; its files are in .*\nwhy"):
+        terminal.type("echo why >&2; exit 3")
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_what_commands_print_is_only_shown_if_asked_for(
+    terminal: Terminal, capfd: pytest.CaptureFixture[str], *, verbose: bool
+) -> None:
+    replace(terminal, verbose=verbose).type("printf 'pri%s\n' nted")
+    assert ("printed" in capfd.readouterr().out) is verbose
 
 
 def test_what_fails_elsewhere_says_why(terminal: Terminal) -> None:
@@ -71,7 +80,6 @@ def test_the_demo_waits_for_ctrl_c(tmp_path: Path) -> None:
         start_new_session=True,
     )
     assert demo.stdout is not None
-    demo.stdout.readline()
     demo.stdout.readline()
     sleeper = int(demo.stdout.readline())
     os.killpg(demo.pid, signal.SIGINT)
