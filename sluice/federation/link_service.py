@@ -281,12 +281,16 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
         return f": does federation.peer_accounts at {record.link.peer} list {own_account}, {self.here.tag}'s?"
 
     def _send_link_closed(self, link: str, registry: Registry) -> list[transitions.Change]:
-        record = registry.links[link]
-        if not record.served:
+        record, is_unreachable = registry.links[link], False
+        parting = messages.encode_control(messages.LinkClosed(link=link, sender=self.here))
+        # The endpoint in use comes first. A peer that refuses all of them gets no parting.
+        for endpoint in () if record.served else dict.fromkeys((record.endpoint, *record.link.endpoints)):
             try:
-                self._send(record.link, messages.LinkClosed(link=link, sender=self.here))
+                self.peers.send_control_message(record.link, endpoint, parting)
             except PeerUnreachable:
-                return []  # a later action sends the parting
+                is_unreachable = True
             except PeerRefused:
-                pass  # the link is removed without a parting
-        return [transitions.remove_link(link)]
+                continue
+            else:
+                return [transitions.remove_link(link)]
+        return [] if is_unreachable else [transitions.remove_link(link)]  # a later action sends the parting

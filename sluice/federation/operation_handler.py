@@ -98,8 +98,9 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
             case operations.AddLink(link=link):
                 self.add_link(link)
                 return link
-            case operations.CloseLink(name=name):
+            case operations.CloseLink(name=name, force=force):
                 self.command_link(name, LinkEvent.CLOSE)
+                link_service.save_changes([transitions.remove_link(name)] if force else [])
             case operations.CommandLink(name=name, command=command):
                 self.command_link(name, command)
             case operations.AddBridge(bridge=bridge):

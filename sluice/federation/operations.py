@@ -260,10 +260,14 @@ class AddLink(_Change[Link], frozen=True, kw_only=True, tag="link_add"):
     link: Link
 
 
-class CloseLink(_Change[None], frozen=True, kw_only=True, tag="link_del"):
-    """Closes a link and its routes, after their queues have been forwarded."""
+class CloseLink(_Change[None], frozen=True, kw_only=True, tag="link_del", omit_defaults=True):
+    """Closes a link and its routes, after their queues have been forwarded.
+
+    `force` removes a link whose routes are gone although the peer can't be told.
+    """
 
     name: str
+    force: bool = False
 
 
 class CommandLink(_Change[None], frozen=True, kw_only=True, tag="link_tell"):

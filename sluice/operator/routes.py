@@ -156,13 +156,18 @@ def _find_link(ends: LinkEnds, name: str | None) -> str | None:
     return ends.peer.tag if ends.peer.tag in names else next(iter(names), None)
 
 
-def delete_link(ends: LinkEnds, *, name: str | None) -> str:
-    """Close the link and its routes; return its name. Raises `BadRoute` if there is no such link."""
-    link_name = _find_link(ends, name)
+def delete_link(ends: LinkEnds, *, name: str | None, force: bool = False) -> str:
+    """Close the link and its routes; return its name. Raises `BadRoute` if there is no such link.
+
+    `force` also removes a link that is closing already, and whose peer can't be told.
+    """
+    closing = ends.view.find_link(name or ends.peer.tag)
+    is_left = force and closing is not None and closing.is_ending and closing.peer == ends.peer.tag
+    link_name = closing.name if closing is not None and is_left else _find_link(ends, name)
     if link_name is None:
         named = "" if name is None else f" {name}"
         raise BadRoute(f"no link{named} goes from {ends.view.tag} to {ends.peer.tag}")
-    ends.site.client.ask(CloseLink(name=link_name))
+    ends.site.client.ask(CloseLink(name=link_name, force=force))
     withdraw_grants(ends, [route for route in ends.view.bridges if route.link == link_name])
     return link_name
 

@@ -55,7 +55,8 @@ def add(
     binding = BindingDeclaration.from_binding(Binding(exchange=exchange, queue=queue, key=key, arguments=arguments))
     opened = open_site(site)
     if create:
-        require_exchange(opened, exchange)
+        # A binding that would be refused must not leave a new queue behind.
+        binding.binding().check(require_exchange(opened, exchange)[exchange].type)
         ensure_queue(opened, queue)
     bound = retry_until_found(
         queue, lambda: opened.client.ask(BindQueue.from_declaration(binding)), within_s=FOUND_WITHIN_S * create

@@ -69,12 +69,23 @@ def delete(
     ],
     *,
     link: LinkOption = None,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", help="Remove the link without its routes, though the peer can't be told that it closed."
+        ),
+    ] = False,
 ) -> None:
     """Close a link and its routes. Messages in their queues are forwarded first."""
     ends = LinkEnds.with_peer(dest, PeerSite.find(src))
-    name = delete_link(ends, name=link)
-    document = {"site": str(ends.site.name), "link": name, "done": "closing"}
-    print_result(document, f"{name} is closing at {ends.site.name}")
+    name = delete_link(ends, name=link, force=force)
+    view = ends.site.view()
+    routes = [route.name for route in view.bridges if route.link == name]
+    left = f": {', '.join(routes)} still forward the messages in their queues" if routes else ""
+    if not routes and view.find_link(name) is not None:
+        left = f": {ends.peer.tag} wasn't told yet; --force removes the link without that"
+    document = {"site": str(ends.site.name), "link": name, "routes": routes, "done": "closing"}
+    print_result(document, f"{name} is closing at {ends.site.name}{left}")
 
 
 @app.command("list")

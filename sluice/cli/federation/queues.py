@@ -275,7 +275,15 @@ def add(
     dest: DestText, src: SrcText, dest_exchange: DestExchange, src_queue: SrcQueue, *, options: RouteOptions
 ) -> None:
     """Keep moving messages from a queue of SRC to an exchange of DEST. Creates the link if needed."""
-    add_and_show_route(dest, src, options.declaration(src=src_queue, dest=dest_exchange, src_is_queue=True), options)
+    declaration = options.declaration(src=src_queue, dest=dest_exchange, src_is_queue=True)
+    if not declaration.src_is_local:
+        bindings = open_site(dest).client.ask(ListBindings()).bindings
+        if dest_exchange not in {binding.exchange for binding in bindings}:
+            print_note(
+                f"warning: nothing is bound to {dest_exchange} at {dest}, so messages from {src_queue} are dropped"
+                f" there: bind a queue with `sluice binding add {dest} {dest_exchange} QUEUE`"
+            )
+    add_and_show_route(dest, src, declaration, options)
 
 
 @app.command("del", quiet=True)

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import pytest
 from msgspec.structs import replace
 
-from sluice.errors import BadRoute, CallFailed
+from sluice.errors import BadRoute, CallFailed, PeerUnreachable
 from sluice.federation.bridge_provisioner import BRIDGE_QUEUE_PREFIX, bridge_queue_name, choose_scaling
-from sluice.federation.links.links import Bridge, MappingScaling
+from sluice.federation.links.links import Bridge, Endpoint, Link, MappingScaling
 from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, bridge_destination
 from sluice.federation.links.states import CARRYING, Command, Intent, LinkEvent, LinkState
 from sluice.federation.links.transitions import (
@@ -674,6 +674,30 @@ def test_whatever_happens_amid_changes_it_settles_as_it_was_asked_last(seed: int
     after = chaos(seed, ("A", "B"), Changes, **luck)
     assert leftovers(after.world) == []
     assert (lost(after.world), unaccounted(after.world)) == ([], set())
+
+
+@pytest.mark.parametrize(("down", "goes"), [({"first"}, True), ({"second"}, True), ({"first", "second"}, False)])
+def test_a_parting_goes_by_whatever_endpoint_there_is(
+    down: set[str], goes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(("A", "B"))
+    here, link = world["A"], world.link("A", "B")
+    endpoints = tuple(replace(link.endpoints[0], sqs_url=url) for url in ("first", "second"))
+    advance(here, add_link(replace(link, endpoints=endpoints)))
+    world.talk()
+    tell = here.peers.send_control_message
+
+    def told(over: Link, endpoint: Endpoint, body: str) -> None:
+        if endpoint.sqs_url in down:
+            raise PeerUnreachable(f"{endpoint.sqs_url} is down")
+        tell(over, endpoint, body)
+
+    monkeypatch.setattr(here.peers, "send_control_message", told)
+    advance(here, update_link("to-B", LinkEvent.CLOSE))
+    assert (here.registry().links == {}) is goes
+    down.clear()
+    world.settle(120_000)
+    assert here.registry().links == world["B"].registry().links == {}
 
 
 def test_a_parting_that_comes_amid_a_hello_is_no_error() -> None:

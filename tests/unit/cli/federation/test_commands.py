@@ -397,6 +397,31 @@ def test_what_a_route_was_allowed_goes_with_the_last_route_that_needs_it(sites: 
     assert allowed() == [["amq.fanout"], [], []]
 
 
+def test_a_queue_route_to_an_exchange_without_bindings_is_warned_of_before_it_takes_anything(sites: Sites) -> None:
+    warning = f"warning: nothing is bound to amq.topic at {WEST}, so messages from orders are dropped there"
+    assert warning in sites.run("queue", "add", WEST, EAST, "amq.topic", "orders").stderr
+    sites.run("queue", "del", WEST, EAST, "amq.topic", "orders")
+    sites.run("binding", "add", WEST, "amq.topic", "sluice-queue-1", "#")
+    assert "nothing is bound" not in sites.run("queue", "add", WEST, EAST, "amq.topic", "orders").stderr
+
+
+def test_deleting_a_link_says_what_is_left_and_can_do_without_the_peer(sites: Sites) -> None:
+    sites.run("route", "add", WEST, EAST, "amq.topic", "a", "--src-local")
+    name = "to-WEST:amq.topic:amq.topic:a"
+    said = sites.run("link", "del", EAST, WEST).stderr
+    assert said == f"WEST is closing at {EAST}: {name} still forward the messages in their queues\n"
+    sites.world.settle()
+    sites.run("link", "add", EAST, WEST)
+    sites[EAST].peers.unreachable.add("WEST")
+    said = sites.run("link", "del", EAST, WEST).stderr
+    assert said == f"WEST is closing at {EAST}: WEST wasn't told yet; --force removes the link without that\n"
+    sites.run("link", "del", EAST, WEST, "--force")
+    assert sites.json("link", "list", EAST) == []
+    sites[EAST].peers.unreachable.clear()
+    sites.world.settle()
+    assert sites.json("link", "list", WEST) == []  # it asks about a link of which it hears nothing
+
+
 def test_a_route_that_a_peer_pulls_is_the_peers_to_delete(sites: Sites) -> None:
     sites.run("route", "add", WEST, EAST, "amq.topic", "a")
     [name] = [each["name"] for each in sites.json("route", "list", EAST)]

@@ -161,6 +161,12 @@ def test_for_an_exchange_that_isnt_there_no_queue_is_made(site: OfMoto) -> None:
     assert NAME not in site.listed()
 
 
+def test_for_a_binding_that_is_refused_no_queue_is_made(site: OfMoto) -> None:
+    site.sluice("binding", "add", REGION, "amq.match", NAME, "k", "--argument", "x-match=most", "--create", code=1)
+    site.sluice("binding", "add", REGION, "amq.topic", NAME, "k" * 257, "--create", code=1)
+    assert NAME not in site.listed()
+
+
 def test_what_a_queue_holds_is_moved_to_another_in_order(site: OfMoto) -> None:
     for name in (FIFO_NAME, "sluice-queue-new.fifo"):
         site.sluice("queue", "create", REGION, name)
