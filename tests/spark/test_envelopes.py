@@ -82,6 +82,23 @@ def test_a_confirmation_says_what_it_is(kind: str) -> None:
         unwrap(body, ["sns"], PLAIN)
 
 
+@pytest.mark.parametrize("value", [None, True, 7, "x", [], {}, [[]], {"x": []}])
+@pytest.mark.parametrize(
+    ("envelopes", "whole"),
+    [
+        (["sns"], {"Type": "Notification", "Message": "m", "TopicArn": "t", "MessageAttributes": {}}),
+        (["eventbridge", "s3"], {"detail-type": "Object Created", "detail": {}, "resources": [], "time": "t"}),
+        (["s3"], {"Event": "s3:TestEvent", "Records": []}),
+    ],
+)
+def test_a_field_of_any_type_is_read_or_a_bad_record(
+    envelopes: list[str], whole: dict[str, object], value: object
+) -> None:
+    for name in whole:
+        with suppress(ValueError):
+            unwrap(json.dumps(whole | {name: value}), envelopes, PLAIN)
+
+
 def test_envelopes_are_opened_outermost_first() -> None:
     inner = json.dumps({"Records": [s3_record("k")]})
     body = json.dumps({"Type": "Notification", "TopicArn": "t", "Message": inner})

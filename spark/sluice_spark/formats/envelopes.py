@@ -14,7 +14,7 @@ import orjson
 
 Dereference = Callable[[str], str]  # turns a body into its payload
 
-CONFIRMATIONS = {"SubscriptionConfirmation", "UnsubscribeConfirmation"}
+CONFIRMATIONS = ("SubscriptionConfirmation", "UnsubscribeConfirmation")  # no set, as a sender may send a list
 TEST_EVENT = "s3:TestEvent"
 REMOVED = "ObjectRemoved:"
 CREATED = "ObjectCreated:"
