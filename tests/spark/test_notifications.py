@@ -61,11 +61,12 @@ def test_a_message_known_in_part_brings_what_is_new(envelope: str) -> None:
     notified, envelopes = NotificationDeduplicator(envelope.split(","), PLAIN), envelope.split(",")
     notified.split_new(received(body(record("a"), envelope=envelope)))
     text = body(record("a"), record("b"), record("b"), record("c"), envelope=envelope)
+    text = text.replace(": 1,", ": 1.50E2,")
     fresh, again = notified.split_new(received(text))
     (left,) = bodies_of(fresh)
     assert (keys(left, envelopes), again) == (["b", "c"], [])
     whole = unwrap(text, envelopes, PLAIN)
-    assert [each.facts for each in unwrap(left, envelopes, PLAIN)] == [each.facts for each in whole[1:]]
+    assert list(unwrap(left, envelopes, PLAIN)) == list(whole[1:])  # each value as it was written
 
 
 def test_an_event_that_s3_gave_eventbridge_is_known_by_its_object() -> None:

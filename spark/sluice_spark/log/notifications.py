@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
+import msgspec
 import orjson
 from msgspec.structs import replace
 
@@ -109,17 +110,20 @@ def remove_known_records(
         had.add(record_id)
         return True
 
-    return _rewrite_body(body, envelopes, is_new), new
+    return _cut_records(body, envelopes, is_new), new
 
 
-def _rewrite_body(body: str, envelopes: Sequence[str], is_new: Callable[[Mapping[str, Any]], bool]) -> str:
-    """Return the body with only the records for which `is_new` is true, in the same envelopes."""
-    value = orjson.loads(body)
+def _cut_records(body: str, envelopes: Sequence[str], is_new: Callable[[Mapping[str, Any]], bool]) -> str:
+    """Return the body with only the records for which `is_new` is true; all other JSON values keep their text."""
+    fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     name, *inner = envelopes
     if name == "sns":
-        value["Message"] = _rewrite_body(value["Message"], inner, is_new)
+        message = msgspec.json.decode(fields["Message"], type=str)
+        fields["Message"] = msgspec.Raw(msgspec.json.encode(_cut_records(message, inner, is_new)))
     elif name == "eventbridge":
-        value["detail"] = orjson.loads(_rewrite_body(orjson.dumps(value["detail"]).decode(), inner, is_new))
+        fields["detail"] = msgspec.Raw(_cut_records(bytes(fields["detail"]).decode(), inner, is_new))
     else:
-        value["Records"] = [record for record in value["Records"] if is_new(record)]
-    return orjson.dumps(value).decode()
+        records = msgspec.json.decode(fields["Records"], type=list[msgspec.Raw])
+        new = [text for text in records if is_new(orjson.loads(bytes(text)))]
+        fields["Records"] = msgspec.Raw(msgspec.json.encode(new))
+    return msgspec.json.encode(fields).decode()
