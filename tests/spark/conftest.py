@@ -31,6 +31,21 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
     return Skipped.from_parent(parent, path=module_path) if MISSING else None
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Gives all tests with Spark to one worker, as each worker would start a Java of its own.
+
+    xdist's own groups are part of a test's id, which pytest 9.2 no longer lets it change.
+    """
+    from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415  only if xdist runs
+
+    class OneSpark(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "spark" if "/with_spark/" in nodeid else nodeid
+
+    return OneSpark(config, log)
+
+
 @pytest.fixture
 def sqs() -> Iterator[Any]:
     from tests.sqs.queues import Queue  # noqa: PLC0415  may be missing here

@@ -85,7 +85,7 @@ class SlowQueue:
 
 @pytest.mark.parametrize(
     ("connections", "call_s", "visibility_s"),
-    [(64, 0.02, 10), (64, 0.02, 30), (8, 0.5, 30), (1, 0.02, 1), (512, 0.5, 4)],
+    [(64, 0.02, 10), pytest.param(64, 0.02, 30, marks=pytest.mark.slow), (8, 0.5, 30), (1, 0.02, 1), (512, 0.5, 4)],
 )
 @pytest.mark.parametrize("from_queue", [False, True])
 def test_as_many_as_can_be_held_stay_invisible(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.types import DataType, IntegerType, StringType, StructField, StructType
 from sluice_spark.errors import InvalidColumn, InvalidOption, QueueRefused, RowsNotSent
 from sluice_spark.sink.options import CONNECTIONS_DEFAULT, parse_sink_options
 from sluice_spark.sink.outgoing import (
@@ -22,6 +23,7 @@ from sluice_spark.sink.outgoing import (
     build_message,
 )
 from sluice_spark.sink.sending import REPORTED_ROWS_LIMIT, Report, send_all
+from sluice_spark.sink.writers import check_write
 from sluice_spark.sqs.client import ATTEMPTS, SqsClient
 
 from tests.spark.clients import client_of
@@ -295,11 +297,31 @@ def test_options_are_case_insensitive_and_the_sources_are_passed_over() -> None:
         ({"deduplication": "random"}, "deduplication"),
         ({"queueUrl": "q"}, "queueUrl"),
         ({"maxConnections": "none"}, "maxConnections"),
+        ({"maxConnections": "0"}, "maxConnections"),
     ],
 )
 def test_a_malformed_option_is_named(given_option: Mapping[str, str], complaint: str) -> None:
     with pytest.raises(InvalidOption, match=complaint):
         parse_sink_options(given_option)
+
+
+@pytest.mark.parametrize(
+    ("columns", "complaint"),
+    [
+        ({"text": StringType()}, "'body': missing; there are text"),
+        ({"body": IntegerType()}, "'body': is int"),
+        ({"body": StringType(), "price": IntegerType()}, "'price': unknown"),
+    ],
+)
+def test_a_column_that_no_message_has_is_named(columns: Mapping[str, DataType], complaint: str) -> None:
+    schema = StructType([StructField(name, kind) for name, kind in columns.items()])
+    with pytest.raises(InvalidColumn, match=complaint):
+        check_write({"queueUrl": QUEUE}, schema, overwrite=False)
+
+
+def test_a_queue_cannot_be_overwritten() -> None:
+    with pytest.raises(InvalidOption, match="append"):
+        check_write({"queueUrl": QUEUE}, StructType([StructField("body", StringType())]), overwrite=True)
 
 
 def test_errors_survive_the_way_from_a_task_to_the_driver() -> None:

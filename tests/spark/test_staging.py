@@ -371,7 +371,16 @@ if how == "both":
 """
 
 
-@pytest.mark.parametrize("how", ["signal", "twice", "end", "both", "late"])
+@pytest.mark.parametrize(  # the slow ones are the beginning of others
+    "how",
+    [
+        pytest.param("signal", marks=pytest.mark.slow),
+        "twice",
+        pytest.param("end", marks=pytest.mark.slow),
+        "both",
+        "late",
+    ],
+)
 def test_the_end_of_sparks_process_costs_no_receive(
     tmp_path: Path, sqs: Any, fill: Callable[[int], None], how: str
 ) -> None:

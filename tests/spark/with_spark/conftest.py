@@ -22,9 +22,7 @@ ARCHIVE = Path(sys.prefix) / "classes.jsa"  # of tests/spark/class_archive.py
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """All of them speak with Spark's one process, which one worker starts: the other has the tests without Spark."""
     end_the_process(item)
-    item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(autouse=True)
@@ -67,14 +65,14 @@ def drivers(spark: Any) -> Iterator[Drivers]:  # spark: it sets the environment 
     running.kill()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def job_spark(spark: Any) -> Any:
     from sluice_jobs.session import configure_session  # noqa: PLC0415  needs PySpark
 
     return configure_session(spark)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def received(job_spark: Any) -> Callable[[Iterable[Mapping[str, Any]]], Any]:
     """Rows as the source gives them."""
     from sluice_spark.log.segments import SPARK_SCHEMA  # noqa: PLC0415  may be missing here

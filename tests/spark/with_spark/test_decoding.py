@@ -74,53 +74,65 @@ def test_a_header_is_taken_off(spark: Any, header: str, begins: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("header", "content", "reason"),
+    ("header", "reasons"),
     [
-        ("confluent", b"\x01\x00\x00\x00\x07{}", "no Confluent header"),
-        ("confluent", b"\x00\x00", "no Confluent header"),
-        ("glue", CONFLUENT + b"{}", "no Glue header"),
-        ("glue", b"\x03\x00{}", "no Glue header"),
-        ("glue", b"\x03\x05" + bytes(16) + zlib.compress(b"{}"), "zlib"),
-        (None, CONFLUENT + b"{}", "header='confluent' takes that off"),
-        (None, GLUE + b"{}", "header='glue' takes that off"),
+        ("confluent", {b"\x01\x00\x00\x00\x07{}": "no Confluent header", b"\x00\x00": "no Confluent header"}),
+        (
+            "glue",
+            {
+                CONFLUENT + b"{}": "no Glue header",
+                b"\x03\x00{}": "no Glue header",
+                b"\x03\x05" + bytes(16) + zlib.compress(b"{}"): "zlib",
+            },
+        ),
+        (None, {CONFLUENT + b"{}": "header='confluent' takes that off", GLUE + b"{}": "header='glue' takes that off"}),
     ],
 )
 def test_a_header_that_is_not_there_or_not_taken_off_is_named(
-    spark: Any, header: str | None, content: bytes, reason: str
+    spark: Any, header: str | None, reasons: dict[bytes, str]
 ) -> None:
-    (row,) = rows(spark, coded(content), header=header)
-    assert (row.value, row.bad_record) == (None, coded(content))
-    assert reason in row.bad_reason
+    found = rows(spark, *map(coded, reasons), header=header)
+    assert [(row.value, row.bad_record) for row in found] == [(None, coded(content)) for content in reasons]
+    assert all(reason in row.bad_reason for row, reason in zip(found, reasons.values(), strict=True))
 
 
 @pytest.mark.parametrize(
-    ("format_", "header", "content", "flaw"),
+    ("format_", "header", "flaws"),
     [
-        ("avro", None, b"\x02a", None),
-        ("avro", None, CONFLUENT + b"\x02a", "header='confluent'"),
-        ("avro", None, GLUE + b"\x02a", "header='glue'"),
-        ("avro", "none", CONFLUENT, None),
-        ("avro", "confluent", CONFLUENT + b"\x02a", None),
-        ("avro", None, CONTAINER_MARK, "an Avro container file"),
-        ("avro", "glue", GLUE + CONTAINER_MARK, "an Avro container file"),
-        ("protobuf", "confluent", CONFLUENT + b"\x00\x08\x07", None),
-        ("protobuf", "confluent", CONFLUENT + b"\x02\x02\x08\x07", "another message"),
-        ("protobuf", None, CONFLUENT, "header='confluent'"),
+        (
+            "avro",
+            None,
+            {
+                b"\x02a": None,
+                CONFLUENT + b"\x02a": "header='confluent'",
+                GLUE + b"\x02a": "header='glue'",
+                CONTAINER_MARK: "an Avro container file",
+            },
+        ),
+        ("avro", "none", {CONFLUENT: None}),
+        ("avro", "confluent", {CONFLUENT + b"\x02a": None}),
+        ("avro", "glue", {GLUE + CONTAINER_MARK: "an Avro container file"}),
+        (
+            "protobuf",
+            "confluent",
+            {CONFLUENT + b"\x00\x08\x07": None, CONFLUENT + b"\x02\x02\x08\x07": "another message"},
+        ),
+        ("protobuf", None, {CONFLUENT: "header='confluent'"}),
     ],
 )
 def test_of_binary_bodies_the_content_is_handed_to_the_reader(
-    spark: Any, format_: str, header: str | None, content: bytes, flaw: str | None
+    spark: Any, format_: str, header: str | None, flaws: dict[bytes, str | None]
 ) -> None:
-    given = frame(spark, coded(content))
-    found = _strip_header(given.body, format_, header)
-    row = given.select(found.content.alias("content"), found.flaw.alias("flaw")).first()
-    assert row is not None
-    if flaw is None:
-        assert row.flaw is None
-        assert content.endswith(bytes(row.content))
-        assert bytes(row.content).startswith((b"\x02a", b"\x08\x07", CONFLUENT))
-    else:
-        assert flaw in row.flaw
+    given = frame(spark, *map(coded, flaws))
+    stripped = _strip_header(given.body, format_, header)
+    found = given.select(stripped.content.alias("content"), stripped.flaw.alias("flaw")).collect()
+    for row, (content, flaw) in zip(found, flaws.items(), strict=True):
+        if flaw is None:
+            assert row.flaw is None
+            assert content.endswith(bytes(row.content))
+            assert bytes(row.content).startswith((b"\x02a", b"\x08\x07", CONFLUENT))
+        else:
+            assert flaw in row.flaw
 
 
 @pytest.mark.parametrize(
@@ -160,9 +172,9 @@ def test_what_spark_lacks_it_says(spark: Any, format_: str, more: dict[str, Any]
 
 
 def test_what_the_source_calls_bad_stays_so_and_other_columns_stay(spark: Any) -> None:
-    given = spark.createDataFrame(
-        [(1, "{}", "not JSON", None), (2, '{"n": 2}', None, ('{"n": 3}',))],
-        "id int, body string, bad_reason string, value struct<line: string>",
+    given = spark.sql(
+        "SELECT * FROM VALUES (1, '{}', 'not JSON', NULL), "
+        """(2, '{"n": 2}', NULL, struct('{"n": 3}' AS line)) AS t(id, body, bad_reason, value)"""
     )
     bad, good = decode(given, "json", SCHEMA).orderBy("id").collect()
     assert (bad.value, bad.bad_record, bad.bad_reason) == (None, "{}", "not JSON")

@@ -202,6 +202,7 @@ def test_a_task_whose_worker_dies_is_tried_again_and_the_query_goes_on(
     assert marker.exists()
 
 
+@pytest.mark.slow
 def test_an_idle_end_leaves_nothing_in_the_queue(spark: Any, sqs: Any, fill: Any, given: Any) -> None:
     fill(MESSAGES)
     assert finished(spark, sqs, given) == EXPECTED

@@ -125,16 +125,15 @@ def test_each_row_lands_or_is_quarantined_and_all_readers_agree(
     assert agree == dict.fromkeys(BESIDE_SPARK, True), f"seed {seed}"
 
 
-@pytest.mark.parametrize("column", ["happened_at", "sent_at"])
-def test_an_early_event_hides_no_other_row_from_readers(
-    received: Any, landed: Any, tmp_path: Path, column: str
-) -> None:
+def test_an_early_event_hides_no_other_row_from_readers(received: Any, landed: Any, tmp_path: Path) -> None:
     """Statistics of files are how readers skip files."""
     early = json.dumps({"kind": "poll", "id": "1", "site": "s", "at": "0500-01-01T00:00:00Z"})
     row = {"body": "m", "sent_at": SENT, "receive_count": 1, "attributes": {}}
     landed(received([row | {"message_id": "1", "body": early}, row | {"message_id": "2"}]), 0)
     for name, read in BESIDE_SPARK.items():
-        assert [found[0] for found in read(f"{tmp_path}/tables/messages", ("message_id", column))] == ["1", "2"], name
+        for column in ("happened_at", "sent_at"):
+            found = read(f"{tmp_path}/tables/messages", ("message_id", column))
+            assert [row[0] for row in found] == ["1", "2"], (name, column)
 
 
 def test_a_row_that_the_table_refuses_is_quarantined_and_all_others_land(
@@ -152,15 +151,15 @@ def test_a_row_that_the_table_refuses_is_quarantined_and_all_others_land(
 
     monkeypatch.setattr(ParquetTable, "write", refuse)
     row = {"sent_at": SENT, "receive_count": 1, "attributes": {}}
-    rows = [row | {"message_id": f"{number:03d}", "body": "m"} for number in range(4)]
-    rows[1]["body"] = rows[3]["body"] = "refuse me"
+    rows = [row | {"message_id": f"{number:03d}", "body": "m"} for number in range(3)]
+    rows[1]["body"] = rows[2]["body"] = "refuse me"
     landed(received(rows), 0)
     landed(received(rows), 0)  # the batch comes again
     good, bad = table_at(tmp_path, "tables/messages").read(job_spark), table_at(tmp_path, "bad/quarantine")
     assert ids(good) == [row["message_id"] for row in rows if row["body"] == "m"]
     refused = bad.read(job_spark).orderBy("message_id").collect()
     assert [(row.message_id, row.reason) for row in refused] == [
-        (name, "the table can't hold it: OverflowError: date value out of range") for name in ("001", "003")
+        (name, "the table can't hold it: OverflowError: date value out of range") for name in ("001", "002")
     ]
 
 

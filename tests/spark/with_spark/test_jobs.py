@@ -8,6 +8,8 @@ import subprocess
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,10 @@ def _text(value: str) -> dict[str, Any]:
     return {"type": "String", "string": value, "binary": None}
 
 
+def bad_metadata() -> dict[str, Any]:
+    return {"x-qpid": {"type": "String", "string": "{", "binary": None}}
+
+
 def message(number: int, body: str = "m", sent_at: datetime = NOON, **more: Any) -> dict[str, Any]:
     return {
         "message_id": f"{number:06d}",
@@ -48,17 +54,17 @@ def message(number: int, body: str = "m", sent_at: datetime = NOON, **more: Any)
 @pytest.fixture
 def landed(job_spark: Any, tmp_path: Path) -> Iterator[Any]:
     """What Spark calls with each batch, on tables of this test."""
-    from sluice_jobs.land import QUERY_ID, BatchWriter  # noqa: PLC0415  needs PySpark
-    from sluice_jobs.landing import messages_layout, quarantine_layout  # noqa: PLC0415  as above
-    from sluice_jobs.tables import ParquetTable  # noqa: PLC0415  as above
+    with writing(job_spark, tmp_path) as writer:
+        yield writer
 
-    job_spark.sparkContext.setLocalProperty(QUERY_ID, str(uuid.uuid4()))
-    yield BatchWriter(
-        ParquetTable(f"{tmp_path}/tables/messages", messages_layout()),
-        ParquetTable(f"{tmp_path}/bad/quarantine", quarantine_layout()),
-        late_days=3,
-    )
-    job_spark.sparkContext.setLocalProperty(QUERY_ID, None)
+
+@contextmanager
+def writing(spark: Any, place: Path) -> Iterator[Any]:
+    from sluice_jobs.land import QUERY_ID, BatchWriter  # noqa: PLC0415  needs PySpark
+
+    spark.sparkContext.setLocalProperty(QUERY_ID, str(uuid.uuid4()))
+    yield BatchWriter(table_at(place, "tables/messages"), table_at(place, "bad/quarantine"), late_days=3)
+    spark.sparkContext.setLocalProperty(QUERY_ID, None)
 
 
 @pytest.fixture
@@ -175,19 +181,6 @@ def test_ctrl_c_ends_a_job_after_its_batch_without_a_traceback(spark: Any, sqs: 
     assert json.loads(said.splitlines()[-1])["landed"] >= 100
 
 
-def test_a_batch_that_comes_again_is_in_the_tables_once(received: Any, landed: Any, messages: Any) -> None:
-    batch = received([message(1), message(2, attributes=sealed("e")), message(3, attributes=bad_metadata())])
-    landed(batch, 0)
-    landed(batch, 0)
-    assert ids(messages()) == ["000001", "000002"]
-    assert ids(messages("bad/quarantine")) == ["000003"]
-    assert (landed.totals.landed, landed.totals.quarantined) == (2, 1)
-
-
-def bad_metadata() -> dict[str, Any]:
-    return {"x-qpid": {"type": "String", "string": "{", "binary": None}}
-
-
 def test_a_job_killed_before_the_quarantine_completes_it_when_the_batch_comes_again(
     received: Any, landed: Any, messages: Any, tmp_path: Path
 ) -> None:
@@ -211,24 +204,9 @@ def test_a_job_killed_before_the_quarantine_completes_it_when_the_batch_comes_ag
     assert ids(messages("bad/quarantine")) == ["000002"]
 
 
-def test_what_a_message_carries_is_in_columns(received: Any, landed: Any, messages: Any) -> None:
-    awkward = "a/b:c {%}*?"
-    rows = [
-        message(1, attributes=sealed(awkward, published=1_700_000_000_000)),
-        message(2, attributes={"exchange": _text("plain"), "routing-key": _text("k")}),
-        message(3, attributes=sealed("e", published=1 << 62)),
-        message(4),
-    ]
-    landed(received(rows), 0)
-    one, two, three, four = messages().orderBy("message_id").collect()
-    assert (one.exchange, one.routing_key, one.origin, one.sites) == (awkward, "a.b", "SITE1", ["SITE1"])
-    assert (one.origin_id, one.published_at.timestamp()) == (f"SITE1.{ULID}", 1_700_000_000)
-    assert (two.exchange, two.routing_key, two.origin) == ("plain", "k", None)
-    assert three.published_at is None
-    assert (four.exchange, four.routing_key, four.date, four.late) == ("none", None, DAY, False)
-
-
-MISTYPED = [
+AWKWARD = "a/b:c {%}*?"
+NUMBERLIKE = ("5", "true", "-1", "{}", "[]")
+MISTYPED = (
     '{"exchange": 5}',
     '{"exchange": true}',
     '{"exchange": {"a": 1}}',
@@ -236,33 +214,7 @@ MISTYPED = [
     '{"exchange": "e", "key": -1.5}',
     '{"exchange": "e", "id": 7}',
     '{"exchange": "e", "trace": ["SITE1", 7]}',
-]
-
-
-def test_a_name_that_looks_like_a_number_is_a_name(received: Any, landed: Any, messages: Any) -> None:
-    names = ["5", "true", "-1", "{}", "[]"]
-    rows = [message(number, attributes=sealed(name, key=name)) for number, name in enumerate(names)]
-    landed(received(rows), 0)
-    found = messages().orderBy("message_id").collect()
-    assert [(row.exchange, row.routing_key) for row in found] == [(name, name) for name in names]
-
-
-def test_metadata_that_cant_be_read_are_quarantined_with_a_reason(received: Any, landed: Any, messages: Any) -> None:
-    unreadable = [
-        bad_metadata(),
-        {"x-qpid": _text("5")},
-        {"x-qpid": _text("[" * 5000)},
-        {"x-qpid": _text('{"published": "soon"}')},
-        {"x-qpid": {"type": "Binary", "string": None, "binary": b"{}"}},
-        {"x-qpid": _text(json.dumps({"exchange": "é" * 127}))},  # a name that no folder can have
-        *({"x-qpid": _text(text)} for text in MISTYPED),
-    ]
-    rows = [message(number, attributes=attributes) for number, attributes in enumerate(unreadable)]
-    landed(received([*rows, message(99)]), 0)
-    assert ids(messages()) == ["000099"]
-    bad = messages("bad/quarantine")
-    assert ids(bad) == [row["message_id"] for row in rows]
-    assert {(bool(row.reason), row.date) for row in bad.collect()} == {(True, DAY)}
+)
 
 
 def event(at: datetime, number: int, **more: Any) -> str:
@@ -270,25 +222,101 @@ def event(at: datetime, number: int, **more: Any) -> str:
     return json.dumps({"kind": "poll", "outcome": "idle", "id": f"{number}", "at": at_text, "site": "s"} | more)
 
 
-def test_a_late_event_makes_no_file_in_an_old_partition(received: Any, landed: Any, messages: Any) -> None:
-    happened = {
-        "000001": (NOON - timedelta(days=3), DAY - timedelta(days=3), False),
-        "000002": (NOON - timedelta(days=4), DAY, True),
-        "000003": (NOON + timedelta(days=400), DAY, False),  # a clock that is ahead
-    }
-    landed(received([message(int(name), event(at, 1)) for name, (at, _, _) in happened.items()]), 0)
-    found = {row.message_id: (row.date, row.late) for row in messages().collect()}
-    assert found == {name: (day, late) for name, (_, day, late) in happened.items()}
-    assert (landed.totals.late, landed.totals.landed) == (1, 2)
+CARRIED = [
+    message(1, attributes=sealed(AWKWARD, published=1_700_000_000_000)),
+    message(2, attributes={"exchange": _text("plain"), "routing-key": _text("k")}),
+    message(3, attributes=sealed("e", published=1 << 62)),
+    message(4),
+]
+NAMED = [message(10 + number, attributes=sealed(name, key=name)) for number, name in enumerate(NUMBERLIKE)]
+UNREADABLE = [
+    message(20 + number, attributes={"x-qpid": attribute})
+    for number, attribute in enumerate(
+        [
+            *bad_metadata().values(),
+            _text("5"),
+            _text("[" * 5000),
+            _text('{"published": "soon"}'),
+            {"type": "Binary", "string": None, "binary": b"{}"},
+            _text(json.dumps({"exchange": "é" * 127})),  # a name that no folder can have
+            *(_text(text) for text in MISTYPED),
+        ]
+    )
+]
+HAPPENED = {
+    "000040": (NOON - timedelta(days=3), DAY - timedelta(days=3), False),
+    "000041": (NOON - timedelta(days=4), DAY, True),
+    "000042": (NOON + timedelta(days=400), DAY, False),  # a clock that is ahead
+}
+EVENTS = [message(int(name), event(at, 1)) for name, (at, _, _) in HAPPENED.items()]
+NO_EVENTS = [
+    message(50 + number, body)
+    for number, body in enumerate(
+        ['{"at": "2020-01-01T00:00:00Z"}', event(NOON, 1).replace("2026-", "soon-"), '{"kind": [1', "{}"]
+    )
+]
 
 
-def test_a_body_that_only_looks_like_an_event_is_dated_when_it_was_sent(
-    received: Any, landed: Any, messages: Any
-) -> None:
-    bodies = ['{"at": "2020-01-01T00:00:00Z"}', event(NOON, 1).replace("2026-", "soon-"), '{"kind": [1', "{}"]
-    landed(received([message(number, body) for number, body in enumerate(bodies)]), 0)
-    assert {(row.date, row.late) for row in messages().collect()} == {(DAY, False)}
-    assert landed.totals.landed == len(bodies)
+@dataclass(frozen=True)
+class Landed:
+    """What the tables have, by message id, and the run's totals."""
+
+    rows: list[Any]
+    bad: list[Any]
+    totals: Any
+
+    def of(self, messages: list[dict[str, Any]]) -> list[Any]:
+        wanted = {each["message_id"] for each in messages}
+        return [row for row in self.rows if row.message_id in wanted]
+
+
+@pytest.fixture(scope="module")
+def batch(job_spark: Any, received: Any, tmp_path_factory: pytest.TempPathFactory) -> Landed:
+    """One batch with all of these messages, which comes again."""
+    place = tmp_path_factory.mktemp("batch")
+    frame = received([*CARRIED, *NAMED, *UNREADABLE, *EVENTS, *NO_EVENTS])
+    with writing(job_spark, place) as writer:
+        for _ in range(2):
+            writer(frame, 0)
+    rows, bad = (
+        table_at(place, name).read(job_spark).orderBy("message_id").collect()
+        for name in ("tables/messages", "bad/quarantine")
+    )
+    return Landed(rows, bad, writer.totals)
+
+
+def test_a_batch_that_comes_again_is_in_the_tables_once(batch: Landed) -> None:
+    good = [*CARRIED, *NAMED, *EVENTS, *NO_EVENTS]
+    assert [row.message_id for row in batch.rows] == [each["message_id"] for each in good]
+    assert [row.message_id for row in batch.bad] == [each["message_id"] for each in UNREADABLE]
+    totals = batch.totals
+    assert (totals.landed, totals.late, totals.quarantined) == (len(good) - 1, 1, len(UNREADABLE))
+
+
+def test_what_a_message_carries_is_in_columns(batch: Landed) -> None:
+    one, two, three, four = batch.of(CARRIED)
+    assert (one.exchange, one.routing_key, one.origin, one.sites) == (AWKWARD, "a.b", "SITE1", ["SITE1"])
+    assert (one.origin_id, one.published_at.timestamp()) == (f"SITE1.{ULID}", 1_700_000_000)
+    assert (two.exchange, two.routing_key, two.origin) == ("plain", "k", None)
+    assert three.published_at is None
+    assert (four.exchange, four.routing_key, four.date, four.late) == ("none", None, DAY, False)
+
+
+def test_a_name_that_looks_like_a_number_is_a_name(batch: Landed) -> None:
+    assert [(row.exchange, row.routing_key) for row in batch.of(NAMED)] == [(name, name) for name in NUMBERLIKE]
+
+
+def test_metadata_that_cant_be_read_are_quarantined_with_a_reason(batch: Landed) -> None:
+    assert {(bool(row.reason), row.date) for row in batch.bad} == {(True, DAY)}
+
+
+def test_a_late_event_makes_no_file_in_an_old_partition(batch: Landed) -> None:
+    found = {row.message_id: (row.date, row.late) for row in batch.of(EVENTS)}
+    assert found == {name: (day, late) for name, (_, day, late) in HAPPENED.items()}
+
+
+def test_a_body_that_only_looks_like_an_event_is_dated_when_it_was_sent(batch: Landed) -> None:
+    assert [(row.date, row.late) for row in batch.of(NO_EVENTS)] == [(DAY, False)] * len(NO_EVENTS)
 
 
 class Answering:

@@ -16,7 +16,7 @@ from tests.spark.with_spark.test_source import reader, rows_in
 from tests.sqs.queues import Queue
 
 LIMIT_BYTES = BUFFER_DEFAULT_BYTES + 128 * 10**6
-ALL_BYTES = 150 * 2**20
+ALL_BYTES = 96 * 2**20  # half as much again as it may hold
 MIB = 2**20
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 from tests.spark.with_spark.killed import WITHIN_S, until
 
+GOOD, BAD = [f'{{"n": {number}}}' for number in range(100, 599)], "no json at"
+
 
 def messages(spark: Any, sqs: Any, tmp_path: Path, **options: Any) -> Any:
     given = {"queueUrl": sqs.queue_url("q"), "endpoint": sqs.url, "stagingLocation": str(tmp_path / "staging")}
@@ -16,7 +18,10 @@ def says(lines: list[Any], number: int) -> bool:
     return any(line["numRecordsIn"] == number for line in lines)
 
 
-def test_progress_becomes_metrics_that_go_on_over_a_restart(spark: Any, sqs: Any, fill: Any, tmp_path: Path) -> None:
+def test_progress_becomes_metrics_that_go_on_over_a_restart_and_count_bad_records(
+    spark: Any, sqs: Any, tmp_path: Path
+) -> None:
+    from sluice_spark.decoding import decode  # noqa: PLC0415  may be missing here
     from sluice_spark.log.latest import read_status  # noqa: PLC0415  may be missing here
     from sluice_spark.log.store import FileStore  # noqa: PLC0415  may be missing here
     from sluice_spark.metrics.listener import MetricsListener, observe_metrics  # noqa: PLC0415  may be missing here
@@ -29,9 +34,9 @@ def test_progress_becomes_metrics_that_go_on_over_a_restart(spark: Any, sqs: Any
     )
     spark.streams.addListener(listener)
     try:
-        for total in (200, 500):
-            fill(total - (lines[-1]["numRecordsIn"] if lines else 0))
-            frame = observe_metrics(messages(spark, sqs, tmp_path))
+        for total, sent in ((200, GOOD[:200]), (500, [*GOOD[200:], BAD])):
+            sqs.queues["q"].fill(sent, time.time())
+            frame = observe_metrics(decode(messages(spark, sqs, tmp_path), "json", "n int"))
             writer = frame.writeStream.queryName("orders").option("checkpointLocation", str(tmp_path / "checkpoint"))
             query = writer.format("parquet").start(str(tmp_path / "out"))
             try:
@@ -46,33 +51,11 @@ def test_progress_becomes_metrics_that_go_on_over_a_restart(spark: Any, sqs: Any
     assert counts[-1] == 500
     last = next(line for line in lines if line["numRecordsIn"] == 500)
     assert (last["Query"], last["Source"], last["Stage"]) == ("orders", "0", "test")
-    assert last["numBytesIn"] == 6 * 500
-    assert last["numRecordsInErrors"] == last["numSqsDeletionsFailed"] == 0
+    assert last["numBytesIn"] == len(BAD) * 500
+    assert (last["numRecordsInErrors"], last["numSqsDeletionsFailed"]) == (1, 0)
     assert last["numRecordsInPerSecond"] > 0
     assert last["State"] in {"receiving", "idle"}  # what the first run's receiver said, or already the second's
     assert 0 <= last["currentFetchEventTimeLag"] <= last["currentEmitEventTimeLag"] < 1000 * WITHIN_S
     (directive,) = last["_aws"]["CloudWatchMetrics"]
     assert directive["Dimensions"] == [["Query", "Source", "Stage"]]
     assert {metric["Name"] for metric in directive["Metrics"]} <= set(last)
-
-
-def test_bad_records_are_counted(spark: Any, sqs: Any, tmp_path: Path) -> None:
-    from sluice_spark.decoding import decode  # noqa: PLC0415  may be missing here
-    from sluice_spark.metrics.listener import MetricsListener, observe_metrics  # noqa: PLC0415  as above
-
-    for body in ('{"n": 1}', "no json", '{"n": 2}'):
-        sqs.queues["q"].send({"MessageBody": body}, time.time())
-    seen: list[Any] = []
-    listener = MetricsListener(seen.append)
-    spark.streams.addListener(listener)
-    try:
-        frame = observe_metrics(decode(messages(spark, sqs, tmp_path), "json", "n int"))
-        writer = frame.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        query = writer.format("parquet").start(str(tmp_path / "out"))
-        try:
-            until(lambda: any(metrics.values["numRecordsIn"] == 3 for metrics in seen))
-        finally:
-            query.stop()
-    finally:
-        spark.streams.removeListener(listener)
-    assert seen[-1].values["numRecordsInErrors"] == 1

@@ -22,18 +22,13 @@ def send(sqs: Any, *bodies: str) -> None:
     sqs.queues["q"].fill(bodies, time.time())
 
 
-def test_bad_records_go_to_a_table(spark: Any, sqs: Any, tmp_path: Path) -> None:
-    send(sqs, '{"Type": "Notification", "Message": "hello"}', "broken")
+def test_an_envelope_is_opened_and_bad_records_go_to_a_table(spark: Any, sqs: Any, tmp_path: Path) -> None:
+    send(sqs, '{"Type": "Notification", "TopicArn": "t", "Message": "hello"}', "broken")
     given = options(sqs, tmp_path, envelope="sns", badRecords=str(tmp_path / "bad"))
-    assert [row.body for row in spark.read.format("sqs").options(**given).load().collect()] == ["hello"]
+    found = spark.read.format("sqs").options(**given).load().collect()
+    assert [(row.body, row.envelope) for row in found] == [("hello", {"TopicArn": "t"})]
     bad = spark.read.parquet(str(tmp_path / "bad")).collect()
     assert [(row.body, row.bad_reason[:8]) for row in bad] == [("broken", "not JSON")]
-
-
-def test_an_envelope_is_opened(spark: Any, sqs: Any, tmp_path: Path) -> None:
-    send(sqs, '{"Type": "Notification", "TopicArn": "t", "Message": "hello"}')
-    (row,) = spark.read.format("sqs").options(**options(sqs, tmp_path, envelope="sns")).load().collect()
-    assert (row.body, row.envelope) == ("hello", {"TopicArn": "t"})
 
 
 def test_several_queues_are_read_together(spark: Any, sqs: Any, tmp_path: Path) -> None:
@@ -133,11 +128,3 @@ def test_a_drain_ends_while_a_producer_still_sends_and_the_next_brings_the_rest(
     assert run().empty
     assert sink() == sorted([*filled, *sent])
     assert set(sqs.queues["q"].counts(time.time()).values()) == {0}
-
-
-@pytest.mark.parametrize(("option", "value"), [("mode", "executors"), ("deleteMode", "later"), ("format", "json")])
-def test_what_is_not_offered_is_said_at_plan_time(
-    spark: Any, sqs: Any, tmp_path: Path, option: str, value: str
-) -> None:
-    with pytest.raises(Exception, match=option):
-        spark.readStream.format("sqs").options(**options(sqs, tmp_path, **{option: value})).load()

@@ -1,12 +1,13 @@
 import ast
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.spark.with_spark.killed import WITHIN_S, until
+
+MESSAGES = 20_000
 
 
 def reader(spark_reader: Any, sqs: Any, staging: Path, **options: Any) -> Any:
@@ -33,52 +34,31 @@ def rows_in(query: Any) -> int:
     return int(ast.literal_eval(end)["numRecordsIn"]) if end else 0
 
 
-def test_a_stream_delivers_each_message_once_and_empties_the_queue(
+def test_a_stream_stopped_amid_receives_goes_on_and_delivers_each_message_once(
     spark: Any, sqs: Any, fill: Any, tmp_path: Path
 ) -> None:
-    fill(3000)
-    query = stream(spark, sqs, tmp_path, maxMessagesPerTrigger=700)
-    try:
-        until(lambda: rows_in(query) == 3000)
-        assert max(progress["numInputRows"] for progress in query.recentProgress) == 700
-        until(lambda: set(sqs.queues["q"].counts(time.time()).values()) == {0})
-    finally:
-        query.stop()
-    found = bodies(spark, tmp_path)
-    assert sorted(found) == [f"{number:06d}" for number in range(3000)]
-
-
-def has_rows(query: Any, number: int) -> bool:
-    return rows_in(query) == number
-
-
-def test_a_restarted_stream_goes_on_where_it_was(spark: Any, sqs: Any, fill: Any, tmp_path: Path) -> None:
-    for total in (400, 800):
-        fill(400)
-        query = stream(spark, sqs, tmp_path)
-        try:
-            until(partial(has_rows, query, total))
-        finally:
-            query.stop()
-    assert sorted(bodies(spark, tmp_path)) == sorted([f"{number:06d}" for number in range(400)] * 2)
-
-
-def test_stops_send_nothing_to_a_dead_letter_queue(spark: Any, sqs: Any, fill: Any, tmp_path: Path) -> None:
-    """With maxReceiveCount 1 SQS would move there whatever was received and comes back."""
+    """With maxReceiveCount 1 SQS would move to a dead-letter queue what was received and comes back after the stop."""
     queue = sqs.queues["q"]
     queue.visibility_s = 3600
-    fill(60_000)
-    left = 60_000
-    for _ in range(3):
-        query = stream(spark, sqs, tmp_path, rateLimit=1_000)  # it isn't done when Spark, cold, stops after ten seconds
-        try:
-            until(lambda left=left: len(queue.known) < left or not left)  # type: ignore[misc]  # of each
-        finally:
-            query.stop()
-        until(lambda: not any(message.received for message in list(queue.known.values())))
-        left = len(queue.known)
-    log = spark.read.format("sqs").option("stagingLocation", str(tmp_path / "staging")).load()
-    assert (log.count(), log.agg({"receive_count": "max"}).first()[0]) == (60_000 - left, 1)
+    fill(MESSAGES)
+    query = stream(spark, sqs, tmp_path, rateLimit=1_000)  # it isn't done when Spark, cold, stops after ten seconds
+    try:
+        until(lambda: query.exception() is not None or len(queue.known) < MESSAGES)
+    finally:
+        query.stop()
+    until(lambda: not queue.held)
+    assert queue.known
+    assert not any(message.received for message in queue.known.values())
+    query = stream(spark, sqs, tmp_path, maxMessagesPerTrigger=15_000)
+    try:
+        until(lambda: rows_in(query) == MESSAGES)
+        assert max(progress["numInputRows"] for progress in query.recentProgress) <= 15_000
+        until(lambda: set(queue.counts(time.time()).values()) == {0})
+    finally:
+        query.stop()
+    found = spark.read.schema("body string, receive_count int").parquet(str(tmp_path / "out")).collect()
+    assert sorted(row.body for row in found) == [f"{number:06d}" for number in range(MESSAGES)]
+    assert {row.receive_count for row in found} == {1}
 
 
 def test_a_batch_is_read_until_the_queue_is_empty_and_read_again_from_the_log(
