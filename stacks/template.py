@@ -26,26 +26,7 @@ from stacks import reproducible_app
 
 NAME = "Sluice"
 TEMPLATE = "sluice.template.json"
-README = """# Sluice as a CloudFormation template
-
-```
-aws s3 cp . s3://YOUR-BUCKET/ --recursive --exclude '*.md'
-aws cloudformation deploy --stack-name Sluice --template-file sluice.template.json --s3-bucket YOUR-BUCKET \\
-    --capabilities CAPABILITY_NAMED_IAM --parameter-overrides AssetsBucket=YOUR-BUCKET AlarmsTopicArn=YOUR-TOPIC
-```
-
-The bucket is in the region of the stack.
-The topic's policy lets `cloudwatch.amazonaws.com` and `events.amazonaws.com` publish.
-
-No account was looked at, so check yours:
-
-- Lambda's quota of concurrent executions: unless `proxy_max_concurrency` and `client_max_concurrency` in cdk.json
-  reserve some of it, a flood of requests to the broker's URL can stop all functions of the account in the region.
-  AWS refuses to reserve the last 100. Set `account_concurrency` to the quota.
-- The region needs URLs for Lambda functions, EMR Serverless with release `pipeline.release_label`, and room for a VPC.
-
-`sluice deploy`, in place of this template, checks and sets these itself.
-"""
+README = Path(__file__).with_suffix(".md")  # how to deploy the template
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip archive can store
 
 
@@ -106,13 +87,13 @@ def write(folder: Path, context: Mapping[str, object] | None = None) -> None:
                     entry = zipfile.ZipInfo(path.relative_to(source).as_posix(), EPOCH)
                     entry.external_attr, entry.compress_type = 0o644 << 16, zipfile.ZIP_DEFLATED
                     archive.writestr(entry, path.read_bytes())
-    (folder / "README.md").write_text(README)
+    shutil.copy(README, folder / "README.md")
 
 
 def main(folder: Path) -> None:
     """Write the files with cdk.json's parameters, and print the instructions."""
     write(folder, json.loads((PROJECT.workspace / "cdk.json").read_text())["context"])
-    sys.stdout.write(f"{folder / 'README.md'}:\n\n{README}")
+    sys.stdout.write(f"{folder / 'README.md'}:\n\n{README.read_text()}")
 
 
 if __name__ == "__main__":
