@@ -68,7 +68,7 @@ RUNS: Mapping[str, Sequence[tuple[str, str]]] = {
     "split run": [(f"split run --filter standard:client=^nobody$ -- {sys.executable} -c {shlex.quote(RECEIVE)}", "")],
     "split stop": [("split stop nobody", "nobody")],
     "split release": [("split release nobody", "no such queue")],
-    "split tail": [("split tail --no-follow", "")],
+    "split tail": [("split tail --no-follow", "no such message")],
     "split register": [
         (
             "split register permitted --source-arn {arn} --consumer-follows --project {folder} --dry-run",
