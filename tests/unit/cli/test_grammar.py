@@ -184,46 +184,52 @@ def reached(module: str, name: str) -> list[ast.AST]:
                 methods += [(at[0], each) for each in node.body if isinstance(each, ast.FunctionDef)]
             else:
                 bodies.append((at[0], node))
-                attributes |= follow(at[0], node, todo)
+                todo += references(at[0], node)[0]
+                attributes |= references(at[0], node)[1]
         for at_module, method in list(methods):
             called = getattr(method, "name", "")
             if called in attributes or called.startswith("__"):
                 methods.remove((at_module, method))
                 bodies.append((at_module, method))
-                attributes |= follow(at_module, method, todo)
+                todo += references(at_module, method)[0]
+                attributes |= references(at_module, method)[1]
     return [node for _, node in bodies]
 
 
-def follow(module: str, node: ast.AST, todo: list[tuple[str, str]]) -> set[str]:
-    """Add what a body refers to; the attributes that it names."""
-    attributes = set()
+@cache
+def references(module: str, node: ast.AST) -> tuple[list[tuple[str, str]], set[str]]:
+    """What a body refers to, and the attributes that it names."""
+    found, attributes = list[tuple[str, str]](), set[str]()
     for each in ast.walk(node):
         if isinstance(each, ast.Name):
             there = target(module, each.id)
-            todo += [] if there is None else [there]
+            found += [] if there is None else [there]
         elif isinstance(each, ast.Attribute):
             attributes.add(each.attr)
             if isinstance(each.value, ast.Name) and each.value.id in imported(module):
                 inside = ".".join(imported(module)[each.value.id])
                 if is_module(inside) and each.attr in defined(inside):
-                    todo.append((inside, each.attr))
-    return attributes
+                    found.append((inside, each.attr))
+    return found, attributes
 
 
 SAYING = {"note", "show_error", "fail", "tell", "append"}
 
 
-def errors(node: ast.AST) -> Iterator[str]:
+@cache
+def errors(node: ast.AST) -> set[str]:
     """Texts that are raised or noted; what isn't written in them is a gap."""
+    found = set()
     for each in ast.walk(node):
         function = each.func if isinstance(each, ast.Call) else None
         called = getattr(function, "id", getattr(function, "attr", None))
         if isinstance(each, ast.Raise) or called in SAYING:
             for text in ast.walk(each):
                 if isinstance(text, ast.JoinedStr):
-                    yield "".join(part.value if isinstance(part, ast.Constant) else "…" for part in text.values)  # type: ignore[misc]
+                    found.add("".join(part.value if isinstance(part, ast.Constant) else "…" for part in text.values))  # type: ignore[misc]
                 elif isinstance(text, ast.Constant) and isinstance(text.value, str):
-                    yield text.value
+                    found.add(text.value)
+    return found
 
 
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]")
