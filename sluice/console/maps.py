@@ -1,35 +1,27 @@
-"""Lays out the federation's map for a page, and traces where a message would go.
+"""Lays out the federation's map for a page.
 
 Peers are read with the caller's own credentials, as by `sluice route map`. Their responses are cached for some seconds,
 and longer if the round's budget of calls is spent.
 """
 
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-import typer
-
 from sluice.codec import encode
-from sluice.console.requests import text_field
 from sluice.console.sites import BudgetedSite, Document
-from sluice.errors import BadRequest, SluiceError
+from sluice.errors import SluiceError
 from sluice.federation.links.registry import format_served_name
-from sluice.federation.map.destinations import Arrival, SiteExchanges, find_destinations
 from sluice.federation.map.drawings import MAX_LABELLED, route_edges, site_node
 from sluice.federation.map.findings import list_findings
 from sluice.federation.map.topology import Route
-from sluice.federation.matching.typed_values import Headers
-from sluice.federation.operations import ListBindings, ListPaths, PathsView, ShowSite, SiteView
+from sluice.federation.operations import ShowSite, SiteView
 from sluice.operations import Operation, R
 from sluice.operator.federated_sites import DiscoveredSites, OpenSite, discover_from, use_clients
 from sluice.operator.functions import FEDERATION, ControlClient
-from sluice.operator.messages import parse_typed_values
 from sluice.operator.site_names import SiteName
-from sluice.operator.site_status import run_in_thread
 from sluice.pictures.layout import lay_out
 from sluice.pictures.svg import Point, Size
 
@@ -45,11 +37,9 @@ class NotReadYet(SluiceError):
 
 @dataclass(slots=True)
 class PeerCache:
-    """The peers' clients, views and layouts that a map keeps between rounds, by site name or tag."""
+    """The peers' clients by site name, and the layouts, that a map keeps between rounds."""
 
     clients: dict[str, ControlClient] = field(default_factory=dict)
-    views: dict[str, SiteView] = field(default_factory=dict)
-    names: dict[str, SiteName] = field(default_factory=dict)
     layouts: dict[object, Document] = field(default_factory=dict)
 
 
@@ -65,17 +55,10 @@ class CachingClient:
         result: Any
         if isinstance(operation, ShowSite) and self._is_own:
             result = read_site_view(self.asker)
-        elif isinstance(operation, ListPaths):
-            result = PathsView(paths=())
-            with suppress(SluiceError):  # if this fails, the map only lacks the paths of dynamic routes
-                result = self._ask_cached(operation) or result
         else:
             result = self._ask_cached(operation)
         if result is None:
             raise NotReadYet("not read yet: the console reads this site in a few seconds")
-        if isinstance(result, SiteView):
-            peers = peer_cache(self.asker)
-            peers.views[result.tag], peers.names[result.tag] = result, self.name
         answer: R = result
         return answer
 
@@ -117,7 +100,7 @@ def read_site_view(site: BudgetedSite) -> SiteView:
 def discover_peers(site: BudgetedSite) -> DiscoveredSites:
     """Read the site and all linked sites, within the round's budget of calls."""
     with use_clients(partial(CachingClient, site)):
-        return discover_from([OpenSite(site.name, CachingClient(site, site.name))])
+        return discover_from([OpenSite(site.name, CachingClient(site, site.name))], with_paths=False)
 
 
 # Drawing
@@ -214,76 +197,3 @@ def list_warnings(sites: DiscoveredSites) -> Sequence[Document]:
         }
         for finding in list_findings(sites.topology)
     ]
-
-
-# Tracing
-
-
-def trace(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
-    """Trace where a message to an exchange of the site would go, with a routing key and headers.
-
-    Raises `BadRequest` and the client's errors.
-    """
-    sites = discover_peers(site)
-    view = read_site_view(site)
-    exchange = text_field(fields, "exchange")
-    if exchange not in {exchange_view.name for exchange_view in view.exchanges}:
-        raise BadRequest(f"exchange: there is no {exchange!r} at {view.tag}")
-    exchanges, unknown = _read_bindings(site, sites)
-    start = Arrival(site=view.tag, exchange=exchange, key=text_field(fields, "key", default=""))
-    stages = find_destinations(sites.topology, exchanges, start, parse_headers(fields, "headers"))
-    return {
-        "stages": [
-            {
-                "site": stage.at.site,
-                "exchange": stage.exchange,
-                "key": stage.at.key,
-                "queues": list(stage.queues),
-                "passages": [
-                    {
-                        **route_document(outcome.route),
-                        "drop_reason": outcome.drop_reason,
-                        "waits": outcome.is_queued,
-                        "sure": outcome.is_sure,
-                    }
-                    for outcome in stage.outcomes
-                ],
-                "over": [route_document(route) for route in stage.routes],
-            }
-            for stage in stages
-        ],
-        "unknown": [*({"site": tag, "why": why} for tag, why in sorted({**unknown, **sites.not_reached}.items()))],
-    }
-
-
-def parse_headers(fields: Mapping[str, Any], name: str) -> Headers:
-    """Parse headers in the form of `sluice publish --header`, one per line. Raises `BadRequest`."""
-    try:
-        return parse_typed_values(filter(None, text_field(fields, name, default="").splitlines()), option=f"{name}:")
-    except typer.BadParameter as error:
-        raise BadRequest(error.message) from error
-
-
-def _read_bindings(site: BudgetedSite, sites: DiscoveredSites) -> tuple[dict[str, SiteExchanges], dict[str, str]]:
-    """Read the bindings of all sites on the map concurrently, by tag. Also returns failed sites' errors, by tag."""
-    peers, exchanges, unknown = peer_cache(site), dict[str, SiteExchanges](), dict[str, str]()
-    answers = {
-        tag: run_in_thread(partial(CachingClient(site, peers.names[tag]).ask_now, ListBindings()))
-        for tag in sites.topology.sites
-        if tag in peers.names
-    }
-    for tag, answer in answers.items():
-        try:
-            bindings = answer.result().bindings
-        except SluiceError as error:
-            unknown[tag] = str(error)
-            continue
-        view = peers.views[tag]
-        # Bindings of bridge queues are left out, because the map shows them as routes.
-        route_queues = {bridge.reads for bridge in view.bridges if not bridge.src_is_queue}
-        exchanges[tag] = SiteExchanges(
-            exchanges={exchange.name: exchange for exchange in view.exchanges},
-            bindings=[binding.binding() for binding in bindings if binding.queue not in route_queues],
-            paths=sites.paths.get(tag, ()),
-        )
-    return exchanges, unknown

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 from sluice.aws.connections import NoConnection
 from sluice.aws.deployment import NotDeployed, NotUsable
-from sluice.console import maps
 from sluice.console.readings import dead_letters, federation, log, overview, pipeline, rendezvous, splitting
 from sluice.console.requests import Topic
 from sluice.console.sites import Document, Reader, WatchedSite
@@ -33,7 +32,6 @@ READERS: Mapping[str, Reader] = {
 }
 # Questions have no side effects and are allowed in a read-only console.
 QUESTIONS: Mapping[str, FormHandler] = {
-    "trace-key": maps.trace,
     "dead-letters": dead_letters.list_letters,
     "dead-letter": dead_letters.show_letter,
 }

@@ -127,8 +127,8 @@ def discover_sites(names: Iterable[str], *, most: int = MAX_SITES) -> Discovered
     return discover_from((open_named(SiteName.parse(name)) for name in names), most=most)
 
 
-def discover_from(sites: Iterable[OpenSite], *, most: int = MAX_SITES) -> DiscoveredSites:
-    """Read these sites and all that are linked to them, as `discover_sites` does."""
+def discover_from(sites: Iterable[OpenSite], *, most: int = MAX_SITES, with_paths: bool = True) -> DiscoveredSites:
+    """Read these sites and all that are linked to them, as `discover_sites` does, and by default the dynamic paths."""
     views: dict[str, SiteView] = {}
     paths: dict[str, Sequence[PathView]] = {}
     not_reached: dict[str, str] = {}
@@ -136,7 +136,7 @@ def discover_from(sites: Iterable[OpenSite], *, most: int = MAX_SITES) -> Discov
     for opened in sites:
         view = opened.view()
         to_visit.extend(_record_site(opened, view, views))
-        paths[view.tag] = _read_paths(opened, view)
+        paths[view.tag] = _read_paths(opened, view) if with_paths else ()
     attempts: set[tuple[str, SiteName | None]] = set()
     while to_visit and len(views) < most:
         neighbour = to_visit.popleft()
@@ -150,7 +150,7 @@ def discover_from(sites: Iterable[OpenSite], *, most: int = MAX_SITES) -> Discov
             not_reached[neighbour.tag] = str(error)
         else:
             to_visit.extend(_record_site(opened, view, views))
-            paths[view.tag] = _read_paths(opened, view)
+            paths[view.tag] = _read_paths(opened, view) if with_paths else ()
     return DiscoveredSites(
         topology=Topology.from_sites(_build_map_site(view, views.keys()) for view in views.values()),
         not_reached={tag: reason for tag, reason in not_reached.items() if tag not in views},

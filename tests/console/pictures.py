@@ -16,7 +16,6 @@ from sluice.building.project import PROJECT
 from tests.browser import chromium, page_of, serving
 from tests.console.conftest import RecordedSites
 from tests.console.test_dead_letters import letter, looked
-from tests.console.test_federation import TRACED
 
 FOLDER = PROJECT.workspace / "docs" / "pictures" / "console"
 WIDTH, HEIGHT = 1280, 960
@@ -33,19 +32,11 @@ class Shown:
     prepare: Callable[[Page], object] = lambda _: None
 
 
-def _trace(page: Page) -> None:
-    page.get_by_label("Where would a message to").select_option("orders")
-    page.get_by_label("with the key").fill("order.us.new")
-    page.get_by_role("button", name="go from here?").click()
-    page.get_by_role("status", name="Where it goes").wait_for()
-
-
 SHOWN: Mapping[str, Shown] = {
     "overview": Shown(where="#/overview"),
     "rendezvous": Shown(where="#/rendezvous"),
     "splitting": Shown(where="#/splitting"),
     "federation": Shown(where="#/federation"),
-    "federation-trace": Shown(where="#/federation", prepare=_trace),
     "pipeline": Shown(where="#/pipeline"),
     "dead-letters": Shown(
         where="#/dead-letters?queue=federation", prepare=lambda page: page.locator("summary").first.click()
@@ -57,10 +48,7 @@ SHOWN: Mapping[str, Shown] = {
 def pictured(folder: Path, width: int) -> None:
     """Writes a file a page and scheme."""
     sites = RecordedSites()
-    sites.answers |= {
-        "trace-key": TRACED,
-        "dead-letters": looked([letter(number) for number in range(1, 6)]),
-    }
+    sites.answers["dead-letters"] = looked([letter(number) for number in range(1, 6)])
     folder.mkdir(parents=True, exist_ok=True)
     height = HEIGHT if width <= WIDTH else width * 9 // 16
     with chromium() as browser, serving(sites, allow_actions=True) as served:

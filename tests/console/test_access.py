@@ -8,7 +8,6 @@ from playwright.sync_api import Page, expect
 from sluice.building.project import PROJECT
 from tests.console.conftest import SITES, Looking, RecordedSites, recorded
 from tests.console.test_dead_letters import letter, looked
-from tests.console.test_federation import TRACED
 
 AXE = PROJECT.build / "chromium" / "node_modules" / "axe-core" / "axe.min.js"
 # WCAG 2.2, levels A and AA, and what axe-core's authors hold good practice.
@@ -16,11 +15,11 @@ AXE_TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practi
 RUN_AXE = "tags => axe.run(document, {runOnly: tags, resultTypes: ['violations']})"
 SIDEWAYS = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 # A page, and what is pressed there before it is looked at.
-OPENED = {
+OPENED: dict[str, list[str]] = {
     "#/overview": [],
     "#/rendezvous": [],
     "#/splitting?session=00000005-lin": [],
-    "#/federation": ["go from here?"],
+    "#/federation": [],
     "#/pipeline": [],
     "#/dead-letters?queue=federation": [],
     "#/log": [],
@@ -30,10 +29,7 @@ OPENED = {
 @pytest.fixture
 def sites(sites: RecordedSites) -> RecordedSites:
     sites.names = SITES
-    sites.answers |= {
-        "trace-key": TRACED,
-        "dead-letters": looked([letter(1), letter(2)]),
-    }
+    sites.answers["dead-letters"] = looked([letter(1), letter(2)])
     return sites
 
 
@@ -94,11 +90,12 @@ def test_all_is_reached_by_keyboard_alone(look: Looking, sites: RecordedSites) -
     expect(page.get_by_role("region", name="Session", exact=True)).to_contain_text("grace")
     tab_to(page, "Stop session")
     page.goto(f"{look.address}#/federation")
-    page.get_by_role("button", name="go from here?").wait_for()
-    tab_to(page, "go from here?")
+    sites.answers["tell-route"] = {"route": "legacy", "done": "pause"}
+    page.get_by_role("button", name="Pause legacy").wait_for()
+    tab_to(page, "Pause legacy")
     press(page, "Space")
-    expect(page.get_by_role("status", name="Where it goes")).to_be_visible()
-    assert [each[0] for each in sites.asked] == ["trace-key"]
+    expect(page.get_by_role("log")).to_contain_text("legacy: pause")
+    assert sites.asked == [("tell-route", 0, {"name": "legacy", "what": "pause"})]
 
 
 def test_the_focus_stays_where_it_is_as_readings_come(look: Looking, sites: RecordedSites) -> None:

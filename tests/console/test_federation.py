@@ -16,37 +16,6 @@ def the_map(page: Page) -> Any:
     return page.get_by_role("region", name="Map of sites")
 
 
-def a_route(name: str, source: str, dest: str, **fields: Any) -> dict[str, Any]:
-    told = {"name": name, "served": f"{name}@{dest}", "source": source, "dest": dest, "declared_at": source}
-    return {**told, "state": "Operational", "drop_reason": "", "waits": False, "sure": True, **fields}
-
-
-TRACED = {
-    "stages": [
-        {
-            "site": HERE,
-            "exchange": "orders",
-            "key": "order.us.new",
-            "queues": ["invoices"],
-            "passages": [
-                a_route("orders-to-us", HERE, US),
-                a_route("orders-to-ap", HERE, "ap-south-1-333333333333", drop_reason="loop"),
-            ],
-            "over": [],
-        },
-        {
-            "site": US,
-            "exchange": "orders",
-            "key": "order.us.new",
-            "queues": [],
-            "passages": [],
-            "over": [a_route("orders-to-us", HERE, US)],
-        },
-    ],
-    "unknown": [{"site": "eu-west-1-555555555555", "why": "not asked"}],
-}
-
-
 def test_the_map_has_all_sites_and_says_what_each_line_is(look: Looking) -> None:
     page = look.at("#/federation")
     drawn = the_map(page)
@@ -85,32 +54,6 @@ def test_a_narrow_screen_asks_for_a_map_of_its_own(look: Looking, sites: Recorde
     page = look.at("#/federation", width=380)
     the_map(page).wait_for()
     assert list(sites.reads) == ["federation@0?narrow=1"]
-
-
-def test_a_key_is_followed_on_the_map(look: Looking, sites: RecordedSites) -> None:
-    sites.answers["trace-key"] = TRACED
-    page = look.at("#/federation")
-    page.get_by_label("Where would a message to").select_option("orders")
-    page.get_by_label("with the key").fill("order.us.new")
-    page.get_by_role("button", name="go from here?").click()
-    told = page.get_by_role("status", name="Where it goes")
-    expect(told).to_contain_text("invoices")
-    expect(told).to_contain_text("over orders-to-ap: not forwarded: loop")
-    expect(told).to_contain_text("Unknown at eu-west-1-555555555555: not asked")
-    expect(the_map(page).locator(".line.on")).to_have_count(1)
-    assert sites.asked == [("trace-key", 0, {"exchange": "orders", "key": "order.us.new", "headers": ""})]
-    page.get_by_role("button", name="Clear").click()
-    expect(the_map(page).locator(".line.on")).to_have_count(0)
-
-
-def test_what_is_typed_stays_as_readings_come(look: Looking, sites: RecordedSites) -> None:
-    page = look.at("#/federation")
-    key = page.get_by_label("with the key")
-    key.fill("order.e")
-    sites.documents["federation"] = recorded("federation") | {"bindings_number": 99}
-    expect(page.get_by_role("region", name="Map", exact=True).locator("[data-stat=Bindings] dd")).to_have_text("99")
-    expect(key).to_have_value("order.e")
-    expect(key).to_be_focused()
 
 
 def test_a_line_opens_what_it_stands_for(look: Looking) -> None:

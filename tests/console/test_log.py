@@ -51,3 +51,15 @@ def test_a_line_that_comes_is_added_and_what_was_opened_stays_open(look: Looking
     expect(page.locator(".lines > li").first).to_contain_text("<b>new</b>")
     expect(page.locator(".lines details[open]")).to_have_count(1)
     expect(page.locator(".lines details[open]")).to_contain_text("RecordFailed")
+
+
+def test_what_is_typed_stays_as_lines_come(look: Looking, sites: RecordedSites) -> None:
+    page = look.at(PAGE)
+    sought = page.get_by_label("Trace id, or any word")
+    sought.fill("order.e")
+    later = recorded("log")
+    newest = later["lines"][0] | {"at_ms": later["lines"][0]["at_ms"] + 1, "event": "Newest"}
+    sites.documents["log"] = later | {"lines": [newest, *later["lines"]]}
+    expect(page.locator(".lines > li").first).to_contain_text("Newest")
+    expect(sought).to_have_value("order.e")
+    expect(sought).to_be_focused()

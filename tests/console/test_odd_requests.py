@@ -24,7 +24,7 @@ def served(sites: RecordedSites, capfd: pytest.CaptureFixture[str]) -> Iterator[
 
 
 def asked(served: ConsoleServer, body: str) -> tuple[int, dict[str, object]]:
-    said = answer(served, "questions/trace-key", method="POST", body=body, headers={"Origin": origin(served)})
+    said = answer(served, "questions/dead-letters", method="POST", body=body, headers={"Origin": origin(served)})
     return said.status, json.loads(said.read())
 
 
@@ -44,7 +44,7 @@ def test_what_is_no_form_is_refused_with_the_reason(served: ConsoleServer, sites
 def test_an_answer_that_cant_be_written_is_told_as_our_fault(
     served: ConsoleServer, sites: RecordedSites, document: dict[str, object]
 ) -> None:
-    sites.answers["trace-key"] = lambda _: document
+    sites.answers["dead-letters"] = lambda _: document
     status, said = asked(served, '{"site": 0}')
     assert (status, list(said)) == (500, ["error"])
 
@@ -66,7 +66,7 @@ def test_a_reading_that_cant_be_written_says_so_and_the_next_one_is_read(
 
 def test_who_leaves_amid_a_question_is_no_error(served: ConsoleServer) -> None:
     place = urlsplit(served.address)
-    head = f"POST {place.path}questions/trace-key HTTP/1.1\r\nHost: {place.netloc}\r\nOrigin: {origin(served)}\r\n"
+    head = f"POST {place.path}questions/dead-letters HTTP/1.1\r\nHost: {place.netloc}\r\nOrigin: {origin(served)}\r\n"
     with socket.create_connection((place.hostname, place.port)) as leaving:
         leaving.sendall(f'{head}Content-Length: 99\r\n\r\n{{"site"'.encode())
     assert answer(served, "watched").status == 200

@@ -90,6 +90,5 @@ function matchNode(old, wanted) {
     if (old.getAttribute(name) !== value) old.setAttribute(name, value);
   }
   for (const [type, handler] of Object.entries(wanted[HANDLERS] ?? {})) listen(old, type, handler);
-  if (old.hasAttribute("data-kept")) return; // the page's own code fills this element
   matchChildren(old, wanted);
 }

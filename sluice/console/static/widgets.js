@@ -150,16 +150,3 @@ export function drawPager(from, size, all, go) {
     el("span", { class: "quiet" }, `${formatNumber(from + 1)} to ${formatNumber(Math.min(from + size, all))} of ${formatNumber(all)}`),
     el("button", { type: "button", disabled: from + size >= all, onclick: () => go(from + size) }, "Next"));
 }
-
-/** Asks a question and stores the answer in `state[name]`, null if it fails. `state` is `busy` meanwhile, or `wrong`. */
-export async function askFor(place, state, name, request) {
-  Object.assign(state, { busy: true, wrong: null });
-  place.redraw();
-  try {
-    state[name] = await request();
-  } catch (error) {
-    Object.assign(state, { [name]: null, wrong: error.message });
-  }
-  state.busy = false;
-  (state.place ?? place).redraw();
-}

@@ -1,9 +1,9 @@
-// Federation: a map of all sites with their routes, a trace of where a message would go, and this site's bindings.
+// Federation: a map of all sites with their routes, and this site's bindings.
 
 import { measureRoom, redrawOnResize } from "../charts.js";
 import { el, svg } from "../dom.js";
-import { act, ask } from "../stream.js";
-import { askFor, drawBadge, drawSection, drawStat, drawStats, drawTable, drawTabs, drawTrouble, drawTroubles, paginate } from "../widgets.js";
+import { act } from "../stream.js";
+import { drawBadge, drawSection, drawStat, drawStats, drawTable, drawTabs, drawTrouble, drawTroubles, paginate } from "../widgets.js";
 import { formatAge, formatFraction, formatMilliseconds, formatNumber } from "../words.js";
 
 const NARROW = "(max-width: 48rem)";
@@ -14,9 +14,9 @@ const KINDS = { static: "static route", dynamic: "dynamic route", queue: "queue 
 const COMMANDS = [["pause", "Pause"], ["resume", "Resume"], ["drain", "Drain"], ["retry", "Retry"]];
 const LINE = 17; // px, the height of a label's line
 
-const state = { exchange: "", key: "", headers: "", found: null, wrong: null, busy: false, of: null, place: null };
+let shown = null; // the place that was drawn last
 // Narrow windows follow another topic, so the page is routed again after a resize, unless another page is shown.
-redrawOnResize(() => location.hash.startsWith("#/federation") && state.place?.go({}, { replace: true }));
+redrawOnResize(() => location.hash.startsWith("#/federation") && shown?.go({}, { replace: true }));
 
 const buildTopic = (site) => `federation@${site.number}${matchMedia(NARROW).matches ? "?narrow=1" : ""}`;
 const buildRatesTopic = (site) => `route-rates@${site.number}`;
@@ -26,8 +26,7 @@ export function topics({ site, sites }) {
 }
 
 export function render(place) {
-  state.place = place;
-  if (state.of !== place.site.name) Object.assign(state, { of: place.site.name, found: null, wrong: null, exchange: "" });
+  shown = place;
   const reading = place.readings.get(buildTopic(place.site));
   const found = reading?.document;
   return [drawTrouble(reading), found ? drawPage(place, found) : null];
@@ -56,13 +55,11 @@ function drawMapSection(place, found) {
   return drawSection("Map",
     drawStats(drawStat("Sites", found.map?.nodes.length ?? null), drawStat("Routes here", found.routes.length), drawStat("Exchanges", found.exchanges.length),
       drawStat("Bindings", found.bindings_number), drawStat("Warnings", found.warnings.length, { kind: found.warnings.length ? "bad" : "good" })),
-    drawTracer(place, found),
     found.map ? drawMap(place, found.map, findRate) : null,
     found.map ? drawLegend(found.map) : null,
     unreached.length
       ? el("details", {}, el("summary", {}, `${formatNumber(unreached.length)} not reached`), el("ul", {}, unreached.map(([tag, why]) => el("li", { "data-key": tag }, el("strong", {}, tag), ` ${why}`))))
-      : null,
-    drawTrace());
+      : null);
 }
 
 // Returns a function that finds a route's messages per minute, from the readings of the site at the route's source.
@@ -85,34 +82,31 @@ function computeAverage(minutes) {
 function drawMap(place, drawn, findRate) {
   const wide = measureRoom();
   const scale = Math.min(1.5, Math.max(0.72, wide / drawn.width));
-  const on = listTracedRoutes();
-  const arrived = new Set((state.found?.stages ?? []).map((stage) => stage.site));
   return el("div", { class: "wide map", tabindex: "0", role: "region", "aria-label": "Map of sites" },
     svg("svg", { viewBox: `0 0 ${drawn.width} ${drawn.height}`, width: Math.round(drawn.width * scale), height: Math.round(drawn.height * scale), role: "group", "aria-label": `${drawn.nodes.length} sites, ${drawn.edges.length} lines between them` },
-      drawn.edges.map((edge) => drawEdge(place, edge, findRate, on)),
-      drawn.nodes.map((node) => drawSite(node, on ? arrived.has(node.tag) : null))));
+      drawn.edges.map((edge) => drawEdge(place, edge, findRate)),
+      drawn.nodes.map(drawSite)));
 }
 
 function nameEdge(edge) {
   return [edge.source, edge.dest, edge.kind, edge.state].join(" ");
 }
 
-function drawEdge(place, edge, findRate, on) {
+function drawEdge(place, edge, findRate) {
   const known = edge.routes.map(findRate).filter((value) => value !== null);
   const sum = known.length ? known.reduce((all, value) => all + value, 0) : null;
   const [first, ...others] = edge.points.map((point) => point.join(","));
-  const isOn = on ? edge.routes.some((route) => on.has(nameRoute(route))) : null;
   const rateText = sum === null ? "" : `${formatFraction(sum < 10 ? sum : Math.round(sum))} a minute`;
   const says = edge.label ? [...edge.says, rateText].filter(Boolean) : [];
   const top = edge.label ? edge.label.y - (says.length * LINE) / 2 : 0;
   const title = `${edge.title}${sum === null ? "" : `\n${rateText}`}`;
   return svg("a", {
     href: place.buildHref("federation", { edge: nameEdge(edge) }), "data-key": nameEdge(edge),
-    class: `line ${edge.state} ${isOn === null ? "" : isOn ? "on" : "off"}`,
+    class: `line ${edge.state}`,
   },
     svg("title", {}, title),
     svg("path", { d: `M${first} C${others.join(" ")}`, class: "grip" }),
-    svg("path", { d: `M${first} C${others.join(" ")}`, "stroke-width": WIDTHS[edge.kind], "stroke-dasharray": DASHES[edge.kind], class: sum && !on ? "stroke flows" : "stroke" }),
+    svg("path", { d: `M${first} C${others.join(" ")}`, "stroke-width": WIDTHS[edge.kind], "stroke-dasharray": DASHES[edge.kind], class: sum ? "stroke flows" : "stroke" }),
     edge.heads.map(([from, tip]) => svg("polygon", { points: placeHead(from, tip), class: "head" })),
     says.length ? svg("rect", { x: edge.label.x - edge.label.width / 2, y: top - 2, width: edge.label.width, height: says.length * LINE + 4, rx: 4, class: "paper" }) : null,
     says.map((text, at) => svg("text", { x: edge.label.x, y: top + LINE * at + 12, "text-anchor": "middle", class: text === rateText && at === says.length - 1 ? "rate" : "says" }, text)));
@@ -125,11 +119,11 @@ function placeHead([x, y], [tipX, tipY]) {
   return [[tipX, tipY], [x + asideX, y + asideY], [x - asideX, y - asideY]].map((point) => point.map((value) => value.toFixed(1)).join(",")).join(" ");
 }
 
-function drawSite(node, isOn) {
+function drawSite(node) {
   const left = node.x - node.width / 2;
   const top = node.y - node.height / 2;
   const first = node.y - (node.says.length * LINE) / 2 + 13;
-  return svg("g", { class: `node ${node.here ? "here" : ""} ${node.reached ? "" : "away"} ${isOn === null ? "" : isOn ? "on" : "off"}`, "data-key": node.tag },
+  return svg("g", { class: `node ${node.here ? "here" : ""} ${node.reached ? "" : "away"}`, "data-key": node.tag },
     svg("title", {}, `${node.tag}${node.here ? ", this site" : ""}${node.reached ? "" : ", not reached"}`),
     svg("rect", { x: left, y: top, width: node.width, height: node.height, rx: 8 }),
     node.says.map((text, at) => svg("text", { x: node.x, y: first + LINE * at, "text-anchor": "middle", class: at ? "quiet" : "name" }, text)));
@@ -145,58 +139,6 @@ function drawLegend(drawn) {
     Object.entries(STATES).filter(([name]) => states.has(name)).map(([name, said]) => el("li", { "data-key": name }, sample("static", name), said)));
 }
 
-// Tracing a message
-
-function drawTracer(place, found) {
-  const keep = (name) => (event) => { state[name] = event.target.value; };
-  state.exchange ||= (found.exchanges.find((exchange) => exchange.name === "events") ?? found.exchanges[0])?.name ?? "";
-  return el("form", { class: "tracer", onsubmit: (event) => { event.preventDefault(); traceMessage(place); } },
-    el("label", { class: "field" }, "Where would a message to ", el("select", { id: "trace-exchange", "data-kept": true, onchange: keep("exchange") },
-      found.exchanges.map((exchange) => el("option", { value: exchange.name, selected: exchange.name === state.exchange }, exchange.name)))),
-    el("label", { class: "field" }, " with the key ", el("input", { id: "trace-key", type: "text", size: "16", placeholder: "order.eu.new", oninput: keep("key") })),
-    el("label", { class: "field" }, " and headers ", el("input", { id: "trace-headers", type: "text", size: "14", placeholder: "name=value", oninput: keep("headers") })),
-    el("button", { class: "main", type: "submit", disabled: state.busy }, state.busy ? "Asking…" : "go from here?"),
-    state.found ? el("button", { type: "button", onclick: () => { state.found = null; place.redraw(); } }, "Clear") : null);
-}
-
-function traceMessage(place) {
-  const headers = state.headers.split(/[,\n]/).map((header) => header.trim()).join("\n");
-  return askFor(place, state, "found", () => ask("trace-key", place.site.number, { exchange: state.exchange, key: state.key, headers }));
-}
-
-function nameRoute(route) {
-  return `${route.declared_at} ${route.name}`;
-}
-
-function listTracedRoutes() {
-  if (!state.found) return null;
-  return new Set(state.found.stages.flatMap((stage) => stage.passages.filter((passage) => !passage.drop_reason).map(nameRoute)));
-}
-
-function drawTrace() {
-  if (state.wrong) return el("p", { class: "error", role: "alert" }, state.wrong);
-  const found = state.found;
-  if (!found) return null;
-  const nowhere = found.stages.every((stage) => !stage.queues.length) && !found.unknown.length;
-  return el("div", { class: "traced", role: "status", "aria-label": "Where it goes" },
-    nowhere ? el("p", {}, el("strong", {}, "No queue gets it.")) : null,
-    el("ol", {}, found.stages.map((stage, at) => el("li", { "data-key": `${at} ${stage.site} ${stage.exchange}` },
-      el("p", {}, el("strong", {}, stage.site), ` ${stage.exchange}`, stage.key ? [" with key ", el("code", {}, stage.key)] : "",
-        stage.over.length ? el("span", { class: "quiet" }, ` over ${stage.over.map((route) => route.name).join(", ")}`) : null),
-      stage.queues.length
-        ? el("ul", { class: "chips" }, stage.queues.map((queue) => el("li", { "data-key": queue, class: "chip" }, queue)))
-        : el("p", { class: "quiet" }, "no queue here"),
-      stage.passages.map((passage) => el("p", { "data-key": passage.name, class: "quiet" },
-        `→ ${passage.dest} over ${passage.name}: `, el("span", { class: passage.drop_reason ? "no" : "yes" }, describePassage(passage))))))),
-    found.unknown.map((entry) => el("p", { "data-key": entry.site, class: "quiet" }, `Unknown at ${entry.site}: ${entry.why}`)));
-}
-
-function describePassage(passage) {
-  if (passage.drop_reason) return `not forwarded: ${passage.drop_reason}`;
-  const text = passage.waits ? `waits in the route's queue, ${passage.state.toLowerCase()}` : "forwarded";
-  return passage.sure ? text : `${text}, if a binding there matches`;
-}
-
 // The routes of a line on the map
 
 function drawEdgeSection(place, found) {
@@ -204,7 +146,7 @@ function drawEdgeSection(place, found) {
   const edge = name && found.map?.edges.find((candidate) => nameEdge(candidate) === name);
   if (!edge) return null;
   return drawSection(`From ${edge.source} to ${edge.dest}`,
-    el("ul", { class: "verdicts" }, edge.routes.map((route) => el("li", { "data-key": nameRoute(route) },
+    el("ul", { class: "verdicts" }, edge.routes.map((route) => el("li", { "data-key": `${route.declared_at} ${route.name}` },
       el("p", { class: "named" }, drawBadge(route.state), el("strong", {}, route.name), el("span", { class: "quiet" }, `${KINDS[route.kind]} · ${route.src} to ${route.to}`), route.key ? el("code", {}, route.key) : null),
       el("p", { class: "quiet" }, `Declared at ${route.declared_at}, over ${route.link}.`),
       drawCommands(place, "tell-route", found.routes.find((candidate) => [route.name, route.served].includes(candidate.name) && candidate.source === route.source))))),
