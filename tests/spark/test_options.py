@@ -127,8 +127,9 @@ def test_a_schema_of_the_users_is_the_sources_or_is_refused_before_anything_is_r
     attribute = types.StructType().add("type", text).add("string", text).add("binary", types.BinaryType())
     columns = {
         "message_id": text, "body": text, "attributes": types.MapType(text, attribute), "message_group_id": text,
-        "sequence_number": text, "sent_at": time, "first_received_at": time, "receive_count": number,
-        "sender_id": text, "queue_url": text, "trace_header": text,
+        "message_deduplication_id": text, "sequence_number": text, "sent_at": time, "first_received_at": time,
+        "receive_count": number, "sender_id": text, "queue_url": text, "trace_header": text,
+        "dead_letter_queue_source_arn": text,
     }  # fmt: skip
     if envelope != "none":
         columns |= {"envelope": types.MapType(text, text), "bad_reason": text}

@@ -122,6 +122,9 @@ def ids(rows: Sequence[Mapping[str, Any]], write: str | None = "w", queue_url: s
 def test_a_fifo_message_is_identified_by_its_column_or_by_what_it_is() -> None:
     row = {"body": "a", "message_group_id": "g"}
     assert ids([{**row, "message_deduplication_id": "mine"}]) == ["mine"]
+    received = row | {"message_deduplication_id": "of an earlier one, too", "sequence_number": "1"}
+    assert ids([received]) == ids([row])
+    assert "MessageDeduplicationId" not in message(received).entry
     others: list[dict[str, Any]] = [{"body": "b"}, {"message_group_id": "h"}, {"attributes": {"k": "v"}}]
     for write in ("w", None):
         [own] = ids([row], write)

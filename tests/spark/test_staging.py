@@ -131,8 +131,10 @@ def test_a_segment_says_everything_of_a_message() -> None:
         "ApproximateReceiveCount": "2",
         "SenderId": "me",
         "MessageGroupId": "g",
+        "MessageDeduplicationId": "d",
         "SequenceNumber": "42",
         "AWSTraceHeader": "Root=1",
+        "DeadLetterQueueSourceArn": "arn",
         "ApproximateFirstReceiveTimestamp": "1700000000999",
     }
     rows = table([received([message(1, Attributes=system, MessageAttributes=attributes), message(2)])])
@@ -143,6 +145,7 @@ def test_a_segment_says_everything_of_a_message() -> None:
     ]
     assert first["sent_at"].isoformat() == "2023-11-14T22:13:20.123000+00:00"
     assert (first["receive_count"], first["message_group_id"], first["trace_header"]) == (2, "g", "Root=1")
+    assert (first["message_deduplication_id"], first["dead_letter_queue_source_arn"]) == ("d", "arn")
     assert (second["attributes"], second["sent_at"], second["queue_url"]) == ([], None, "http://q/1/q")
 
 
@@ -155,7 +158,7 @@ def test_a_header_is_read_from_the_head_alone(store: Store) -> None:
 
 def test_another_format_is_refused(store: Store) -> None:
     header = begun(store).append(some(1))
-    foreign = encode_segment(some(1), header).to_pybytes().replace(b'"version": 2', b'"version": 9')
+    foreign = encode_segment(some(1), header).to_pybytes().replace(b'"version": 3', b'"version": 9')
     for content in (b"nonsense", foreign):
         with pytest.raises(UnknownFormat):
             parse_header(content)

@@ -35,6 +35,7 @@ ROWS = [
             ("blob", {"type": "Binary", "string": None, "binary": b"\x00\x01"}),
         ],
         "message_group_id": "g",
+        "message_deduplication_id": "d",
         "sequence_number": "18870000000000000001",
         "sent_at": datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC),
         "first_received_at": datetime(2023, 11, 14, 22, 13, 21, tzinfo=UTC),
@@ -42,12 +43,14 @@ ROWS = [
         "sender_id": "AIDA",
         "queue_url": QUEUE,
         "trace_header": "Root=1-00000000-000000000000000000000000",
+        "dead_letter_queue_source_arn": "arn:aws:sqs:eu-west-1:123456789012:source.fifo",
     },
     {
         "message_id": "m-2",
         "body": "zwö",
         "attributes": [],
         "message_group_id": None,
+        "message_deduplication_id": None,
         "sequence_number": None,
         "sent_at": None,
         "first_received_at": None,
@@ -55,6 +58,7 @@ ROWS = [
         "sender_id": None,
         "queue_url": QUEUE,
         "trace_header": None,
+        "dead_letter_queue_source_arn": None,
     },
 ]
 
@@ -113,7 +117,7 @@ def test_a_status_is_read_and_a_later_versions_passed_over(tmp_path: Path) -> No
 
 def later_segment(folder: Path) -> None:
     path = folder / "staging" / segment_name(1)
-    path.write_bytes(path.read_bytes().replace(b'"version": 2', b'"version": 3'))
+    path.write_bytes(path.read_bytes().replace(b'"version": 3', b'"version": 4'))
     read_header(FileStore(folder / "staging"), 1)
 
 

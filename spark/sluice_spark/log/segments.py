@@ -26,7 +26,7 @@ FOLDER = "segments"
 READERS = 16
 PUBLISH_ATTEMPTS = 6
 PUBLISH_AGAIN_S = 0.5
-VERSION = 2
+VERSION = 3
 HEADER_KEY = b"sluice.segment"
 HEAD_BYTES = 16_384  # enough for the schema with its metadata, so a header is read without its rows
 # LZ4 reduces JSON to a third of its size, which shortens uploads to S3 and costs less CPU than writing all to a disk.
@@ -48,6 +48,7 @@ SCHEMA = pa.schema(
         ("body", pa.string()),
         ("attributes", pa.map_(pa.string(), _ATTRIBUTE)),
         ("message_group_id", pa.string()),
+        ("message_deduplication_id", pa.string()),
         ("sequence_number", pa.string()),
         ("sent_at", _TIME),
         ("first_received_at", _TIME),
@@ -55,12 +56,14 @@ SCHEMA = pa.schema(
         ("sender_id", pa.string()),
         ("queue_url", pa.string()),
         ("trace_header", pa.string()),
+        ("dead_letter_queue_source_arn", pa.string()),
     ]
 )
 SPARK_SCHEMA = (
     "message_id string, body string, attributes map<string, struct<type: string, string: string, binary: binary>>, "
-    "message_group_id string, sequence_number string, sent_at timestamp, first_received_at timestamp, "
-    "receive_count int, sender_id string, queue_url string, trace_header string"
+    "message_group_id string, message_deduplication_id string, sequence_number string, sent_at timestamp, "
+    "first_received_at timestamp, receive_count int, sender_id string, queue_url string, trace_header string, "
+    "dead_letter_queue_source_arn string"
 )
 EMPTY = pa.Table.from_batches([], schema=SCHEMA)
 
@@ -147,20 +150,22 @@ def build_rows(received: Sequence[Received]) -> pa.RecordBatch:
     """Convert messages to rows, in the order received."""
     messages = [message for answer in received for message in answer.messages]
     system = [message.attributes for message in messages]
-    columns = [
-        pa.array([message.message_id for message in messages], _TEXT),
-        _build_bodies([message.body for message in messages]),
-        _build_attributes([message.message_attributes for message in messages]),
-        _build_array([values.message_group_id for values in system]),
-        _build_array([values.sequence_number for values in system]),
-        _build_times([values.sent_timestamp for values in system]),
-        _build_times([values.approximate_first_receive_timestamp for values in system]),
-        _build_array([int(values.approximate_receive_count) for values in system], pa.int32()),
-        _build_array([values.sender_id for values in system]),
-        _build_array([answer.queue_url for answer in received for _ in answer.messages]),
-        _build_array([values.trace_header for values in system]),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+    columns = {
+        "message_id": pa.array([message.message_id for message in messages], _TEXT),
+        "body": _build_bodies([message.body for message in messages]),
+        "attributes": _build_attributes([message.message_attributes for message in messages]),
+        "message_group_id": _build_array([values.message_group_id for values in system]),
+        "message_deduplication_id": _build_array([values.message_deduplication_id for values in system]),
+        "sequence_number": _build_array([values.sequence_number for values in system]),
+        "sent_at": _build_times([values.sent_timestamp for values in system]),
+        "first_received_at": _build_times([values.approximate_first_receive_timestamp for values in system]),
+        "receive_count": _build_array([int(values.approximate_receive_count) for values in system], pa.int32()),
+        "sender_id": _build_array([values.sender_id for values in system]),
+        "queue_url": _build_array([answer.queue_url for answer in received for _ in answer.messages]),
+        "trace_header": _build_array([values.trace_header for values in system]),
+        "dead_letter_queue_source_arn": _build_array([values.dead_letter_queue_source_arn for values in system]),
+    }
+    return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
 
 
 def body_size(rows: pa.Table) -> int:

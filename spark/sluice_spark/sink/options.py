@@ -48,7 +48,15 @@ COLUMNS: Mapping[str, str] = {
     "trace_header": TEXT,
 }
 # The source's columns that SQS sets for each message. The sink ignores them, so that INSERT INTO a view works.
-RECEIVED_ONLY = {"message_id", "sequence_number", "sent_at", "first_received_at", "receive_count", "sender_id"}
+RECEIVED_ONLY = {
+    "message_id",
+    "sequence_number",
+    "sent_at",
+    "first_received_at",
+    "receive_count",
+    "sender_id",
+    "dead_letter_queue_source_arn",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -210,7 +210,9 @@ def _queue_fields(row: Mapping[str, Any], *, fifo: bool) -> dict[str, Any]:
         ("message_deduplication_id", "MessageDeduplicationId"),
     ):
         value = row.get(column)
-        if value is None:
+        # The id of a received message may equal that of another one, sent more than five minutes earlier or later.
+        is_received = column == "message_deduplication_id" and row.get("sequence_number") is not None
+        if value is None or is_received:
             continue
         if not _TOKEN.fullmatch(value):
             raise ValueError(f"{column} is not 1 to 128 letters, digits and punctuation")

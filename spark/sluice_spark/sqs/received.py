@@ -20,8 +20,10 @@ class SystemAttributes(msgspec.Struct, frozen=True, gc=False, rename="pascal", k
     approximate_receive_count: str = "1"
     sender_id: str | None = None
     message_group_id: str | None = None
+    message_deduplication_id: str | None = None
     sequence_number: str | None = None
     trace_header: str | None = msgspec.field(name="AWSTraceHeader", default=None)
+    dead_letter_queue_source_arn: str | None = None
 
 
 class Attribute(msgspec.Struct, frozen=True, gc=False, rename="pascal", kw_only=True):

@@ -21,12 +21,14 @@ from sluice_spark.sqs.received import Received, parse_messages
 QUEUE = "https://sqs.eu-west-1.amazonaws.com/123456789012/orders.fifo"
 SYSTEM = {
     "MessageGroupId": "g",
+    "MessageDeduplicationId": "d",
     "SequenceNumber": "18870000000000000001",
     "SentTimestamp": "1700000000000",
     "ApproximateFirstReceiveTimestamp": "1700000001000",
     "ApproximateReceiveCount": "2",
     "SenderId": "AIDA",
     "AWSTraceHeader": "Root=1-00000000-000000000000000000000000",
+    "DeadLetterQueueSourceArn": "arn:aws:sqs:eu-west-1:123456789012:source.fifo",
 }
 ATTRIBUTES = {
     "colour": {"DataType": "String", "StringValue": "red"},
