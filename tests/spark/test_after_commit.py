@@ -14,9 +14,9 @@ from sluice_spark.log.planning import Position
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import FileStore
 from sluice_spark.options import Options
-from sluice_spark.source.deletions import UncommittedMessages
+from sluice_spark.source.deletions import Deletions, UncommittedMessages
 from sluice_spark.source.receiver import Receiver
-from sluice_spark.sqs.client import BatchOutcome
+from sluice_spark.sqs.client import ALL_DONE, BatchOutcome
 from sluice_spark.sqs.received import ReceiptHandles
 
 from tests.spark.clients import client_of
@@ -40,6 +40,35 @@ def test_a_redelivered_message_has_one_handle_the_newest_and_stays_with_its_segm
     assert held.messages == 4
     assert list(held.due(Position(2))) == [(1, [ReceiptHandles("q", ["a1", "b2"]), ReceiptHandles("r", ["a2"])])]
     assert (held.messages, held.all()) == (1, [ReceiptHandles("q", ["c1"])])
+
+
+def test_what_is_ordered_as_the_last_deletion_ends_is_deleted_too() -> None:
+    """Its task has no more orders then, but asyncio hasn't told yet that it is done."""
+    deleted: list[str] = []
+    errors: list[BaseException] = []
+
+    class Client:
+        async def delete(self, queue_url: str, handles: Sequence[str]) -> BatchOutcome:
+            await answered
+            deleted.extend(handles)
+            return ALL_DONE
+
+    async def run() -> Deletions:
+        client: Any = Client()
+        deletions = Deletions(client, at_once=1, confirmed=lambda _: None, failed=errors.append)
+        deletions.order(1, [ReceiptHandles("q", ["a"], ["a"])])
+        await asyncio.sleep(0)  # it asks
+        answered.set_result(None)
+        await asyncio.sleep(0)  # it has its answer, and ends
+        assert deleted == ["a"]
+        deletions.order(2, [ReceiptHandles("q", ["b"], ["b"])])
+        await deletions.wait()
+        return deletions
+
+    with asyncio.Runner() as runner:
+        answered: asyncio.Future[None] = runner.get_loop().create_future()
+        assert runner.run(run()).remaining == 0
+    assert (deleted, errors) == (["a", "b"], [])
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):

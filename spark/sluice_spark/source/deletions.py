@@ -36,7 +36,7 @@ class Deletions:
         self._client, self._at_once, self._confirmed, self._fail = client, at_once, confirmed, failed
         self._orders: deque[tuple[_Deletion, str, Sequence[str]]] = deque()
         self._tasks = BackgroundTasks(failed)
-        self._failed = 0
+        self._failed = self._running = 0
         self.remaining = 0  # messages still to be deleted
 
     def order(self, number: int | None, staged: Sequence[ReceiptHandles]) -> None:
@@ -46,7 +46,9 @@ class Deletions:
         for queue_url, handles in batches:
             self.remaining += len(handles)
             self._orders.append((deletion, queue_url, handles))
-        for _ in range(min(len(self._orders), self._at_once - len(self._tasks))):
+        # A task that has just run out of orders may still be among the tasks, and takes none of these.
+        for _ in range(min(len(self._orders), self._at_once - self._running)):
+            self._running += 1
             self._tasks.begin(self._delete_all())
 
     def take_failed(self) -> int:
@@ -79,6 +81,7 @@ class Deletions:
                     self._fail(error)
             finally:
                 self.remaining -= len(handles)
+        self._running -= 1
 
 
 @dataclass(slots=True)
