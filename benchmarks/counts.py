@@ -230,17 +230,17 @@ def _metrics(lines: Iterable[str]) -> set[tuple[str, ...]]:
 def _met(found: Steady, parameters: Parameters) -> Used:
     """Return the use of a rendezvous: its offer, the poll that takes it and the answer, without holding a poll."""
     rendezvous = parameters.rendezvous
-    # A redelivered offer has an answer by then: the broker reads its record, and logs nothing.
-    first_calls = found.broker_calls - found.redeliveries
-    broker_s = first_calls * BROKER_S + found.redeliveries * QUICK_S
     return {
         "sqs_standard": found.sqs,
         "dynamodb_writes": found.writes,
         "dynamodb_reads": found.reads,
         "lambda_calls": found.broker_calls + PROXY_CALLS,
-        "lambda_gb_s": (broker_s * rendezvous.broker_memory_mb + PROXY_CALLS * QUICK_S * rendezvous.proxy_memory_mb)
+        "lambda_gb_s": (
+            found.broker_calls * BROKER_S * rendezvous.broker_memory_mb
+            + PROXY_CALLS * QUICK_S * rendezvous.proxy_memory_mb
+        )
         / 1024,
-        "logs_gb": _logged_gb(first_calls) + PROXY_CALLS * METRICS_KB / 1e6,
+        "logs_gb": _logged_gb(found.broker_calls) + PROXY_CALLS * METRICS_KB / 1e6,
     }
 
 

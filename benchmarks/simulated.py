@@ -36,7 +36,7 @@ class Steady:
     """Requests and units per answered rendezvous, while as many are swept as arrive.
 
     `sqs` excludes the receives of held polls without an offer, and `reads` the queries of polls without a client.
-    Counting events is separate. `redeliveries` are those of `broker_calls` that get a waiting offer again.
+    Counting events is separate.
     """
 
     answered: int
@@ -45,7 +45,6 @@ class Steady:
     writes: float
     reads: float
     broker_calls: float
-    redeliveries: float
 
 
 def steady(kind: "type[Load]") -> Steady:
@@ -142,16 +141,15 @@ class Load(Rendezvous):
         idle_looks = max(1 - answered / polls, 0.0) * units.get(("waiting", READ), 0.0)
         own = own_units(units)
         # Each call of the broker is a trigger's receive and delete, which no client makes. A call whose offers all wait
-        # deletes none of them, but changes their visibility.
-        redeliveries = sqs["change_message_visibility_batch"]
+        # deletes none of them, but changes their visibility; the proxy function deletes them.
+        all_wait = sqs["change_message_visibility_batch"]
         return Steady(
             answered=answered,
             polls=polls,
-            sqs=(sqs.total() - idle_receives + 2 * brokers - redeliveries) / answered,
+            sqs=(sqs.total() - idle_receives + 2 * brokers - all_wait) / answered,
             writes=own[WRITE] / answered,
             reads=(own[READ] - idle_looks) / answered,
             broker_calls=brokers / answered,
-            redeliveries=redeliveries / answered,
         )
 
     def _units(self) -> dict[tuple[str, str], float]:

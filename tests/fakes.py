@@ -119,6 +119,7 @@ class FakeOfferStore:
 
     offers: dict[tuple[str, int], OfferRecord] = field(default_factory=dict)
     polls: dict[str, tuple[str, OpenOffer | None, WaitingProxy]] = field(default_factory=dict)  # by Sid
+    waited: set[tuple[str, int]] = field(default_factory=set)
     answered_by: dict[tuple[str, int], str] = field(default_factory=dict)
     ended: dict[tuple[str, int], tuple[End, int]] = field(default_factory=dict)  # what the stream tells
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -130,11 +131,13 @@ class FakeOfferStore:
     def read(self, offer: OfferRecord, *, consistent: bool) -> OfferRecord | None:
         return self.offers.get(offer.key)
 
-    def match(self, offer: OpenOffer, proxy: WaitingProxy, *, now_ms: int) -> bool:
+    def match(self, offer: OpenOffer, proxy: WaitingProxy, *, now_ms: int, has_waited: bool = False) -> bool:
         with self.lock:
             if not self._is_free(proxy, over_ms=now_ms - SID_COOLDOWN_MS):
                 return self.polls[proxy.sid][:2] == (proxy.poll_id, offer)
             self.polls[proxy.sid] = proxy.poll_id, offer, proxy
+            if has_waited:
+                self.waited.add(offer.record.key)
             return True
 
     def close(self, proxy: WaitingProxy) -> bool:
@@ -165,6 +168,7 @@ class FakeOfferStore:
             pool=pool_for_proxy(proxy.profile.nat),
             reply_to=offer.reply_to,
             answers_until_ms=offer.answers_until_ms,
+            has_waited=key in self.waited,
         )
 
     def end(self, offer: OfferRecord, end: End, *, now_ms: int) -> bool:

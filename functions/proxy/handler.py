@@ -1,13 +1,14 @@
 """Serves HTTP requests of proxies at a function URL. `sluice.rendezvous` has the logic."""
 
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from functions import http
 from functions.bootstrap import read_settings
-from sluice.aws.clients import dynamodb_client, now_ms
+from sluice.aws.clients import dynamodb_client, now_ms, quick_sqs_client
+from sluice.aws.queues import delete_message
 from sluice.aws.rendezvous.dependencies import make_dependencies
 from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
 from sluice.aws.rendezvous.waiting import DynamoMailboxStore
@@ -39,6 +40,7 @@ def dependencies() -> tuple[ProxySite, BufferedCounts]:
         allowed=settings.allowed_relay_pattern,
         held_min=settings.held_proxies_min,
         held_max=settings.held_proxies_max,
+        delete_message=partial(delete_message, quick_sqs_client(), settings.offers_url),
     )
     proxies = ProxySite(
         site=site,

@@ -41,6 +41,12 @@ def delete_batch(client: SQSClient, url: str, receipt_handles: Sequence[str], *,
         raise CallFailed("DeleteMessageBatch", failed["Code"], failed.get("Message", ""))
 
 
+def delete_message(client: SQSClient, url: str, receipt_handle: str) -> None:
+    """Delete a received message. Raises `QueueGone`, `CallFailed`."""
+    with calls("DeleteMessage", queue=url):
+        client.delete_message(QueueUrl=url, ReceiptHandle=receipt_handle)
+
+
 def fetch_depth(client: SQSClient, url: str) -> QueueDepth:
     """Return the approximate number of messages in a queue. Raises `CallFailed`."""
     with calls("GetQueueAttributes"):

@@ -259,6 +259,7 @@ def _create_proxy(construct: Rendezvous) -> lambda_.FunctionUrl:
         memory_mb=parameters.proxy_memory_mb,
         settings=ProxySettings(
             **construct.settings,
+            offers_url=state.offers_queue.queue_url,
             allowed_relay_pattern=RelayPattern.parse(parameters.allowed_relay_pattern),
             held_proxies_min=held_min,
             held_proxies_max=held_max,
@@ -271,6 +272,7 @@ def _create_proxy(construct: Rendezvous) -> lambda_.FunctionUrl:
             allow("dynamodb", PROXY_WAITING_ACTIONS, state.waiting_table.table_arn),
             _allow_run_time_queues(["CreateQueue", "ReceiveMessage", "SendMessage"], construct.mailboxes),
             _allow_run_time_queues(["SendMessage"], construct.answer_queues),
+            allow("sqs", ["DeleteMessage"], state.offers_queue.queue_arn),
         ],
         # Any proxy may call this URL, at any rate.
         is_called_often=True,

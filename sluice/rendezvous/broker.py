@@ -4,8 +4,9 @@ For each offer, the broker creates the client's answer queue. Then it finds a pr
 polls. A client reads its queue only once, so its queue must hold nothing else while an answer may come:
 
 - If a proxy has the offer, the time-out reply is delayed until long after the last answer is accepted.
-- If the offer waits, its message stays in the offers queue and is redelivered when the wait is over. Then a broker
-  denies the offer if it still waits, and sends the delayed time-out reply if a proxy took it and hasn't answered yet.
+- If the offer waits, its message stays in the offers queue until a proxy answers, or is redelivered when the wait is
+  over. Then a broker denies the offer if it still waits, and sends the delayed time-out reply if a proxy took it and
+  hasn't answered yet.
 
 An offer and a poll each record themselves as waiting before they look for a partner, so of two that arrive together at
 least one finds the other.
@@ -325,9 +326,10 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
             )
         # Lambda's own trace is that of the whole batch, and only links to the messages' traces.
         trace = message.trace_header
-        return offer, self.site.build_record(
+        record = self.site.build_record(
             offer, client_id=client_id, method=OfferMethod.SQS, sent_at_ms=sent_at_ms, trace=trace
         )
+        return offer, replace(record, receipt_handle=message.receipt_handle)
 
     def _receive(self, record: OfferRecord) -> tuple[bool, str]:
         """Record an offer and create its answer queue, concurrently. Returns whether it is new, and the queue's URL.

@@ -50,8 +50,9 @@ class BrokerSettings(RendezvousSettings, frozen=True, kw_only=True):
 
 
 class ProxySettings(RendezvousSettings, frozen=True, kw_only=True):
-    """Settings of the proxy function, behind `trusted_hops` reverse proxies."""
+    """Settings of the proxy function, behind `trusted_hops` reverse proxies. It deletes answered offers' messages."""
 
+    offers_url: str
     allowed_relay_pattern: RelayPattern
     held_proxies_min: Natural
     held_proxies_max: Natural

@@ -2,12 +2,13 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 import msgspec
 from msgspec.structs import replace
 
-from sluice.errors import QueueGone
+from sluice.errors import CallFailed, QueueGone
 from sluice.rendezvous.broker import RendezvousDependencies
 from sluice.rendezvous.mailbox import Mailbox
 from sluice.rendezvous.protocol.ends import End
@@ -38,7 +39,8 @@ MAX_TRIED_OFFERS = 5  # waiting offers to try, the oldest first; other polls may
 class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
     """Serves one request at a time. Raises the errors of requests to AWS.
 
-    At most `held_max` polls are held at a time, and `held_min` on a day's average without offers.
+    At most `held_max` polls are held at a time, and `held_min` on a day's average without offers. `delete_message`
+    deletes from the offers queue by receipt handle.
     """
 
     site: RendezvousDependencies
@@ -46,6 +48,7 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
     allowed: RelayPattern
     held_min: int
     held_max: int
+    delete_message: Callable[[str], None]
 
     def poll(self, poll: Poll, *, address: str) -> tuple[End, str]:
         """Serve a poll from `address`, within about ten seconds. Returns its end and the body for the proxy."""
@@ -141,7 +144,7 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
                 break  # younger offers may not be taken either
             if not site.waiting.take(offer):
                 continue
-            if not site.offers.match(offer, proxy, now_ms=now_ms):
+            if not site.offers.match(offer, proxy, now_ms=now_ms, has_waited=True):
                 # A broker gave the proxy another offer in the meantime, or its Sid still has an offer to answer.
                 site.waiting.add([offer])
                 break
@@ -167,6 +170,9 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
             site.retry_until(until_ms, lambda: site.queues.send(match.reply_to, body))
         except QueueGone:
             return End.ANSWER_TOO_LATE
+        if match.has_waited and record.receipt_handle:
+            with suppress(CallFailed, QueueGone):  # The broker gets the message once more, and does nothing.
+                self.delete_message(record.receipt_handle)
         return End.ANSWER_DELIVERED
 
 

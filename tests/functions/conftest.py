@@ -104,6 +104,7 @@ def surroundings(monkeypatch: pytest.MonkeyPatch) -> Iterator[Surroundings]:
         sqs, dynamodb = boto3.client("sqs"), boto3.client("dynamodb")
         urls = [sqs.create_queue(QueueName=name)["QueueUrl"] for name in ("offers", "timeouts", "dead")]
         monkeypatch.setenv("DEAD_LETTERS_URL", urls[2])
+        monkeypatch.setenv("OFFERS_URL", urls[0])
         make_table(dynamodb)
         clear_clients()
         yield Surroundings(sqs, dynamodb, *urls)

@@ -97,6 +97,7 @@ class Rendezvous(Meeting):
             allowed=RelayPattern.parse("snowflake.torproject.net$"),
             held_min=4,
             held_max=10,
+            delete_message=lambda _: None,
         )
         proxies = ProxySite(site=site, volunteers=volunteers, statistics=statistics)
         return proxies, ClientSite(site=site, mailbox=mailbox, bridges=BRIDGES)

@@ -87,6 +87,7 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
             "trace": offer.trace or "",
             "token": offer.token,
             "waiting_shard": offer.waiting_shard,
+            "receipt_handle": offer.receipt_handle,
         }
         item = _offer_key(offer) | attributes(values)
         standing = write_if(self.client, self.table, item, "attribute_not_exists(pk)")
@@ -97,8 +98,11 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
         item = get_item(self.client, self.table, _offer_key(offer), consistent=consistent)
         return next(iter(parse_items([item] if item else [], parse_offer_record)), None)
 
-    def match(self, offer: OpenOffer, proxy: WaitingProxy, *, now_ms: int) -> bool:
-        """Give the offer to a proxy. Returns False if its poll is over or has an offer, or its Sid had one recently."""
+    def match(self, offer: OpenOffer, proxy: WaitingProxy, *, now_ms: int, has_waited: bool = False) -> bool:
+        """Give the offer to a proxy. Returns False if its poll is over or has an offer, or its Sid had one recently.
+
+        An offer `has_waited` if it was taken from the waiting offers.
+        """
         record = offer.record
         values = {
             "poll_id": proxy.poll_id,
@@ -107,6 +111,7 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
             "method": record.method,
             "reply_to": offer.reply_to,
             "answers_until": offer.answers_until_ms,
+            "has_waited": int(has_waited),
             "profile": json.dumps(asdict(proxy.profile)),
             "expires_at": now_ms // 1000 + MATCH_KEPT_S,
         }
@@ -170,6 +175,7 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
             pool=pool_for_proxy(profile.nat),
             reply_to=text(item, "reply_to"),
             answers_until_ms=number(item, "answers_until"),
+            has_waited=bool(number(item, "has_waited")),
         )
 
     def end(self, offer: OfferRecord, end: End, *, now_ms: int) -> bool:
@@ -305,6 +311,7 @@ def parse_offer_record(item: Item) -> OfferRecord:
         token=text(item, "token"),
         shard=int(text(item, "pk").rpartition("#")[2]),
         waiting_shard=number(item, "waiting_shard"),
+        receipt_handle=text(item, "receipt_handle"),
     )
 
 

@@ -96,7 +96,7 @@ class OfferRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     `nat`, `country` and `trace` are for the event of its end. `token` names the delivery that stored the offer. `shard`
     is the shard that it is stored in, if that isn't the one chosen by its client's id, and `waiting_shard` the part of
-    the waiting offers that it would be in.
+    the waiting offers that it would be in. `receipt_handle` is that of its message in the offers queue.
     """
 
     client_id: str
@@ -109,6 +109,7 @@ class OfferRecord(msgspec.Struct, frozen=True, kw_only=True):
     token: str = ""
     shard: int | None = None
     waiting_shard: int = 0
+    receipt_handle: str = ""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -152,12 +153,16 @@ class OpenOffer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Match(msgspec.Struct, frozen=True, kw_only=True):
-    """An offer that was given to a proxy of this pool, with the data that the proxy's answer needs."""
+    """An offer that was given to a proxy of this pool, with the data that the proxy's answer needs.
+
+    `has_waited` says that a poll took it: then its message, if it has one, is still in the offers queue.
+    """
 
     record: OfferRecord
     pool: Pool
     reply_to: str
     answers_until_ms: int
+    has_waited: bool = False
 
 
 def pool_for_proxy(proxy: Nat) -> Pool:

@@ -142,6 +142,7 @@ class Rendezvous(Scenario):
                 table=TABLE,
                 waiting_table=WAITING,
                 dead_letters_url=dead.url,
+                offers_url=self.offers.url,
                 allowed_relay_pattern=RelayPattern.parse(PATTERN),
                 held_proxies_min=held_min,
                 held_proxies_max=200,

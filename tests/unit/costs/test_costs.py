@@ -178,10 +178,6 @@ def test_the_documents_have_all_tables() -> None:
     assert {"messages", "rest", "prices", "quotas", "limits of rendezvous", "limits of pipeline"} <= found
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="for clients on slow lines, a waiting offer is redelivered: a request, a call and a read more",
-)
 def test_a_rendezvous_costs_at_most_ten_dollars_a_million() -> None:
     assert 0 < Costs.kept().million_usd("rendezvous") <= 10
 

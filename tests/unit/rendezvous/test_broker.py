@@ -293,7 +293,7 @@ def test_a_proxy_whose_mailbox_is_gone_is_passed_over() -> None:
 def test_an_offer_for_which_others_were_faster_waits_for_a_poll() -> None:
     world = World()
     taken = world.proxy("p")
-    world.offers.match = lambda offer, proxy, *, now_ms: False  # type: ignore[method-assign]
+    world.offers.match = lambda *_, **__: False  # type: ignore[method-assign]
     assert world.serve(post()) == [End.OFFER_WAITING]
     assert (world.hears_at_last("c1"), len(world.waiting.offers)) == ([(25, End.OFFER_TIMED_OUT.reply)], 1)
     assert taken.poll_id in world.pools.proxies
@@ -313,9 +313,9 @@ class Failing(FakeOfferStore):
         self._may_fail("read")
         return super().read(offer, consistent=consistent)
 
-    def match(self, offer: OpenOffer, proxy: WaitingProxy, *, now_ms: int) -> bool:
+    def match(self, offer: OpenOffer, proxy: WaitingProxy, *, now_ms: int, has_waited: bool = False) -> bool:
         self._may_fail("match")
-        return super().match(offer, proxy, now_ms=now_ms)
+        return super().match(offer, proxy, now_ms=now_ms, has_waited=has_waited)
 
     def _may_fail(self, what: str) -> None:
         if self.fails(what):

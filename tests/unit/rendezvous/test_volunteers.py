@@ -36,6 +36,8 @@ class World(Meeting):
 
     mailboxes: FakeMailboxStore = field(default_factory=FakeMailboxStore)
     held_min: int = 4
+    deleted: list[str] = field(default_factory=list)
+    refused: Exception | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -47,7 +49,13 @@ class World(Meeting):
             allowed=RelayPattern.parse("snowflake.torproject.net$"),
             held_min=self.held_min,
             held_max=10,
+            delete_message=self.delete_message,
         )
+
+    def delete_message(self, receipt_handle: str) -> None:
+        self.deleted.append(receipt_handle)
+        if self.refused is not None:
+            raise self.refused
 
     def poll(self, given: Poll | None = None) -> tuple[End, dict[str, Any]]:
         metric, body = self.volunteers.poll(given or poll(), address=ADDRESS)
@@ -60,7 +68,10 @@ class World(Meeting):
         self, client_id: str = "c", *, nat: Nat = Nat.UNKNOWN, method: OfferMethod = OfferMethod.SQS
     ) -> OpenOffer:
         """One that a broker has received just now."""
-        record = OfferRecord(client_id=client_id, sent_at_ms=self.clock.ms, method=method, nat=nat)
+        handle = "" if method is OfferMethod.HTTP else f"handle of {client_id}"
+        record = OfferRecord(
+            client_id=client_id, sent_at_ms=self.clock.ms, method=method, nat=nat, receipt_handle=handle
+        )
         self.offers.record(record)
         return OpenOffer(
             record=record,
@@ -253,6 +264,32 @@ def test_an_offer_is_given_back_where_the_poll_was_matched_meanwhile() -> None:
     metric, body = world.poll()
     assert (metric, body["Offer"]) == (End.POLL_MATCHED, "offer of first")
     assert [each.record.client_id for each in world.waiting.offers.values()] == ["second"]
+
+
+@pytest.mark.parametrize("refused", [None, CallFailed("DeleteMessage", "AccessDenied", ""), QueueGone("snowflake")])
+def test_the_message_of_an_offer_that_waited_is_deleted_once_it_is_answered(refused: Exception | None) -> None:
+    world = World(held_min=0, refused=refused)
+    world.waiting.add([world.offer()])
+    assert world.poll()[0] is End.POLL_MATCHED
+    assert world.deleted == []
+    assert world.answer()
+    assert world.deleted == ["handle of c"]
+
+
+def test_an_offer_over_http_has_no_message() -> None:
+    world = World(held_min=0)
+    world.waiting.add([world.offer(method=OfferMethod.HTTP)])
+    assert world.poll()[0] is End.POLL_MATCHED
+    world.answer()
+    assert world.deleted == []
+
+
+def test_the_message_of_an_offer_that_a_broker_matched_is_its_triggers() -> None:
+    world = World()
+    world.meanwhile(lambda: world.broker_gives(world.offer()))
+    assert world.poll()[0] is End.POLL_MATCHED
+    assert world.answer()
+    assert world.deleted == []
 
 
 # How many are held, and whose turn it is
