@@ -359,9 +359,9 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         """Create declared objects, and remove those no longer declared. Returns the errors, which stop nothing else."""
         content, version = self.applied.load()
         before, declared = Declared() if content is None else DECLARED.from_text(content), self.declared
-        change, wanted = self.link_service.exchanges.change, index_by_key(declared.entries)
+        change, declared_by_key = self.link_service.exchanges.change, index_by_key(declared.entries)
         for key, entry in reversed(index_by_key(before.entries).items()):  # routes first, exchanges last
-            kept = wanted.get(key)
+            kept = declared_by_key.get(key)
             can_stay = entry.can_become(kept) if isinstance(entry, Bridge) and isinstance(kept, Bridge) else kept
             if not can_stay or (isinstance(entry, Link) and entry != kept):
                 with suppress(BadConfiguration):  # a removed or used object stays as it is

@@ -215,14 +215,14 @@ def withdraw_grants(ends: LinkEnds, closed: Sequence[BridgeView]) -> None:
 
     Permissions to publish stay, because messages are still in the routes' queues.
     """
-    there = ends.peer.view
-    here = None if there is None else there.find_peer(ends.view.tag)
-    if ends.peer.site is None or there is None or here is None or here.declared:
+    peer_view = ends.peer.view
+    here = None if peer_view is None else peer_view.find_peer(ends.view.tag)
+    if ends.peer.site is None or peer_view is None or here is None or here.declared:
         return
     links = {link.name for link in ends.view.links_to(ends.peer.tag)}
     pulled = [route for route in ends.view.bridges if route.link in links and not route.src_is_local]
     kept = [route for route in pulled if route not in closed and route.state != LinkState.CLOSING]
-    following_keys = {exchange.name for exchange in there.exchanges if exchange.type.follows_keys}
+    following_keys = {exchange.name for exchange in peer_view.exchanges if exchange.type.follows_keys}
     rest = here.withdraw_grants([route for route in pulled if route in closed], kept, following_keys=following_keys)
     if rest != here:
         ends.peer.site.client.ask(AddPeer(peer=rest))
