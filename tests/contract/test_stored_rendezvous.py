@@ -56,6 +56,7 @@ OFFER = OfferRecord(
     trace=TRACE,
     token="99990000111122223333444455556666",
     waiting_shard=2,
+    receipt_handle="AQEB",
 )
 OPEN = OpenOffer(
     record=OFFER,
@@ -164,7 +165,7 @@ def test_an_offer(table: Table) -> None:
 
 
 def test_a_match(table: Table) -> None:
-    assert table.offers.match(OPEN, PROXY, now_ms=NOW + 250)
+    assert table.offers.match(OPEN, PROXY, now_ms=NOW + 250, has_waited=True)
     assert table.items() == [item("match")]
     table.put("match")
     assert not table.offers.close(PROXY)
@@ -178,6 +179,7 @@ def test_an_answered_offer(table: Table) -> None:
         pool=Pool.UNRESTRICTED,
         reply_to=OPEN.reply_to,
         answers_until_ms=OPEN.answers_until_ms,
+        has_waited=True,
     )
     assert table.items() == in_order("offer_answered", "match")
     table.put("offer_answered")
@@ -212,7 +214,7 @@ def test_an_offer_that_waits(table: Table) -> None:
     assert list(map(unpacked, table.items())) == [unpacked(item("waiting_offer"))]
     table.put("waiting_offer")
     # Who wrote its record is of no use to who takes it.
-    found = replace(OPEN, record=replace(OFFER, token="", waiting_shard=0))
+    found = replace(OPEN, record=replace(OFFER, token="", waiting_shard=0, receipt_handle=""))
     assert table.waiting.read_oldest(Pool.UNRESTRICTED, now_ms=NOW, limit=1, shards=1) == [found]
     (untaken,) = (page for page in table.waiting.list_untaken(until_ms=NOW + 1, shards=1) if page)
     assert untaken == {OFFER.key: {name: item("waiting_offer")[name] for name in ("pk", "sk")}}
