@@ -299,6 +299,7 @@ def test_the_proxy_may_do_exactly_this(templates: Templates) -> None:
         (MATCH | {"dynamodb:PutItem"}, {WAITING_TABLE}),
         ({"sqs:CreateQueue", "sqs:ReceiveMessage", "sqs:SendMessage"}, {MAILBOXES}),
         ({"sqs:SendMessage"}, {ANSWERS}),
+        ({"sqs:DeleteMessage"}, {"OffersQueuesnowflakebro.Arn"}),
         (WRITE_LOGS, {"ProxyLogs.Arn"}),
     )
 
@@ -423,6 +424,7 @@ def test_functions_are_told_what_they_need_and_nothing_else(templates: Templates
         "Counters": {"EXCHANGE", "INGRESS_URL", "SITE", "FEDERATION_TABLE"},
         "Proxy": {
             "ALLOWED_RELAY_PATTERN",
+            "OFFERS_URL",
             "HELD_PROXIES_MIN",
             "HELD_PROXIES_MAX",
             "TRUSTED_HOPS",
