@@ -75,7 +75,8 @@ class FakeWaitingOffers:
 
     offers: dict[tuple[int, str], OpenOffer] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
-    expired_ms: list[int] = field(default_factory=list)  # when other items expired, one on each page
+    expired_ms: dict[str, int] = field(default_factory=dict)  # when other items expired, one on each page
+    failing: set[str] = field(default_factory=set)  # other items that can't be deleted
 
     def add(self, offers: Sequence[OpenOffer]) -> None:
         for offer in offers:
@@ -103,10 +104,13 @@ class FakeWaitingOffers:
         for item in keys:
             self.offers.pop(item["key"], None)
 
-    def delete_expired(self, now_ms: int, *, map_concurrently: Any) -> Iterator[list[bool]]:
-        while any(at_ms < now_ms for at_ms in self.expired_ms):
-            self.expired_ms.pop()
-            yield [True]
+    def read_expired(self, now_ms: int) -> Iterator[Sequence[Any]]:
+        yield from [[name] for name, at_ms in self.expired_ms.items() if at_ms < now_ms]
+
+    def delete_expired(self, key: Any, *, now_ms: int) -> bool:
+        if key in self.failing:
+            raise CallFailed("DeleteItem", "Throttling", "slow down")
+        return self.expired_ms.pop(key, now_ms) < now_ms
 
 
 def _waiting_key(offer: OpenOffer) -> tuple[int, str]:

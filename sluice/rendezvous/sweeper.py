@@ -3,12 +3,11 @@
 The sweep reads every offer anyway, so it also stores the end of offers that nobody answered.
 """
 
-from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -23,6 +22,9 @@ from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
 
 if TYPE_CHECKING:  # only for type hints: a shell gets its adapters as arguments
     from sluice.aws.rendezvous.waiting import DynamoMailboxStore
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 SHARDS_BEFORE = 2  # factor: demand, and the number of shards, may have been higher a few minutes ago
 
@@ -65,14 +67,18 @@ class Sweeper(msgspec.Struct, frozen=True, kw_only=True):
         if not self._sweep_offers(swept, may_go_on, until_ms=until_ms, untaken=untaken):
             return swept
         self.site.waiting.delete(list(untaken.values()))
-        for _ in self.site.waiting.delete_expired(self.site.now_ms(), map_concurrently=self.executor.map):
+        now_ms = self.site.now_ms()
+        for keys in self.site.waiting.read_expired(now_ms):
+            deleted = self._call_for_each(partial(self.site.waiting.delete_expired, now_ms=now_ms), keys)
+            swept.failed += len(keys) - len(deleted)
             if not may_go_on():
                 return swept
-        for mailboxes in self.mailboxes.read_created_before(self.site.now_ms() - SWEPT_AFTER_MS):
-            gone = self._delete([name for name, _ in mailboxes])
-            self.mailboxes.delete([mailbox for mailbox, is_gone in zip(mailboxes, gone, strict=True) if is_gone])
-            swept.mailboxes += sum(gone)
-            swept.failed += len(mailboxes) - sum(gone)
+        for mailboxes in self.mailboxes.read_created_before(now_ms - SWEPT_AFTER_MS):
+            calls = self._call_for_each(lambda mailbox: self.site.queues.delete(mailbox[0]), mailboxes)
+            gone = [mailbox for mailbox, _ in calls]
+            self.mailboxes.delete(gone)
+            swept.mailboxes += len(gone)
+            swept.failed += len(mailboxes) - len(gone)
             if not may_go_on():
                 break
         return swept
@@ -87,44 +93,35 @@ class Sweeper(msgspec.Struct, frozen=True, kw_only=True):
     ) -> bool:
         """Delete answer queues, and store the ends of their offers. Returns whether all offers were processed.
 
-        Offers whose queue remains are removed from `untaken`, so that the next sweep still knows that no proxy took
+        Offers for which that fails are removed from `untaken`, so that the next sweep still knows that no proxy took
         them.
         """
         for page in self.site.offers.read_sent_before(until_ms):
-            # Offers over HTTP have no queue of their own.
-            sqs_offers = [offer for offer in page if offer.method is OfferMethod.SQS]
-            gone = self._delete([self.answer_prefix + offer.client_id for offer in sqs_offers])
-            kept = {offer.key for offer, is_gone in zip(sqs_offers, gone, strict=True) if not is_gone}
-            forgotten = [offer for offer in page if offer.key not in kept]
-            ended = Counter(self.executor.map(partial(self._end_offer, untaken), forgotten))
-            swept.denied += ended[End.OFFER_DENIED]
-            swept.timed_out += ended[End.OFFER_TIMED_OUT]
+            ends = self._call_for_each(partial(self._end_offer, untaken), page)
+            forgotten = [offer for offer, _ in ends]
             self.site.offers.delete(forgotten)
-            for key in kept:
+            swept.denied += sum(end is End.OFFER_DENIED for _, end in ends)
+            swept.timed_out += sum(end is End.OFFER_TIMED_OUT for _, end in ends)
+            swept.answer_queues += sum(offer.method is OfferMethod.SQS for offer in forgotten)
+            swept.failed += len(page) - len(forgotten)
+            for key in {offer.key for offer in page} - {offer.key for offer in forgotten}:
                 untaken.pop(key, None)
-            swept.answer_queues += sum(gone)
-            swept.failed += len(kept)
             if not may_go_on():
                 return False
         return True
 
     def _end_offer(self, untaken: Container[tuple[str, int]], offer: OfferRecord) -> End | None:
-        """Store an offer's end. Returns None if the offer has ended already."""
+        """Delete an offer's queue, and store its end. Returns None if it has ended already. Raises `CallFailed`."""
+        if offer.method is OfferMethod.SQS:  # Offers over HTTP have no queue of their own.
+            self.site.queues.delete(self.answer_prefix + offer.client_id)
         end = End.OFFER_DENIED if offer.key in untaken else End.OFFER_TIMED_OUT
         is_open = offer.end is None
         return end if is_open and self.site.offers.end(offer, end, now_ms=self.site.now_ms()) else None
 
-    def _delete(self, names: Sequence[str]) -> list[bool]:
-        """Delete the queues concurrently. Returns, for each, whether it is gone."""
-
-        def is_gone(name: str) -> bool:
-            try:
-                self.site.queues.delete(name)
-            except CallFailed:
-                return False
-            return True
-
-        return list(self.executor.map(is_gone, names))
+    def _call_for_each(self, call: Callable[[T], R], items: Sequence[T]) -> list[tuple[T, R]]:
+        """Call concurrently with each item. Returns the items whose call didn't fail, with its result."""
+        begun = [(item, self.executor.submit(call, item)) for item in items]
+        return [(item, future.result()) for item, future in begun if not isinstance(future.exception(), CallFailed)]
 
     def show(self, asked: ShowRendezvous) -> RendezvousView:
         """Return the state of the rendezvous. Raises `CallFailed`, also for a queue that the function may not read."""

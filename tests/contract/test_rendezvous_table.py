@@ -1,7 +1,7 @@
 """The rendezvous' stores keep their promises, on moto."""
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -247,7 +247,8 @@ def test_all_that_has_expired_is_deleted_but_what_is_written_again(client: Any) 
     assert client.scan(TableName="t", Select="COUNT")["Count"] == 5
 
     def expire(at_ms: int) -> int:
-        return sum(sum(deleted) for deleted in table.waiting.delete_expired(at_ms, map_concurrently=map))
+        pages = table.waiting.read_expired(at_ms)
+        return sum(table.waiting.delete_expired(item, now_ms=at_ms) for page in pages for item in page)
 
     assert expire(NOW + HOLD_MS + DEAD_AFTER_MS) == 0
     assert expire(NOW + HOLD_MS + DEAD_AFTER_MS + 1000) == 1  # the poll
@@ -256,12 +257,10 @@ def test_all_that_has_expired_is_deleted_but_what_is_written_again(client: Any) 
     assert kept["pk"] == {"S": "address keys"}
     assert expire(day_start_ms(format_day(NOW)) + 2 * DAY_MS) == 0
 
-    def rewrite(delete: Callable[[Any], bool], keys: Iterable[Any]) -> Iterator[bool]:
-        client.put_item(TableName="t", Item={**kept, "expires_at": {"N": str(NOW * 9)}})
-        return map(delete, keys)
-
     late_ms = day_start_ms(format_day(NOW)) + 2 * DAY_MS + 1000
-    assert [list(deleted) for deleted in table.waiting.delete_expired(late_ms, map_concurrently=rewrite)] == [[False]]
+    [[expired]] = table.waiting.read_expired(late_ms)
+    client.put_item(TableName="t", Item={**kept, "expires_at": {"N": str(NOW * 9)}})
+    assert not table.waiting.delete_expired(expired, now_ms=late_ms)
     client.put_item(TableName="t", Item=kept)
     assert expire(late_ms) == 1
     assert client.scan(TableName="t", Select="COUNT")["Count"] == 0

@@ -9,7 +9,7 @@ within minutes. The number of shards follows the demand. An offer costs two writ
 """
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -31,6 +31,7 @@ from sluice.rendezvous.protocol.matching import (
 )
 
 WAITING, MAILBOXES = "waiting", "mailboxes"
+EXPIRED = "expires_at < :now"
 
 # A waiting offer should fit in one write unit, a kilobyte. Session descriptions have many words in common, so zlib gets
 # these as a preset dictionary. Stored items don't name their dictionary: if you change it, keep the old one to read
@@ -100,15 +101,13 @@ class DynamoWaitingOffers(msgspec.Struct, frozen=True):
         """Delete the items with these keys."""
         delete_all(self.client, self.table, keys)
 
-    def delete_expired(self, now_ms: int, *, map_concurrently: Callable[..., Iterable[bool]]) -> Iterator[list[bool]]:
-        """Delete all items that have expired, page by page. DynamoDB itself may take days.
+    def read_expired(self, now_ms: int) -> Iterator[Sequence[Item]]:
+        """Yield the keys of all items that have expired, page by page. DynamoDB itself may take days to delete them."""
+        return scan_keys(self.client, self.table, EXPIRED, {":now": now_ms // 1000})
 
-        Yields whether each was deleted; an item that was written again isn't.
-        """
-        condition, values = "expires_at < :now", {":now": now_ms // 1000}
-        delete = partial(delete_if, self.client, self.table, condition=condition, values=values)
-        for keys in scan_keys(self.client, self.table, condition, values):
-            yield list(map_concurrently(delete, keys))
+    def delete_expired(self, key: Item, *, now_ms: int) -> bool:
+        """Delete an item that has expired. Returns False if it was written again."""
+        return delete_if(self.client, self.table, key, EXPIRED, {":now": now_ms // 1000})
 
 
 class DynamoMailboxStore(msgspec.Struct, frozen=True):

@@ -198,12 +198,45 @@ def test_a_sweep_ends_in_time_and_keeps_what_it_did_not_reach() -> None:
 
 def test_what_has_expired_is_deleted_page_by_page_while_there_is_time() -> None:
     world = World()
-    world.waiting.expired_ms = [world.clock.ms - 1] * 3
+    expired_ms = dict.fromkeys("abc", world.clock.ms - 1)
+    world.waiting.expired_ms = dict(expired_ms)
     world.sweep()
-    assert world.waiting.expired_ms == []
-    world.waiting.expired_ms = [world.clock.ms - 1] * 3
+    assert world.waiting.expired_ms == {}
+    world.waiting.expired_ms = expired_ms
     world.sweep([True, False])
     assert len(world.waiting.expired_ms) == 2
+
+
+def test_an_expired_item_that_cannot_be_deleted_keeps_nothing_else_from_being_swept() -> None:
+    world = World()
+    world.waiting.expired_ms = dict.fromkeys("abc", world.clock.ms)
+    world.waiting.failing = {"a"}
+    world.mailboxes.record("m", created_at_ms=world.clock.ms)
+    world.queues.create("m", {})
+    world.clock.ms += SWEPT_AFTER_MS + 1
+    assert world.sweep() == SweepResult(failed=1, mailboxes=1)
+    assert list(world.waiting.expired_ms) == ["a"]
+
+
+def test_an_offer_whose_end_cannot_be_stored_keeps_no_other_from_being_swept() -> None:
+    world = World()
+    for client_id in ("a", "b"):
+        world.offer(client_id)
+    world.mailboxes.record("m", created_at_ms=world.clock.ms)
+    world.queues.create("m", {})
+    world.clock.ms += SWEPT_AFTER_MS + 1
+    end, failing = world.offers.end, {"a"}
+
+    def fail(offer: OfferRecord, how: End, *, now_ms: int) -> bool:
+        if offer.client_id in failing:
+            raise CallFailed("UpdateItem", "Throttling", "slow down")
+        return end(offer, how, now_ms=now_ms)
+
+    world.offers.end = fail  # type: ignore[method-assign, assignment]
+    assert world.sweep() == SweepResult(answer_queues=1, failed=1, timed_out=1, mailboxes=1)
+    failing.clear()
+    assert world.sweep().timed_out == 1
+    assert world.offers.offers == {}
 
 
 def test_offers_are_looked_for_in_as_many_shards_as_there_may_have_been() -> None:
