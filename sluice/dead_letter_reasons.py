@@ -32,7 +32,6 @@ class Reason(StrEnum):
     NOT_DELIVERED = "NotDelivered"
     PEER_UNREACHABLE = "PeerUnreachable"
     PEER_REFUSED = "PeerRefused"
-    MAPPING_GONE = "MappingGone"
     BAD_SNAPSHOT = "BadSnapshot"
     ROUTE_GONE = "RouteGone"
     NEVER_DELETED = "NeverDeleted"  # SQS moved the message after too many receives

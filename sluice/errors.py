@@ -189,12 +189,6 @@ class PeerRefused(DestinationFault):
     dead_letter_reason = Reason.PEER_REFUSED
 
 
-class MappingGone(DestinationFault):
-    """The event source mapping doesn't exist, or no longer exists."""
-
-    dead_letter_reason = Reason.MAPPING_GONE
-
-
 class TooBusy(SluiceError):
     """Too many concurrent writes; the request may be repeated."""
 

@@ -17,7 +17,6 @@ from msgspec.structs import asdict
 from sluice.errors import (
     CallFailed,
     DestinationFault,
-    MappingGone,
     PeerRefused,
     PeerUnreachable,
     QueueGone,
@@ -215,11 +214,6 @@ class FakeQueues(ADAPTER):
         self.attributes[name], self.tags[name] = attributes, tags
         self.strike()
 
-    def set_attributes(self, name: str, attributes: Mapping[str, str]) -> None:
-        self._call("SetQueueAttributes", name)
-        self.attributes[name] = {**self.attributes.get(name, {}), **attributes}
-        self.strike()
-
     def delete(self, name: str) -> None:
         self.strike()
         if name in self.failing:
@@ -230,6 +224,7 @@ class FakeQueues(ADAPTER):
     def configure(self, name: str, attributes: Mapping[str, str]) -> bool:
         self._call("SetQueueAttributes", name)
         before, self.attributes[name] = self.attributes.get(name), attributes
+        self.strike()
         return before != attributes
 
     def count(self, name: str) -> int:
@@ -286,34 +281,13 @@ class FakeMappings(ADAPTER):
     strike: Callable[[], None] = NEVER_STRUCK
     numbers: Any = field(default_factory=count)
 
-    def create(self, queue: str, scaling: MappingScaling, *, on: bool) -> str:
-        self._call("CreateEventSourceMapping")
+    def reconcile(self, queue: str, scaling: MappingScaling, *, on: bool) -> str:
+        self._call("ListEventSourceMappings")
         there = next((id_ for id_, mapping in self.made.items() if mapping.queue == queue), None)
         id_ = there or f"mapping-{next(self.numbers)}"
         self.made[id_] = FakeMapping(queue, on, scaling)
         self.strike()
         return id_
-
-    def rescale(self, mapping: str, queue: str, scaling: MappingScaling) -> None:
-        self._call("UpdateEventSourceMapping")
-        if mapping not in self.made:
-            raise MappingGone(mapping)
-        assert self.made[mapping].queue == queue
-        self.made[mapping].pace = scaling
-        self.strike()
-
-    def switch(self, mapping: str, *, on: bool) -> None:
-        self._call("UpdateEventSourceMapping")
-        if mapping not in self.made:
-            raise MappingGone(mapping)
-        self.made[mapping].on = on
-        self.strike()
-
-    def is_on(self, mapping: str) -> bool:
-        self._call("GetEventSourceMapping")
-        if mapping not in self.made:
-            raise MappingGone(mapping)
-        return self.made[mapping].on
 
     def delete(self, queue: str) -> None:
         self._call("DeleteEventSourceMapping")

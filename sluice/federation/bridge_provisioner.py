@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from sluice.aws_rules import MAX_UNWINDOWED_BATCH, MIN_CONCURRENCY
 from sluice.dead_letter_reasons import ROUTE_GONE
-from sluice.errors import BadBinding, BadConfiguration, CallFailed, MappingGone, QueueGone
+from sluice.errors import BadBinding, BadConfiguration, CallFailed, QueueGone
 from sluice.federation.exchange_store import (
     ExchangeStore,
     add_binding,
@@ -29,7 +29,6 @@ from sluice.federation.links.registry import NOT_YET, BridgeRecord, Registry, br
 from sluice.federation.links.transitions import (
     Change,
     record_count,
-    record_reconfigured,
     record_resources,
     remove_bridge,
 )
@@ -45,6 +44,7 @@ if TYPE_CHECKING:  # adapters are passed in, so they are only imported for type 
 SITE_TAG = "sluice:site"  # tag of each queue that is created at run time: the site that owns it
 BRIDGE_QUEUE_PREFIX = "sluice-bridge-"
 RETENTION = "MessageRetentionPeriod"
+ENCRYPTION = frozenset({"KmsMasterKeyId", "SqsManagedSseEnabled"})
 DIFFERS = frozenset({"QueueNameExists", "QueueAlreadyExists"})  # SQS's codes for existing queues with other attributes
 NAME_CHARACTERS = 24  # length of the hash in a bridge queue's name
 
@@ -79,11 +79,6 @@ def choose_scaling(bridges: Sequence[BridgeRecord], queue: str) -> MappingScalin
     return MappingScaling(batch_size=batch_size, max_concurrency=min(max_concurrency, default=None))
 
 
-def select_changeable(attributes: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the queue attributes that a bridge's options can change."""
-    return {name: value for name, value in attributes.items() if name == RETENTION}
-
-
 class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
     """Provisions bridges at the site `here` during one invocation."""
 
@@ -101,8 +96,6 @@ class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
         record, name = registry.bridges[due.name], due.name
         try:
             return self._apply(due, record, registry)
-        except MappingGone:
-            return record_resources(name, mapping="", on=False)
         except (CallFailed, BadConfiguration, QueueGone) as error:
             not_yet = isinstance(error, CallFailed) and error.is_transient
             return record_resources(name, error=f"{NOT_YET}{error}" if not_yet else str(error))
@@ -118,21 +111,15 @@ class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
                 bound = due.action is Action.BIND
                 self.set_binding(record, registry, bound=bound)
                 return record_resources(name, bound=bound, made_for=bridge)
-            case Action.MAKE_MAPPING:
-                pace = choose_scaling(registry.bridges_reading(queue), queue)
-                return record_resources(
-                    name, mapping=self.mappings.create(queue, pace, on=due.on), on=due.on, made_for=bridge
-                )
-            case Action.SWITCH_MAPPING:
-                self.mappings.switch(record.mapping or "", on=due.on)
-                return record_resources(name, on=due.on)
-            case Action.RECONFIGURE:
-                self.reconfigure(record, registry)
-                return record_reconfigured(bridge)
+            case Action.RECONCILE:
+                if record.changed:
+                    self.reconfigure(record, registry)
+                mapping = self.reconcile_mapping(queue, registry, on=due.on)
+                return record_resources(name, mapping=mapping, on=due.on, changed=UNSET, made_for=bridge)
             case Action.COUNT_QUEUE:
                 return record_count(name, self.count(queue))
             case Action.DEAD_LETTER_LEFTOVERS:
-                return record_count(name, self.tear_down(record, registry))
+                return record_count(name, self.tear_down(record, registry), on=False)
         if bridge.src_is_local and self.tear_down(record, registry):
             return record_count(name, 1)  # messages have arrived since the last count
         if record.makes_queue:
@@ -147,13 +134,12 @@ class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
             self.exchanges.change(mark_feeding_queues(find_feeding_queues(registry) | {name}))
             return name
         tags = {SITE_TAG: self.here.tag, "sluice:bridge": bridge.name}
-        attributes = self.bridge_queue_attributes(bridge)
         try:
-            self.queues.create(name, attributes, tags)
+            self.queues.create(name, self.bridge_queue_attributes(bridge), tags)
         except CallFailed as error:
             if error.code not in DIFFERS:
                 raise
-            self.queues.set_attributes(name, select_changeable(attributes))  # the queue has the bridge's former options
+            self.configure_queue(name, bridge)  # the queue has the bridge's former options
         return name
 
     def find_queue_name(self, bridge: Bridge) -> str:
@@ -183,17 +169,26 @@ class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
         self.exchanges.change(remove_queue_bindings(queue) if bridge.dynamic else remove_binding(id_, missing_ok=True))
 
     def reconfigure(self, record: BridgeRecord, registry: Registry) -> None:
-        """Apply the bridge's new options to its queue, binding and mapping, in place.
-
-        Raises `QueueGone`, `MappingGone`, `CallFailed`.
-        """
+        """Apply the bridge's new options to its queue and binding, in place. Raises `QueueGone`, `CallFailed`."""
         queue = record.queue or ""
         if record.makes_queue:
-            self.queues.set_attributes(queue, select_changeable(self.bridge_queue_attributes(record.bridge)))
+            self.configure_queue(queue, record.bridge)
         if record.bridge.kind is RouteKind.STATIC:
             self.exchanges.change(update_destination(bridge_destination(registry, record, url=self.queues.url(queue))))
-        if record.mapping is not None:
-            self.mappings.rescale(record.mapping, queue, choose_scaling(registry.bridges_reading(queue), queue))
+
+    def configure_queue(self, queue: str, bridge: Bridge) -> bool:
+        """Restore the settings of a bridge's own queue, and return whether any differed. Raises `QueueGone`.
+
+        An existing queue's encryption stays, because its messages need the key that encrypted them.
+        """
+        attributes = self.bridge_queue_attributes(bridge)
+        return self.queues.configure(
+            queue, {name: value for name, value in attributes.items() if name not in ENCRYPTION}
+        )
+
+    def reconcile_mapping(self, queue: str, registry: Registry, *, on: bool) -> str:
+        """Make the queue's mapping as its bridges need it. Returns the mapping's id. Raises `CallFailed`."""
+        return self.mappings.reconcile(queue, choose_scaling(registry.bridges_reading(queue), queue), on=on)
 
     def count(self, queue: str) -> int:
         """Return the number of messages in a queue; 0 if it is missing. Raises `CallFailed`."""

@@ -1,7 +1,7 @@
 """Repairs drift: compares the recorded resources of routes and bindings with those that exist.
 
-A missing resource is removed from the registry, so that its creation becomes due. A deleted bound queue loses its
-bindings. Copies that became dead letters in the meantime are redriven. Every step is idempotent.
+A missing queue or binding is removed from the registry, so that its creation becomes due. A deleted bound queue loses
+its bindings. Copies that became dead letters in the meantime are redriven. Every step is idempotent.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from sluice.errors import CallFailed, DestinationFault, MappingGone, QueueGone
+from sluice.errors import CallFailed, DestinationFault, QueueGone
 from sluice.federation.exchange_store import remove_queue_bindings
 from sluice.federation.link_service import LinkService
 from sluice.federation.links.links import RouteKind
@@ -29,8 +29,6 @@ if TYPE_CHECKING:  # adapters are passed in, so they are only imported for type 
 MAX_CHECKED_QUEUES = 50  # bound queues per sweep; if there are more, sweeps check them in turn
 SWEEP_MS = 60_000
 AGAIN_MS = 5_000
-
-ENCRYPTION = frozenset({"KmsMasterKeyId", "SqsManagedSseEnabled"})
 
 QUEUE, SETTINGS, MAPPING, BINDING = "queue", "queue's settings", "event source mapping", "binding"
 
@@ -200,47 +198,34 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
     # Checks of routes
 
     def _compare_routes(self) -> None:
-        """Record each route's missing or changed resources, and restore the settings of each route's own queue."""
+        """Repair each route's binding, queue settings and mapping. Raises `CallFailed` after the last route."""
         registry, bindings = self.link_service.registry(), self.link_service.exchanges.bindings()
-        failed: list[CallFailed] = []
+        provisioner, changes, failed = self.link_service.provisioner, list[Change](), list[CallFailed]()
         for record in registry.bridges.values():
-            bridge = record.bridge
+            bridge, queue = record.bridge, record.queue
+            if queue is None:
+                continue
             is_bound = bridge.kind is RouteKind.STATIC and record.bound and not record.closing
-            if is_bound and record.queue is not None and bridge.key not in bindings.keys(bridge.src, record.queue):
-                self._record_missing(record, BINDING, record_resources(record.bridge.name, bound=False))
+            if is_bound and bridge.key not in bindings.keys(bridge.src, queue):
+                changes.append(record_resources(bridge.name, bound=False))
+                self._record_repair(record, BINDING)
             try:
-                self._compare_queue(record)
-                self._compare_mapping(record)
+                with suppress(QueueGone):  # other checks detect a missing queue
+                    if record.makes_queue and not record.closing and provisioner.configure_queue(queue, bridge):
+                        self._record_repair(record, SETTINGS)
+                if record.mapping is not None:
+                    made = provisioner.reconcile_mapping(queue, registry, on=record.on)
+                    changes.append(record_resources(bridge.name, mapping=made, on=record.on, error=record.error))
+                    if made != record.mapping:
+                        self._record_repair(record, MAPPING)
             except CallFailed as error:
-                failed.append(error)  # the other routes are still compared
+                # The other routes are still compared. A transient error is left to the next sweep.
+                failed += [] if error.is_transient else [error]
+        self.link_service.save_changes(changes)
         if failed:
             raise failed[0]
 
-    def _compare_queue(self, record: BridgeRecord) -> None:
-        """Restore the settings of a route's own queue. Raises `CallFailed`."""
-        if not record.makes_queue or record.queue is None or record.closing:
-            return
-        attributes = self.link_service.provisioner.bridge_queue_attributes(record.bridge)
-        # An existing queue's encryption stays, because its messages need the key that encrypted them.
-        settings = {name: value for name, value in attributes.items() if name not in ENCRYPTION}
-        with suppress(QueueGone):  # other checks detect a missing queue
-            if self.link_service.provisioner.queues.configure(record.queue, settings):
-                self._record_missing(record, SETTINGS)
-
-    def _compare_mapping(self, record: BridgeRecord) -> None:
-        """Record that an event source mapping is missing, or was enabled or disabled. Raises `CallFailed`."""
-        if record.mapping is None:
-            return
-        try:
-            on = self.link_service.provisioner.mappings.is_on(record.mapping)
-        except MappingGone:
-            self._record_missing(record, MAPPING, record_resources(record.bridge.name, mapping="", on=False))
-        else:
-            if on != record.on:
-                self.link_service.save_changes([record_resources(record.bridge.name, on=on)])
-
-    def _record_missing(self, record: BridgeRecord, resource: str, *found: Change) -> None:
-        self.link_service.save_changes(found)
+    def _record_repair(self, record: BridgeRecord, resource: str) -> None:
         routes, now_ms = (record.bridge.name,), self.link_service.now_ms()
         self._stored.change(lambda watch: watch.record_repair(routes, resource, now_ms=now_ms))
         self.repairs.append(Repair(resource=resource, name=record.queue or "", routes=routes))

@@ -10,7 +10,7 @@ from botocore.stub import ANY, Stubber
 
 from sluice.aws.federation.mappings import WINDOW_S, BridgeMappings, switch_on_peer_mappings
 from sluice.aws_rules import MAX_UNWINDOWED_BATCH
-from sluice.errors import CallFailed, MappingGone
+from sluice.errors import CallFailed
 from sluice.federation.links.links import MappingScaling
 from tests.federation_fakes import FakeMappings
 
@@ -36,12 +36,17 @@ class Scripted:
     def mappings(self) -> BridgeMappings:
         return BridgeMappings(client=self.client, function="bridge", arn_prefix=PREFIX)
 
-    def listed(self, *ids: str) -> None:
+    def listed(self, *mappings: dict[str, Any]) -> None:
         self.stub.add_response(
             "list_event_source_mappings",
-            {"EventSourceMappings": [{"UUID": id_} for id_ in ids]},
-            {"EventSourceArn": PREFIX + "q", "FunctionName": "bridge"},
+            {"EventSourceMappings": list(mappings)},
+            {"EventSourceArn": ANY, "FunctionName": "bridge"},
         )
+
+
+def standing(state: str = "Enabled", batch_size: int = 10, **more: Any) -> dict[str, Any]:
+    """A mapping as Lambda lists it."""
+    return {"UUID": ONE, "State": state, "BatchSize": batch_size, **more}
 
 
 @pytest.fixture
@@ -95,36 +100,25 @@ def test_a_mapping_is_made_as_asked(
     scripted: Scripted, batch_size: int, max_concurrency: int | None, more: dict[str, Any]
 ) -> None:
     expected = CREATED | {"BatchSize": batch_size, "Enabled": False} | more
-    scripted.stub.add_response("create_event_source_mapping", {"UUID": ONE}, expected)
-    made = scripted.mappings.create(
-        "q", MappingScaling(batch_size=batch_size, max_concurrency=max_concurrency), on=False
-    )
-    assert made == ONE
-
-
-def test_one_that_is_there_already_is_taken_and_switched(scripted: Scripted) -> None:
-    scripted.stub.add_client_error("create_event_source_mapping", "ResourceConflictException", http_status_code=409)
-    scripted.listed(ONE)
-    scripted.stub.add_response("update_event_source_mapping", {}, PACED | {"UUID": ONE, "Enabled": True})
-    assert scripted.mappings.create("q", TEN, on=True) == ONE
-
-
-def test_one_that_is_there_and_not_listed_is_waited_for(scripted: Scripted) -> None:
-    """It is being deleted, or was made a moment ago."""
-    scripted.stub.add_client_error("create_event_source_mapping", "ResourceConflictException", http_status_code=409)
     scripted.listed()
-    with pytest.raises(CallFailed, match="ResourceConflictException") as caught:
-        scripted.mappings.create("q", TEN, on=True)
-    assert caught.value.is_transient
+    scripted.stub.add_response("create_event_source_mapping", {"UUID": ONE}, expected)
+    scaling = MappingScaling(batch_size=batch_size, max_concurrency=max_concurrency)
+    assert scripted.mappings.reconcile("q", scaling, on=False) == ONE
 
 
-def test_one_that_is_changing_is_waited_for(scripted: Scripted) -> None:
-    scripted.stub.add_client_error("create_event_source_mapping", "ResourceConflictException", http_status_code=409)
-    scripted.listed(ONE)
-    scripted.stub.add_client_error("update_event_source_mapping", "ResourceInUseException")
-    with pytest.raises(CallFailed, match="ResourceInUseException") as caught:
-        scripted.mappings.create("q", TEN, on=True)
-    assert caught.value.is_transient
+@pytest.mark.parametrize("state", ["Enabled", "Enabling", "Creating", "Updating"])
+def test_one_that_reads_as_asked_is_left_alone(scripted: Scripted, state: str) -> None:
+    scripted.listed(standing(state))
+    assert scripted.mappings.reconcile("q", TEN, on=True) == ONE
+
+
+@pytest.mark.parametrize("state", ["Disabled", "Disabling"])
+def test_one_that_is_off_is_left_alone_or_switched_on(scripted: Scripted, state: str) -> None:
+    scripted.listed(standing(state))
+    assert scripted.mappings.reconcile("q", TEN, on=False) == ONE
+    scripted.listed(standing(state))
+    scripted.stub.add_response("update_event_source_mapping", {}, PACED | {"UUID": ONE, "Enabled": True})
+    assert scripted.mappings.reconcile("q", TEN, on=True) == ONE
 
 
 @pytest.mark.parametrize(
@@ -146,82 +140,54 @@ def test_one_that_is_changing_is_waited_for(scripted: Scripted) -> None:
 def test_one_that_reads_at_another_pace_is_changed_where_it_stands(
     scripted: Scripted, queue: str, pace: MappingScaling, asked: dict[str, Any]
 ) -> None:
-    scripted.stub.add_response(
-        "get_event_source_mapping", {"BatchSize": 1, "ScalingConfig": {"MaximumConcurrency": 5}}, {"UUID": ONE}
-    )
-    scripted.stub.add_response("update_event_source_mapping", {}, asked | {"UUID": ONE})
-    scripted.mappings.rescale(ONE, queue, pace)
+    scripted.listed(standing(ScalingConfig={"MaximumConcurrency": 5}))
+    scripted.stub.add_response("update_event_source_mapping", {}, asked | {"UUID": ONE, "Enabled": True})
+    scripted.mappings.reconcile(queue, pace, on=True)
 
 
-def test_one_that_reads_so_already_is_left_alone(scripted: Scripted) -> None:
-    scripted.stub.add_response("get_event_source_mapping", {"BatchSize": 10}, {"UUID": ONE})
-    scripted.mappings.rescale(ONE, "q", TEN)
+@pytest.mark.parametrize("listed", [[], [standing("Deleting")]])
+def test_one_that_is_there_and_not_listed_is_waited_for(scripted: Scripted, listed: list[dict[str, Any]]) -> None:
+    """It is being deleted, or was made a moment ago."""
+    scripted.listed(*listed)
+    scripted.stub.add_client_error("create_event_source_mapping", "ResourceConflictException", http_status_code=409)
+    with pytest.raises(CallFailed, match="ResourceConflictException") as caught:
+        scripted.mappings.reconcile("q", TEN, on=True)
+    assert caught.value.is_transient
+
+
+def test_one_that_is_changing_is_waited_for(scripted: Scripted) -> None:
+    scripted.listed(standing("Disabling"))
+    scripted.stub.add_client_error("update_event_source_mapping", "ResourceInUseException")
+    with pytest.raises(CallFailed, match="ResourceInUseException") as caught:
+        scripted.mappings.reconcile("q", TEN, on=True)
+    assert caught.value.is_transient
 
 
 def test_what_cannot_be_made_says_why(scripted: Scripted) -> None:
+    scripted.listed()
     scripted.stub.add_client_error("create_event_source_mapping", "InvalidParameterValueException", "no queue")
     with pytest.raises(CallFailed, match="InvalidParameterValueException: no queue"):
-        scripted.mappings.create("q", TEN, on=True)
-
-
-@pytest.mark.parametrize(
-    ("state", "on"),
-    [("Enabled", True), ("Enabling", True), ("Creating", True), ("Disabled", False), ("Disabling", False)],
-)
-def test_a_mappings_state_is_on_or_off(scripted: Scripted, state: str, on: bool) -> None:
-    scripted.stub.add_response("get_event_source_mapping", {"State": state}, {"UUID": ONE})
-    assert scripted.mappings.is_on(ONE) is on
-
-
-def test_a_mapping_that_is_about_to_go_is_gone(scripted: Scripted) -> None:
-    """Who took it for switched off would switch it on, and find it gone without having missed it."""
-    scripted.stub.add_response("get_event_source_mapping", {"State": "Deleting"}, {"UUID": ONE})
-    with pytest.raises(MappingGone):
-        scripted.mappings.is_on(ONE)
+        scripted.mappings.reconcile("q", TEN, on=True)
 
 
 def test_all_of_a_queues_mappings_are_deleted_and_one_that_is_gone_is_no_error(scripted: Scripted) -> None:
-    scripted.listed(ONE, TWO)
+    scripted.listed(standing(), {"UUID": TWO})
     scripted.stub.add_response("delete_event_source_mapping", {}, {"UUID": ONE})
     scripted.stub.add_client_error("delete_event_source_mapping", "ResourceNotFoundException")
     scripted.mappings.delete("q")
     scripted.listed()
     scripted.mappings.delete("q")
-
-
-@pytest.mark.parametrize("call", ["switch", "is_on"])
-@pytest.mark.parametrize(
-    ("code", "error"), [("ResourceNotFoundException", MappingGone), ("TooManyRequestsException", CallFailed)]
-)
-def test_one_that_is_gone_is_told_from_a_failure(
-    scripted: Scripted, call: str, code: str, error: type[Exception]
-) -> None:
-    operation = {"switch": "update_event_source_mapping", "is_on": "get_event_source_mapping"}[call]
-    scripted.stub.add_client_error(
-        operation, code, expected_params={"UUID": ONE} | ({"Enabled": ANY} if call == "switch" else {})
-    )
-    with pytest.raises(error):
-        ask(scripted.mappings, call)
-
-
-@pytest.mark.parametrize("call", ["switch", "is_on"])
-def test_the_fake_says_so_too(call: str) -> None:
-    with pytest.raises(MappingGone):
-        ask(FakeMappings(), call)
-
-
-def ask(mappings: BridgeMappings, call: str) -> None:
-    if call == "switch":
-        mappings.switch(ONE, on=True)
-    else:
-        mappings.is_on(ONE)
+    scripted.listed(standing())
+    scripted.stub.add_client_error("delete_event_source_mapping", "TooManyRequestsException")
+    with pytest.raises(CallFailed, match="TooManyRequestsException"):
+        scripted.mappings.delete("q")
 
 
 def test_the_fake_takes_one_that_is_there() -> None:
     fake = FakeMappings()
-    made = fake.create("q", TEN, on=False)
-    assert fake.create("q", TEN, on=True) == made
-    assert fake.is_on(made)
+    made = fake.reconcile("q", TEN, on=False)
+    assert fake.reconcile("q", TEN, on=True) == made
+    assert fake.made[made].on
     fake.delete("q")
     fake.delete("q")
     assert fake.made == {}

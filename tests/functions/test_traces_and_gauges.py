@@ -73,7 +73,7 @@ def test_what_was_found_missing_of_a_route_is_said_with_what_was_lost(
     federation: Surroundings, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     routed(federation)  # its queue has been made by hand, and is bound to nothing
-    with pytest.raises(CallFailed, match="GetEventSourceMapping"):
+    with pytest.raises(CallFailed, match="EventSourceMapping"):
         links.handler({"op": "sweep"}, CONTEXT)
     said = capsys.readouterr().out
     assert metrics(said, "Repaired") == [({"service": "links"}, 1.0)] * 2
@@ -96,6 +96,6 @@ def test_routes_that_carry_nothing_are_counted_at_every_sweep_also_where_it_fail
     for record in federation.event(federation.timeouts_url)["Records"]:
         links.handler(json.loads(record["body"]), CONTEXT)  # the outage is told
     capsys.readouterr()
-    with pytest.raises(CallFailed, match="GetEventSourceMapping"):  # this site's mapping is none of Lambda's
+    with pytest.raises(CallFailed, match="EventSourceMapping"):  # this site's mapping is none of Lambda's
         links.handler({"op": "sweep"}, CONTEXT)
     assert metrics(capsys.readouterr().out, "RoutesDown") == [({"service": "links"}, 1.0)]

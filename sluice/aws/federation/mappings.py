@@ -1,19 +1,20 @@
 """Manages the event source mappings of bridge queues, and of the queues that peers send to."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from sluice.aws.client_types import LambdaClient
 from sluice.aws.clients import calls
 from sluice.aws_rules import MAX_UNWINDOWED_BATCH
-from sluice.errors import CallFailed, MappingGone
+from sluice.errors import CallFailed
 from sluice.federation.links.links import MappingScaling
 from sluice.message import FIFO_SUFFIX
 
-EXISTS = "ResourceConflictException"
+if TYPE_CHECKING:  # only for type hints: boto3-stubs is not in the bundles
+    from mypy_boto3_lambda.type_defs import EventSourceMappingConfigurationTypeDef
+
 GONE = "ResourceNotFoundException"
 BUSY = "ResourceInUseException"
 WINDOW_S = 1
@@ -26,70 +27,45 @@ class BridgeMappings(msgspec.Struct, frozen=True, kw_only=True):
     function: str
     arn_prefix: str
 
-    def create(self, queue: str, scaling: MappingScaling, *, on: bool) -> str:
-        """Create the queue's mapping, or update the existing one. Returns the mapping's id.
+    def reconcile(self, queue: str, scaling: MappingScaling, *, on: bool) -> str:
+        """Create the queue's mapping, or change what differs in the existing one. Returns its id.
 
-        Raises `CallFailed`, or `MappingGone` if the existing mapping is deleted in the meantime.
+        An up-to-date mapping isn't updated, because it can't be switched for some seconds after an update. Raises
+        `CallFailed`, which is transient if the mapping is being deleted, or isn't listed yet.
         """
-        options = {name: value for name, value in _scaling_options(queue, scaling).items() if value}
-        try:
-            with calls("CreateEventSourceMapping"):
-                made = self.client.create_event_source_mapping(
-                    EventSourceArn=self.arn_prefix + queue,
-                    FunctionName=self.function,
-                    Enabled=on,
-                    FunctionResponseTypes=["ReportBatchItemFailures"],
-                    **options,
-                )
-            return made["UUID"]
-        except CallFailed as error:
-            if error.code != EXISTS:
-                raise
-            mappings = self._list_mapping_ids(queue)
-            if not mappings:  # the mapping is being deleted, or isn't listed yet
-                raise
-        self._update(mappings[0], Enabled=on, **_scaling_options(queue, scaling))
-        return mappings[0]
-
-    def rescale(self, mapping: str, queue: str, scaling: MappingScaling) -> None:
-        """Change batch size and concurrency of the queue's mapping while it runs. Raises `MappingGone`, `CallFailed`.
-
-        An up-to-date mapping isn't updated, because it can't be switched for some seconds after an update.
-        """
-        with _translate_missing(mapping), calls("GetEventSourceMapping"):
-            response = self.client.get_event_source_mapping(UUID=mapping)
-        limit = response.get("ScalingConfig", {}).get("MaximumConcurrency")
-        if (response["BatchSize"], limit) != (scaling.batch_size, scaling.max_concurrency):
-            self._update(mapping, **_scaling_options(queue, scaling))
-
-    def switch(self, mapping: str, *, on: bool) -> None:
-        """Enable or disable a mapping. Raises `MappingGone`, `CallFailed`."""
-        self._update(mapping, Enabled=on)
-
-    def is_on(self, mapping: str) -> bool:
-        """Whether the mapping is or will be enabled; one being deleted is gone. Raises `MappingGone`, `CallFailed`."""
-        with _translate_missing(mapping), calls("GetEventSourceMapping"):
-            response = self.client.get_event_source_mapping(UUID=mapping)
-        if response["State"] == "Deleting":
-            raise MappingGone(mapping)
-        return response["State"] in {"Enabled", "Enabling", "Creating", "Updating"}
+        options = {"Enabled": on, **_scaling_options(queue, scaling)}
+        for mapping in self._list_mappings(queue):
+            if mapping["State"] == "Deleting":
+                continue
+            is_on = mapping["State"] in {"Enabled", "Enabling", "Creating", "Updating"}
+            limit = mapping.get("ScalingConfig", {}).get("MaximumConcurrency")
+            if (is_on, mapping["BatchSize"], limit) != (on, scaling.batch_size, scaling.max_concurrency):
+                with calls("UpdateEventSourceMapping"):
+                    self.client.update_event_source_mapping(UUID=mapping["UUID"], **options)
+            return mapping["UUID"]
+        with calls("CreateEventSourceMapping"):
+            return self.client.create_event_source_mapping(
+                EventSourceArn=self.arn_prefix + queue,
+                FunctionName=self.function,
+                FunctionResponseTypes=["ReportBatchItemFailures"],
+                **{name: value for name, value in options.items() if value or name == "Enabled"},
+            )["UUID"]
 
     def delete(self, queue: str) -> None:
         """Delete the queue's mapping if it exists. Raises `CallFailed`."""
-        for mapping in self._list_mapping_ids(queue):
-            with suppress(MappingGone), _translate_missing(mapping), calls("DeleteEventSourceMapping"):
-                self.client.delete_event_source_mapping(UUID=mapping)
+        for mapping in self._list_mappings(queue):
+            try:
+                with calls("DeleteEventSourceMapping"):
+                    self.client.delete_event_source_mapping(UUID=mapping["UUID"])
+            except CallFailed as error:
+                if error.code != GONE:
+                    raise
 
-    def _update(self, mapping: str, **options: Any) -> None:
-        with _translate_missing(mapping), calls("UpdateEventSourceMapping"):
-            self.client.update_event_source_mapping(UUID=mapping, **options)
-
-    def _list_mapping_ids(self, queue: str) -> list[str]:
+    def _list_mappings(self, queue: str) -> Sequence["EventSourceMappingConfigurationTypeDef"]:
         with calls("ListEventSourceMappings"):
-            response = self.client.list_event_source_mappings(
+            return self.client.list_event_source_mappings(
                 EventSourceArn=self.arn_prefix + queue, FunctionName=self.function
-            )
-        return [mapping["UUID"] for mapping in response["EventSourceMappings"]]
+            )["EventSourceMappings"]
 
 
 def switch_on_peer_mappings(client: LambdaClient, queue_arns: Sequence[str]) -> None:
@@ -119,14 +95,3 @@ def _scaling_options(queue: str, scaling: MappingScaling) -> dict[str, Any]:
     if not queue.endswith(FIFO_SUFFIX):  # FIFO queues' mappings have no batching window
         options["MaximumBatchingWindowInSeconds"] = WINDOW_S if scaling.batch_size > MAX_UNWINDOWED_BATCH else 0
     return options
-
-
-@contextmanager
-def _translate_missing(mapping: str) -> Iterator[None]:
-    """Raise `MappingGone` if Lambda reports that the mapping doesn't exist."""
-    try:
-        yield
-    except CallFailed as error:
-        if error.code == GONE:
-            raise MappingGone(mapping) from error
-        raise

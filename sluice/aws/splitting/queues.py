@@ -74,12 +74,6 @@ class SplitQueues:
             # boto3's type needs literal attribute names; these are read from another queue.
             self.client.create_queue(QueueName=name, Attributes=dict(attributes), tags=dict(tags))  # type: ignore[arg-type]
 
-    def set_attributes(self, name: str, attributes: Mapping[str, str]) -> None:
-        """Change these attributes of a queue; the others stay. Raises `QueueGone`."""
-        with calls("SetQueueAttributes", queue=name):
-            # boto3's type needs literal attribute names; these are read from another queue.
-            self.client.set_queue_attributes(QueueUrl=self.url(name), Attributes=dict(attributes))  # type: ignore[arg-type]
-
     def delete(self, name: str) -> None:
         """Delete a queue. A missing queue is no error."""
         try:

@@ -25,9 +25,7 @@ class Action(StrEnum):
     MAKE_QUEUE = "make queue"  # also checks an existing queue; recorded by `record_resources`
     BIND = "bind"  # recorded by `record_resources`
     UNBIND = "unbind"  # recorded by `record_resources`
-    MAKE_MAPPING = "make mapping"  # the trigger of the bridge function; recorded by `record_resources`
-    SWITCH_MAPPING = "switch mapping"  # recorded by `record_resources`
-    RECONFIGURE = "refit"  # applies options to queue, binding and mapping; recorded by `record_reconfigured`
+    RECONCILE = "reconcile"  # the trigger of the bridge function, and new options; recorded by `record_resources`
     COUNT_QUEUE = "count queue"  # recorded by `record_count`
     DEAD_LETTER_LEFTOVERS = "bury leftovers"  # deletes the mapping and buries messages; recorded by `record_count`
     TEAR_DOWN = "tear down"  # also deletes the queue if this site created it; recorded by `remove_bridge`
@@ -75,12 +73,8 @@ def _find_open_bridge_actions(registry: Registry, record: BridgeRecord) -> Itera
     if record.bridge.kind is RouteKind.STATIC and record.bound != takes_in:
         yield DueAction(Action.BIND if takes_in else Action.UNBIND, name)
     on = any(registry.may_forward(reader) for reader in registry.bridges_reading(record.queue or ""))
-    if record.mapping is None:
-        yield DueAction(Action.MAKE_MAPPING, name, on)
-    elif record.on != on:
-        yield DueAction(Action.SWITCH_MAPPING, name, on)
-    if record.changed:
-        yield DueAction(Action.RECONFIGURE, name)
+    if record.mapping is None or record.on != on or record.changed:
+        yield DueAction(Action.RECONCILE, name, on)
     if record.intent is Intent.DRAINING:
         yield DueAction(Action.COUNT_QUEUE, name)
 
@@ -90,11 +84,11 @@ def _find_due_of_closing_bridge(registry: Registry, record: BridgeRecord, *, is_
     if record.bound:
         return DueAction(Action.UNBIND, name)
     is_cut_off = link is not None and link.status.state in _UNREACHED
-    if is_cut_off and record.makes_queue and record.on and record.mapping:
-        return DueAction(Action.SWITCH_MAPPING, name, on=False)  # messages can't be sent, so the bridge doesn't wait
     # The queue stays for a while, because exchanges may have cached its binding, and functions may hold its messages.
     # A mapping may exist without a record, because an invocation may have failed before recording the mapping.
     waits = record.bridge.src_is_local and (record.makes_queue or record.mapping is None)
     if is_empty or not waits:
         return DueAction(Action.TEAR_DOWN, name)
-    return DueAction(Action.COUNT_QUEUE if record.on and record.makes_queue else Action.DEAD_LETTER_LEFTOVERS, name)
+    # Messages that can't be sent are dead letters at once.
+    forwards = record.on and record.makes_queue and not is_cut_off
+    return DueAction(Action.COUNT_QUEUE if forwards else Action.DEAD_LETTER_LEFTOVERS, name)

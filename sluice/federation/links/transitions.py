@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Concatenate, NamedTuple, ParamSpec
 
-from msgspec import UNSET
+from msgspec import UnsetType
 from msgspec.structs import replace
 
 from sluice.codec import encode
@@ -77,42 +77,29 @@ def record_resources(
     *,
     error: str | None = None,
     made_for: Bridge | None = None,
-    **resources: str | bool,
+    **resources: str | bool | UnsetType,
 ) -> Registry:
-    """Record a bridge's `queue`, `mapping`, `on` and `bound`. Fields that aren't passed keep their values.
+    """Record a bridge's `queue`, `mapping`, `on`, `bound` and `changed`. Fields that aren't passed keep their values.
 
-    An empty queue or mapping means that the resource is missing. A resource was created for the options of `made_for`.
+    An empty queue or mapping means that the resource is missing. If the bridge no longer has the options of `made_for`,
+    for which the resources were created, it is marked as changed.
     """
     registry = _update_bridge(
         registry, bridge, **{name: None if value == "" else value for name, value in resources.items()}
     )
     # Another invocation may have created the resource that this one failed to create.
     registry = _update_bridge(registry, bridge, error=error if is_unfinished(registry, bridge) else None)
-    if made_for is not None and _has_other_options(registry, made_for):
-        registry = _update_bridge(registry, bridge, changed=True)
-    return registry
-
-
-@_define_change
-def record_reconfigured(registry: Registry, bridge: Bridge) -> Registry:
-    """Record that a bridge's resources match the options of `bridge`."""
-    if _has_other_options(registry, bridge):
-        return _update_bridge(registry, bridge.name, changed=True)
-    return _update_bridge(registry, bridge.name, changed=UNSET, error=None)
+    record = registry.bridges.get(bridge)
+    is_outdated = record is not None and made_for is not None and made_for != record.bridge
+    return _update_bridge(registry, bridge, changed=True) if is_outdated else registry
 
 
 @_change_at
-def record_count(registry: Registry, now: Now, bridge: str, messages: int) -> Registry:
-    """Record the number of messages in the queue of a closing or draining bridge."""
+def record_count(registry: Registry, now: Now, /, bridge: str, messages: int, **mapping: bool) -> Registry:
+    """Record the number of messages in the queue of a closing or draining bridge, and whether its mapping is `on`."""
     record = registry.bridges.get(bridge)
     since_ms = now.ms if record is None or record.empty_since_ms is None else record.empty_since_ms
-    return _update_bridge(registry, bridge, empty_since_ms=None if messages else since_ms)
-
-
-def _has_other_options(registry: Registry, bridge: Bridge) -> bool:
-    """Whether the registered bridge has other options, so that its resources have to be refitted."""
-    record = registry.bridges.get(bridge.name)
-    return record is not None and bridge != record.bridge
+    return _update_bridge(registry, bridge, empty_since_ms=None if messages else since_ms, **mapping)
 
 
 def _update_bridge(registry: Registry, bridge: str, **changes: Any) -> Registry:

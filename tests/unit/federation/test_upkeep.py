@@ -128,15 +128,15 @@ def test_what_aws_does_not_do_yet_is_waited_for(world: World, monkeypatch: pytes
 
 def test_a_queue_that_lambda_does_not_see_yet_is_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """In its first second, and while the function's role may not read it yet."""
-    here, make, seen_at_ms = world["A"], world["A"].mappings.create, world.at_ms + 20_000
+    here, make, seen_at_ms = world["A"], world["A"].mappings.reconcile, world.at_ms + 20_000
 
-    def create(queue: str, pace: MappingScaling, *, on: bool) -> str:
+    def reconcile(queue: str, pace: MappingScaling, *, on: bool) -> str:
         if world.at_ms < seen_at_ms:
             text = "The provided execution role does not have permissions to call ReceiveMessage on SQS"
             raise CallFailed("CreateEventSourceMapping", "InvalidParameterValueException", text)
         return make(queue, pace, on=on)
 
-    monkeypatch.setattr(here.mappings, "create", create)
+    monkeypatch.setattr(here.mappings, "reconcile", reconcile)
     here.mappings.made.clear()
     here.link_service().save_changes([record_resources(bridge="route", mapping="", on=False)])
     here.link_service().advance()

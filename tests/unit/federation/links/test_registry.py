@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from sluice.errors import BadRoute
@@ -35,7 +36,6 @@ from sluice.federation.links.transitions import (
     command_bridge,
     record_count,
     record_hello_sent,
-    record_reconfigured,
     record_resources,
     remove_bridge,
     remove_link,
@@ -110,13 +110,13 @@ def test_a_push_is_built_step_by_step() -> None:
     registry = up(PUSH)
     assert actions(registry) == [DueAction(Action.MAKE_QUEUE, "push")]
     registry = after(registry, MADE)
-    assert actions(registry) == [DueAction(Action.BIND, "push"), DueAction(Action.MAKE_MAPPING, "push", True)]
+    assert actions(registry) == [DueAction(Action.BIND, "push"), DueAction(Action.RECONCILE, "push", True)]
     assert actions(after(registry, BOUND, MAPPED)) == []
 
 
 def test_a_queue_route_binds_nothing() -> None:
     registry = after(up(QUEUE), record_resources(bridge="queue", queue="q"))
-    assert actions(registry) == [DueAction(Action.MAKE_MAPPING, "queue", True)]
+    assert actions(registry) == [DueAction(Action.RECONCILE, "queue", True)]
     assert find_feeding_queues(registry) == {"q"}
 
 
@@ -157,8 +157,8 @@ def test_a_static_pull_and_what_isnt_known_of_types_fail_for_nothing(ours: dict[
 @pytest.mark.parametrize("event", [Unreachable("down"), AccessRefused("denied"), Command.PAUSE])
 def test_the_mapping_is_off_while_the_link_does_not_carry(event: Any) -> None:
     down = after(pushing(), update_link("link", event))
-    assert DueAction(Action.SWITCH_MAPPING, "push", False) in actions(down)
-    assert DueAction(Action.SWITCH_MAPPING, "push", False) not in actions(
+    assert DueAction(Action.RECONCILE, "push", False) in actions(down)
+    assert DueAction(Action.RECONCILE, "push", False) not in actions(
         after(down, record_resources(bridge="push", on=False))
     )
     assert find_forwards(down, "bridge-queue") == []
@@ -190,7 +190,7 @@ def test_what_drains_over_there_is_not_paused_by_us() -> None:
 def test_a_bridge_is_held_and_let_go(what: Command) -> None:
     held = after(pushing(), command_bridge("push", what))
     expected: Any = (
-        DueAction(Action.SWITCH_MAPPING, "push", False) if what is Command.PAUSE else DueAction(Action.UNBIND, "push")
+        DueAction(Action.RECONCILE, "push", False) if what is Command.PAUSE else DueAction(Action.UNBIND, "push")
     )
     assert expected in actions(held)
     assert actions(after(held, command_bridge("push", Command.RESUME))) == []
@@ -251,10 +251,15 @@ def test_a_hello_with_other_options_changes_a_route_where_it_stands() -> None:
     changed = after(served, greeting(replace(PULL, max_hops=3)))
     [record] = changed.bridges.values()
     assert (record.queue, record.mapping, record.on, record.bound) == ("q", "m", True, True)
-    assert actions(changed) == [DueAction(Action.RECONFIGURE, "pull@THERE")]
-    more = after(changed, greeting(replace(PULL, max_hops=4)), record_reconfigured(record.bridge))
-    assert actions(more) == [DueAction(Action.RECONFIGURE, "pull@THERE")]  # what was done was for the one before
-    assert actions(after(more, record_reconfigured(more.bridges["pull@THERE"].bridge))) == []
+    reconcile = DueAction(Action.RECONCILE, "pull@THERE", on=True)
+    assert actions(changed) == [reconcile]
+
+    def reconciled(made_for: Bridge) -> Change:
+        return record_resources("pull@THERE", mapping="m", on=True, changed=UNSET, made_for=made_for)
+
+    more = after(changed, greeting(replace(PULL, max_hops=4)), reconciled(record.bridge))
+    assert actions(more) == [reconcile]  # what was done was for the one before
+    assert actions(after(more, reconciled(more.bridges["pull@THERE"].bridge))) == []
 
 
 def test_what_may_not_be_changed_is_refused_with_the_reason() -> None:
@@ -344,7 +349,7 @@ def test_several_queue_routes_share_a_queue_while_they_may_flow() -> None:
     assert [each.bridge.name for each in find_forwards(registry, "q")] == ["queue"]
     down = after(registry, update_link("link", Unreachable("down")))
     assert find_forwards(down, "q") == []
-    assert {action for action in actions(down) if action.action is Action.SWITCH_MAPPING} == {
-        DueAction(Action.SWITCH_MAPPING, "queue", False),
-        DueAction(Action.SWITCH_MAPPING, "second", False),
+    assert {action for action in actions(down) if action.action is Action.RECONCILE} == {
+        DueAction(Action.RECONCILE, "queue", False),
+        DueAction(Action.RECONCILE, "second", False),
     }
