@@ -1,17 +1,21 @@
-"""Writes the documents' tables of parameters, permissions and exit codes, and cdk.json's section: `make parameters`.
+"""Writes the documents' tables of parameters, permissions, arguments and exit codes: `make parameters`.
 
-A test checks that the files are current. A table of parameters is between `<!-- parameters: rendezvous -->` and
-`<!-- end -->`. Without a section's name it lists the parameters outside sections; `splitting.queues` lists the fields
-of an entry of that list.
+It also writes cdk.json's section. A test checks that the files are current. A table of parameters is between
+`<!-- parameters: rendezvous -->` and `<!-- end -->`. Without a section's name it lists the parameters outside sections;
+`splitting.queues` lists the fields of an entry of that list.
 """
 
 import json
 import re
 from collections.abc import Iterator, Mapping
+from inspect import Parameter, formatannotation, signature
 from pathlib import Path
 from signal import SIGINT
-from typing import Any
+from typing import Any, get_type_hints
 
+from constructs import Construct
+
+from sluice import constructs
 from sluice.building.project import PROJECT
 from sluice.cli.main import COMMANDS, load_command
 from sluice.cli.terminal import SIGNAL_EXIT_BASE
@@ -21,9 +25,11 @@ from sluice.parameters.values import Model, describe_type
 
 TABLE = re.compile(r"(?P<begin><!-- parameters:(?P<section>[a-z. ]*)-->\n).*?(?P<end><!-- end -->)", re.DOTALL)
 PERMISSIONS = re.compile(r"(<!-- permissions: -->\n).*?(<!-- end -->)", re.DOTALL)
+ARGUMENTS = re.compile(r"(<!-- arguments: -->\n).*?(<!-- end -->)", re.DOTALL)
 EXIT_CODES = re.compile(r"(<!-- exit codes: -->\n).*?(<!-- end -->)", re.DOTALL)
 # The sentences of a command's help that name exit codes.
 NAMES_EXIT_CODES = re.compile(r"[^.]*\bexit code\b(?:[^.]|\.(?! |$))*\.", re.IGNORECASE)
+TYPE_PACKAGES = re.compile(r"\b[a-z0-9_.]+\.")  # before a type's name in an annotation
 MAX_DEFAULT_CHARACTERS = 40  # tables refer to cdk.json for longer defaults
 
 
@@ -40,7 +46,7 @@ def find_documents() -> Iterator[Path]:
     return (
         path
         for path in sorted((PROJECT.files / "docs").glob("*.md"))
-        if any(table.search(path.read_text()) for table in (TABLE, PERMISSIONS, EXIT_CODES))
+        if any(table.search(path.read_text()) for table in (TABLE, PERMISSIONS, ARGUMENTS, EXIT_CODES))
     )
 
 
@@ -50,6 +56,7 @@ def render_file(path: Path) -> str:
     if path.suffix == ".md":
         text = TABLE.sub(lambda match: match["begin"] + _render_table(match["section"].strip()) + match["end"], text)
         text = PERMISSIONS.sub(lambda match: match[1] + render_permissions() + match[2], text)
+        text = ARGUMENTS.sub(lambda match: match[1] + _render_arguments() + match[2], text)
         return EXIT_CODES.sub(lambda match: match[1] + render_exit_codes() + match[2], text)
     document = json.loads(text)
     document["context"][ROOT] = _to_json(Parameters())
@@ -76,6 +83,31 @@ def _render_table(section: str) -> str:
             accepted = describe_type(field).removeprefix("a whole number from ")
             rows.append(f"| `{name}` | {_render_default(field)} | {accepted} | {field['description']} |")
     return "\n".join(["| parameter | default | accepts | description |", "|---|---|---|---|", *rows, ""])
+
+
+def _render_arguments() -> str:
+    """Render a row for each construct, with its arguments and their types, and one for what all constructs take."""
+    rows = ["| construct | required | optional |", "|---|---|---|"]
+    for name in constructs.__all__:
+        construct = getattr(constructs, name)
+        if issubclass(construct, Construct):
+            given = [
+                argument
+                for argument in signature(vars(construct)["__init__"], eval_str=True).parameters.values()
+                if argument.kind is Parameter.KEYWORD_ONLY
+            ]
+            required = {argument.name: argument.annotation for argument in given if argument.default is Parameter.empty}
+            optional = {argument.name: argument.annotation for argument in given if argument.name not in required}
+            rows.append(f"| `{name}` | {_render_types(required)} | {_render_types(optional)} |")
+    return "\n".join([*rows, f"| all | | {_render_types(get_type_hints(constructs.SiteProps))} |", ""])
+
+
+def _render_types(types: Mapping[str, Any]) -> str:
+    texts = []
+    for name, type_ in types.items():
+        options = dict.fromkeys(TYPE_PACKAGES.sub("", formatannotation(type_)).split(" | "))
+        texts.append(f"`{name}`: {' or '.join(option for option in options if option != 'None')}")
+    return "; ".join(texts)
 
 
 def _render_default(field: Mapping[str, Any]) -> str:

@@ -39,7 +39,6 @@ from sluice.constructs.site_construct import (
     SiteConstruct,
     SiteProps,
     name_construct_in_errors,
-    parse_parameters,
 )
 from sluice.constructs.splitting import SplitQueue
 from sluice.errors import BadConfiguration
@@ -97,7 +96,7 @@ class Exchange(SiteConstruct):
         **props: Unpack[SiteProps],
     ) -> None:
         """Create all resources of federation. Without another stack's `state`, the state is created here, too."""
-        super().__init__(scope, id_, parse_parameters(scope, id_, "federation", parameters, props))
+        super().__init__(scope, id_, "federation", parameters, props)
         self.options = self.parameters.federation
         self.state = import_into(self, state or ExchangeState.create(self, self.parameters))
         self.assets = assets or Assets(PROJECT)

@@ -34,7 +34,7 @@ from sluice.constructs.alarms import (
 )
 from sluice.constructs.dashboard import create_unanswered_metric, draw
 from sluice.constructs.references import import_into, read_ref
-from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, SiteProps, parse_parameters
+from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, SiteProps
 from sluice.constructs.watched import Watched
 from sluice.errors import BadConfiguration
 from sluice.federation.bridge_provisioner import bridge_queue_name
@@ -69,7 +69,7 @@ class Operations(SiteConstruct):
         """Create the alarms of the constructs `watched`, which belong to one site."""
         if not isinstance(parameters, Parameters):
             parameters = {"budget_usd": None, "budget_daily_usd": None, **parameters}
-        super().__init__(scope, id_, parse_parameters(scope, id_, "operations", parameters, props))
+        super().__init__(scope, id_, "operations", parameters, props)
         self.options = self.parameters.operations
         self.watched = Watched(self, watched, self.parameters)
         if others := [construct for construct in watched if construct.parameters.stage != self.parameters.stage]:

@@ -34,7 +34,7 @@ from sluice.constructs.functions import Functions, add_reader, every_minute, log
 from sluice.constructs.network import Network, allow_endpoints, create_network
 from sluice.constructs.references import import_into
 from sluice.constructs.roles import Statement, allow, pass_role
-from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, SiteProps, parse_parameters
+from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, SiteProps
 from sluice.constructs.splitting import SplitQueue, SplitQueues
 from sluice.constructs.storage import LOGS_PREFIX
 from sluice.errors import BadConfiguration
@@ -125,7 +125,7 @@ class LandingPipeline(SiteConstruct):
 
         Replayed messages go to `exchange`. `kms_key_arns` are the keys of queues that the jobs read.
         """
-        super().__init__(scope, id_, parse_parameters(scope, id_, "pipeline", parameters, props))
+        super().__init__(scope, id_, "pipeline", parameters, props)
         self.options = self.parameters.pipeline
         main = queue.main_queue if isinstance(queue, SplitQueue) else queue
         if state is None and main is None:

@@ -34,7 +34,7 @@ from sluice.constructs.functions import (
 )
 from sluice.constructs.references import import_into
 from sluice.constructs.roles import Statement, acknowledge, acknowledge_wildcards, allow, allow_site_key
-from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, SiteProps, parse_parameters
+from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, SiteProps
 from sluice.errors import BadConfiguration
 from sluice.parameters import Parameters
 from sluice.parameters.event_sources import Reading
@@ -140,7 +140,7 @@ class Rendezvous(SiteConstruct):
         """Create all resources of the rendezvous. Without another stack's `state`, the state is created here, too."""
         if exchange is None and not isinstance(parameters, Parameters):
             parameters = {"events_exchange": None, **parameters}
-        super().__init__(scope, id_, parse_parameters(scope, id_, "rendezvous", parameters, props))
+        super().__init__(scope, id_, "rendezvous", parameters, props)
         state = state or RendezvousState.create(self, self.parameters, offers_queue=offers_queue)
         self.state = import_into(self, state)
         self.federation = exchange.state if isinstance(exchange, Exchange) else exchange

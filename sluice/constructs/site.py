@@ -65,7 +65,7 @@ class Site(Construct):
     ) -> None:
         """Create all resources of the site. Bindings and split queues may be added until the app is synthesized."""
         super().__init__(scope, id_)
-        read = parse_parameters(scope, id_, None, parameters, props)
+        read = parse_parameters(self, None, parameters, props)
         use_key(self, read.kms_key_arn)
         state = SiteState.create(self, read, offers_queue=offers_queue)
         self.rendezvous = Rendezvous(

@@ -8,6 +8,7 @@ resources that roles and peers refer to by name.
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import getfullargspec
 from typing import Any, ClassVar, TypedDict, cast
 
 import jsii
@@ -23,6 +24,7 @@ from sluice.errors import BadConfiguration, BadParameter
 from sluice.parameters import ROOT, Architecture, Parameters
 from sluice.stages import add_stage_prefix
 
+Given = Mapping[str, object] | Parameters  # a construct's argument `parameters`
 NOTHING: Mapping[str, object] = {}
 CLAIMED_BY = "sluice:claimed-by"
 OUTPUTS = "outputs"  # folder in Systems Manager for outputs of constructs in users' own stacks
@@ -38,34 +40,34 @@ class SiteProps(TypedDict, total=False):
     stage: str | None
     architecture: lambda_.Architecture | Architecture
     removal_policy: RemovalPolicy
+    kms_key_arn: str
     log_retention_days: int
     log_level: str
     tracing: bool
 
 
-def parse_parameters(
-    scope: Construct, id_: str, section: str | None, given: Mapping[str, object] | Parameters, props: SiteProps
-) -> Parameters:
+def parse_parameters(construct: Construct, section: str | None, given: Given, props: SiteProps) -> Parameters:
     """Parse a construct's parameters. `section` None means all. Raises `BadConfiguration` with the construct's path."""
+    place = construct.node.path
+    for name in props.keys() - SiteProps.__annotations__.keys():
+        arguments = ", ".join([*getfullargspec(type(construct).__init__).kwonlyargs, *SiteProps.__annotations__])
+        raise BadConfiguration(f"{place}: there is no argument {name}; there are {arguments}")
     if isinstance(given, Parameters):
         return given
-    common: dict[str, object] = {
-        name: props[name] for name in ("stage", "log_level", "log_retention_days") if name in props
-    }
-    if "architecture" in props:
-        architecture = props["architecture"]
-        common["architecture"] = architecture.name if isinstance(architecture, lambda_.Architecture) else architecture
+    common: dict[str, Any] = dict(props)
+    if isinstance(architecture := props.get("architecture"), lambda_.Architecture):
+        common["architecture"] = architecture.name
     sections: dict[str, dict[str, object]] = {"rendezvous": {}, "operations": {}}
     if "removal_policy" in props:
         if props["removal_policy"] not in {RemovalPolicy.RETAIN, RemovalPolicy.DESTROY}:
-            raise BadConfiguration(f"{path(scope, id_)}: removal_policy must be RETAIN or DESTROY")
-        sections["rendezvous"]["keep_state"] = props["removal_policy"] is RemovalPolicy.RETAIN
+            raise BadConfiguration(f"{place}: removal_policy must be RETAIN or DESTROY")
+        sections["rendezvous"]["keep_state"] = common.pop("removal_policy") is RemovalPolicy.RETAIN
     if "tracing" in props:
-        sections["operations"]["tracing"] = props["tracing"]
+        sections["operations"]["tracing"] = common.pop("tracing")
     sections_given: Mapping[str, Any] = given if section is None else {section: given}
     for name, values in sections_given.items():
         sections[name] = {**sections.get(name, {}), **values}
-    return name_construct_in_errors(path(scope, id_), lambda: Parameters.from_context({ROOT: {**common, **sections}}))
+    return name_construct_in_errors(place, lambda: Parameters.from_context({ROOT: {**common, **sections}}))
 
 
 def name_construct_in_errors(place: str, read: Callable[[], Parameters]) -> Parameters:
@@ -74,11 +76,6 @@ def name_construct_in_errors(place: str, read: Callable[[], Parameters]) -> Para
         return read()
     except BadParameter as error:
         raise BadConfiguration(f"{place}: {error}") from error
-
-
-def path(scope: Construct, id_: str) -> str:
-    """Return the path that a construct will have, for error messages."""
-    return "/".join(part for part in (scope.node.path, id_) if part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,11 +138,11 @@ class SiteConstruct(Construct):
     stack_name: ClassVar[str]  # name of the capability's stack in `sluice deploy`
     watched_by_age: ClassVar[frozenset[str]] = frozenset()
 
-    def __init__(self, scope: Construct, id_: str, parameters: Parameters) -> None:
+    def __init__(self, scope: Construct, id_: str, section: str, given: Given, props: SiteProps) -> None:
         """Add the capability to the app. Raises `BadConfiguration` if the app already has it for the same site."""
         super().__init__(scope, id_)
+        self.parameters = parameters = parse_parameters(self, section, given, props)
         use_key(self, parameters.kms_key_arn)
-        self.parameters = parameters
         self.stack = Stack.of(self)
         self.home = Home.of(self, self.stack_name, parameters.stage)
         self.watches: list[Watch] = []

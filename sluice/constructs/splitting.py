@@ -23,6 +23,7 @@ from sluice.bundles.assets import Assets
 from sluice.codec import pick_shared_fields
 from sluice.constructs import repointing, storage
 from sluice.constructs.alarms import Capability, own_metric
+from sluice.constructs.encryption import use_key
 from sluice.constructs.functions import (
     AT_RUN_TIME,
     CONSUME_ACTIONS,
@@ -34,7 +35,7 @@ from sluice.constructs.functions import (
 )
 from sluice.constructs.references import import_into
 from sluice.constructs.roles import Statement, allow
-from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, SiteProps, parse_parameters, path
+from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, SiteProps, parse_parameters
 from sluice.errors import BadConfiguration
 from sluice.parameters import Parameters
 from sluice.parameters.consumers import KubernetesParameters, to_targets
@@ -178,7 +179,7 @@ class Splitting(SiteConstruct):
         """Create all resources of splitting. Without another stack's `state`, the state is created here, too."""
         if not isinstance(parameters, Parameters):
             parameters = {"queues": (), **parameters}
-        super().__init__(scope, id_, parse_parameters(scope, id_, "splitting", parameters, props))
+        super().__init__(scope, id_, "splitting", parameters, props)
         self.state = import_into(self, state or SplittingState.create(self, self.parameters))
         self.assets = assets or Assets(PROJECT)
         self.key_arns = list(self.parameters.splitting.kms_key_arns)
@@ -252,28 +253,23 @@ class SplitQueue(Construct):
         """Create the queues. `fifo` defaults to existing queues' type; `props` are for a `Splitting` created here."""
         super().__init__(scope, id_)
         if splitting is not None and props:
-            raise BadConfiguration(f"{path(scope, id_)}: {', '.join(props)} can only be set where splitting is created")
-        self.splitting = splitting or Splitting(self, "Splitting", **props)
+            raise BadConfiguration(f"{self.node.path}: {', '.join(props)} can only be set where splitting is created")
         queues = [queue for queue in (source_queue, main_queue) if queue is not None]
         kinds = {queue.fifo for queue in queues} | (set() if fifo is None else {fifo})
         if len(kinds) > 1:
             raise BadConfiguration(f"{self.node.path}: all queues and fifo must be of one type, FIFO or standard")
         is_fifo = kinds.pop() if kinds else False
-        try:
-            entry = SplitQueueParameters.model_validate(
-                {
-                    "queue_id": queue_id,
-                    "fifo": is_fifo,
-                    **_existing_queue_field("source", source_queue),
-                    **_existing_queue_field("main", main_queue),
-                    **parameters,
-                }
-            )
-        except ValidationError as error:
-            raise BadConfiguration(f"{self.node.path}: {error.errors()[0]['msg']}") from error
+        entry = {"queue_id": queue_id, "fifo": is_fifo}
+        entry |= _existing_queue_field("source", source_queue) | _existing_queue_field("main", main_queue)
+        if both := entry.keys() & parameters:
+            raise BadConfiguration(f"{self.node.path}: {', '.join(both)} is an argument, so it can't be in parameters")
+        section = {"queues": [{**entry, **parameters}]}
+        own = parse_parameters(self, "splitting", section, props)
+        use_key(self, (splitting.parameters if splitting else own).kms_key_arn)
+        self.splitting = splitting or Splitting(self, "Splitting", **props)
         self.queues = SplitQueues.create(
             self,
-            entry,
+            own.splitting.queues[0],
             self.splitting.parameters,
             dead_letters=self.splitting.state.dead_letters,
             source=source_queue,
@@ -309,7 +305,7 @@ class SplitQueue(Construct):
         return self.splitting.metric(name, queue_id=self.queue_id, statistic=statistic)
 
 
-def _existing_queue_field(role: str, queue: sqs.IQueue | None) -> Mapping[str, str]:
+def _existing_queue_field(role: str, queue: sqs.IQueue | None) -> dict[str, object]:
     """Return the parameter that marks a queue as existing, with a placeholder for an ARN that is still unknown."""
     if queue is None:
         return {}

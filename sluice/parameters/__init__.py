@@ -207,12 +207,13 @@ def _apply_override(document: dict[str, Any], key: str, value: object) -> None:
 def _to_bad_parameter(error: ErrorDetails) -> BadParameter:
     """Convert a validation error to one that names the parameter, the path within its value, and the expected type."""
     path, key, node = list(error["loc"]), ROOT, json_schema()
+    parent = node
     while path and key not in parameter_schemas():
         name = path.pop(0)
-        key, node = f"{key}.{name}", node.get("properties", {}).get(name, {})
+        key, node, parent = f"{key}.{name}", node.get("properties", {}).get(name, {}), node
     subscripts = "".join(f"[{step}]" for step in path)
     for step in path:
-        node = _schema_at(node, step)
+        node, parent = _schema_at(node, step), node
     reason = error.get("ctx", {}).get("error")
     if isinstance(reason, InconsistentParameter):
         key = f"{key}.{reason.name}"
@@ -220,7 +221,7 @@ def _to_bad_parameter(error: ErrorDetails) -> BadParameter:
         case "value_error":
             cause = str(reason)
         case "extra_forbidden":
-            cause = f"there is no such parameter; there are {', '.join(parameter_schemas())}"
+            cause = f"there is no such parameter; there are {', '.join(parent.get('properties', ()))}"
         case "missing":
             cause = "is missing"
         case _:

@@ -168,6 +168,16 @@ def test_jobs_run_in_the_vpc_that_is_given(stack: Stack) -> None:
     assert pipeline.queue is queue
 
 
+def test_an_app_with_a_key_and_two_split_queues_has_no_queue_without_the_key(stack: Stack) -> None:
+    key = "arn:aws:kms:us-east-1:111111111111:key/12345678-90ab-cdef-1234-567890abcdef"
+    orders = SplitQueue(stack, "Orders", queue_id="orders", kms_key_arn=key)
+    invoices = SplitQueue(stack, "Invoices", queue_id="invoices", splitting=orders.splitting)
+    exchange = Exchange(stack, "Exchange", kms_key_arn=key)
+    LandingPipeline(stack, "Pipeline", queue=invoices, exchange=exchange, kms_key_arn=key)
+    queues = resources(stack, "AWS::SQS::Queue")
+    assert [id_ for id_, queue in queues.items() if queue.get("KmsMasterKeyId") != key] == []
+
+
 def test_who_is_granted_offers_may_do_what_clients_do(stack: Stack) -> None:
     rendezvous = Rendezvous(stack, "Rendezvous")
     role = aws_iam.Role(stack, "Role", assumed_by=aws_iam.AccountRootPrincipal())
@@ -212,6 +222,14 @@ def test_who_is_granted_offers_may_do_what_clients_do(stack: Stack) -> None:
             lambda stack: Operations(stack, "Operations", watched=[Splitting(stack, "Dev", stage="dev")]),
             "Theirs/Operations: Theirs/Dev belongs to another stage",
         ),
+        (
+            lambda stack: SplitQueue(stack, "Split", queue_id="orders", parameters={"fifoo": True}),
+            "Theirs/Split: parameter sluice.splitting.queues: [0][fifoo]: there is no such parameter; there are",
+        ),
+        (
+            lambda stack: SplitQueue(stack, "Split", queue_id="orders", parameters={"queue_id": "invoices"}),
+            "Theirs/Split: queue_id is an argument, so it can't be in parameters",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_path_of_the_construct(
@@ -221,6 +239,28 @@ def test_what_cannot_be_is_refused_with_the_path_of_the_construct(
     with pytest.raises(BadConfiguration) as refused:
         ask(stack)
     assert str(refused.value).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("create", "required", "typo", "first"),
+    [
+        (Exchange, {}, "parameter", "state"),
+        (LandingPipeline, {"exchange": None}, "subnet", "exchange"),
+        (Operations, {"watched": ()}, "alarms_topic", "watched"),
+        (Rendezvous, {}, "offer_queue", "offers_queue"),
+        (Site, {}, "kms_key", "offers_queue"),
+        (SplitQueue, {"queue_id": "orders"}, "mainqueue", "queue_id"),
+        (SplitQueue, {"queue_id": "orders"}, "removalPolicy", "queue_id"),
+        (SplitQueue, {"queue_id": "orders"}, "queue", "queue_id"),
+        (Splitting, {}, "logLevel", "state"),
+        (Splitting, {}, "queues", "state"),
+    ],
+)
+def test_an_argument_that_a_construct_does_not_take_is_refused_with_those_it_takes(
+    stack: Stack, create: Any, required: Mapping[str, object], typo: str, first: str
+) -> None:
+    with pytest.raises(BadConfiguration, match=f"^Theirs/It: there is no argument {typo}; there are {first}, .*stage"):
+        create(stack, "It", **required, **{typo: None})
 
 
 def test_two_stages_and_two_regions_have_an_exchange_each() -> None:
