@@ -1,6 +1,7 @@
-"""Reads JSON and YAML files given on the command line, and refuses duplicate keys and oversized documents."""
+"""Reads JSON, TOML and YAML files given on the command line, and refuses duplicate keys and oversized documents."""
 
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -86,7 +87,7 @@ class _Loader(yaml.SafeLoader):
 
 # PyYAML does not catch Python's errors for invalid tagged values: `!!bool x` raises KeyError.
 _UNREADABLE = (
-    OSError, ValueError, yaml.YAMLError, LookupError, AttributeError, OverflowError
+    OSError, ValueError, yaml.YAMLError, LookupError, AttributeError, OverflowError, RecursionError
 )  # fmt: skip
 
 
@@ -98,10 +99,15 @@ def _object_without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def read_documents(file: Path) -> list[Any]:
-    """Read a file's documents: one in JSON, any number in YAML. Raises `BadFile`."""
+def read_documents(file: Path, *, prepare: Callable[[str], str] = str) -> list[Any]:
+    """Read a file's documents: one in JSON or TOML, any number in YAML, from its text after `prepare`.
+
+    Raises `BadFile`.
+    """
     try:
-        text = file.read_text()
+        text = prepare(file.read_text())
+        if file.suffix == ".toml":
+            return [tomllib.loads(text)]
         # The YAML parser would accept JSON too, but its error messages are less precise.
         return (
             [read_json(text, object_pairs_hook=_object_without_duplicates)]
@@ -112,9 +118,9 @@ def read_documents(file: Path) -> list[Any]:
         raise BadFile(file, " ".join(str(error).split())) from error
 
 
-def read_document(file: Path) -> dict[str, Any]:
+def read_document(file: Path, *, prepare: Callable[[str], str] = str) -> dict[str, Any]:
     """Read the file's only document, which has to be a mapping. Raises `BadFile`."""
-    documents = read_documents(file)
+    documents = read_documents(file, prepare=prepare)
     if len(documents) > 1:
         raise BadFile(file, f"has {len(documents)} documents, not one")
     if not documents or not isinstance(documents[0], dict):

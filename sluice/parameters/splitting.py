@@ -9,7 +9,7 @@ from sluice.parameters import values as v
 from sluice.parameters.consumers import MAX_CONSUMERS, ConsumerParameters, to_targets
 from sluice.parameters.event_sources import Profile, Reading
 from sluice.parameters.values import InconsistentParameter, Model, param
-from sluice.splitting.filters.values import MAX_SESSIONS, Mode
+from sluice.splitting.filters.values import MAX_QUEUES, MAX_SESSIONS, Mode
 from sluice.splitting.operations import MAX_TIME_LIMIT_S
 from sluice.splitting.policies import Policy
 
@@ -134,7 +134,7 @@ class SplittingParameters(Model):
     """The queues that can be split, session policies, and the splitter and control functions."""
 
     queues: tuple[SplitQueueParameters, ...] = param(
-        (PIPELINE_QUEUE,), "Queues that can be split; the fields of an entry are listed above", max_length=15
+        (PIPELINE_QUEUE,), "Queues that can be split; the fields of an entry are listed above", max_length=MAX_QUEUES
     )
     batch_size: v.Batch = param(
         1_000,

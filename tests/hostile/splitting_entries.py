@@ -118,7 +118,7 @@ def filters(content: bytes, *, ending: str = ".yaml") -> str:
         file = Path(folder) / f"filter{ending}"
         file.write_bytes(content)
         try:
-            found = read_filters(file, [])
+            found, _ = read_filters(file, [])
         except BadFilter as fault:
             return f"refused: {fault}".replace(f"{folder}/", "")
     return f"queues: {', '.join(found)}"

@@ -93,7 +93,7 @@ def test_a_filter_that_is_no_unicode_is_refused(tmp_path: Any, place: str) -> No
     file = tmp_path / "f.json"
     file.write_text(f'{{"split_queues": {{"{queue}": {{"message_filter": {{"a": "{pattern}"}}}}}}}}')
     try:
-        filters = read_filters(file, [])
+        filters, _ = read_filters(file, [])
     except BadFilter:
         return
     encode(StartSession(filters=filters, owner="me"))

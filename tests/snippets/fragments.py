@@ -10,6 +10,7 @@ import yaml
 from sluice.federation.topology.desired import parse_topology
 from sluice.parameters import Parameters
 from sluice.splitting.filters.files import parse_filters
+from sluice.splitting.filters.templates import Templates
 from sluice.splitting.jq_runner import compile_problem
 from tests.snippets.documents import ROOT, Block
 from tests.sources import parse_source
@@ -19,7 +20,9 @@ PARAMETERS = "cdk.json"
 QUEUE = {"queue_id": "shown", "existing_source_queue_arn": "arn:aws:sqs:eu-central-1:123456789012:shown"}
 QUEUES = {"sluice.splitting.queues": [{"queue_id": "pipeline"}, {"queue_id": "orders"}]}
 READERS: Mapping[str, Callable[[Any], object]] = {
-    "a filter file": lambda document: parse_filters(document, compile_problem=compile_problem, key="alice"),
+    "a filter file": lambda document: parse_filters(
+        document, compile_problem=compile_problem, templates=Templates({"key": "alice"})
+    ),
     "a topology": parse_topology,
 }
 

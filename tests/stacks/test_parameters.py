@@ -83,7 +83,7 @@ def consumed(*consumers: dict[str, Any]) -> dict[str, Any]:
             [{"queue_id": "q", "existing_main_queue_arn": "arn:aws:sqs:eu-central-1:123456789012:q.fifo"}],
             "fifo is false, which",
         ),
-        ([{"queue_id": str(number)} for number in range(16)], "at most 15"),
+        ([{"queue_id": str(number)} for number in range(101)], "at most 100"),
         ([consumed({"type": "docker"})], r"\[0\]: .* is not an object whose type is one of ecs variable, kubern"),
         ([consumed({"type": "lambda trigger", "function": "a b"})], r"\[function\]: 'a b' is not a function's name or"),
         (

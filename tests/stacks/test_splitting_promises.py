@@ -1,5 +1,6 @@
 """What the splitting stack promises, each read from the templates that are deployed."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -404,3 +405,18 @@ def test_alarms_say_who_reads_a_queue(repointed: Templates) -> None:
 
 def test_what_is_split_has_no_physical_name(split: Templates) -> None:
     assert physical_names(split.splitting) == set()
+
+
+def test_a_hundred_queues_fit_into_their_stacks(synth: Callable[..., Templates]) -> None:
+    # https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/cloudformation-limits.html
+    adopted = "arn:aws:sqs:eu-central-1:123456789012:a-queue-that-somebody-else-made-and-named-"
+    queues = [
+        {"queue_id": f"queue-{number}"}
+        | ({"existing_source_queue_arn": f"{adopted}{number}"} if number % 2 else {"fifo": True})
+        for number in range(100)
+    ]
+    templates = synth(**{"sluice.splitting.queues": [{"queue_id": "pipeline"}, *queues][:100]})
+    for template in (templates.state, templates.splitting, templates.operations):
+        assert len(template["Resources"]) <= 500
+        assert len(template.get("Outputs", {})) <= 200
+        assert len(json.dumps(template, separators=(",", ":"))) <= 1_000_000

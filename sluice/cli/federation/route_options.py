@@ -227,7 +227,7 @@ def read_filter(patterns: Sequence[str], program: str | None) -> Filter | UnsetT
         if not all(pattern.partition("=")[:2]):
             raise BadFilter("--filter", f"{pattern!r} is not ATTRIBUTE=REGEX")
     options = [f"{THE_ROUTE}:{pattern}" for pattern in patterns]
-    named = read_filters(None, options, jq=[] if program is None else [f"{THE_ROUTE}:{program}"])
+    named, _ = read_filters(None, options, jq=[] if program is None else [f"{THE_ROUTE}:{program}"])
     return next(iter(named.values())).filter
 
 

@@ -60,7 +60,8 @@ SESSION_LOST = 70  # exit code if the session ended before the program: EX_SOFTW
 app = SiteTyper()
 
 FilterFile = Annotated[
-    Path | None, typer.Option("--filter-file", "-f", help="A file with filters in YAML or JSON, or a mirrord.json.")
+    Path | None,
+    typer.Option("--filter-file", "-f", help="Filters in YAML, JSON or TOML, or a mirrord.json."),
 ]
 Filters = Annotated[
     list[str] | None,
@@ -228,7 +229,8 @@ def try_filters(
 
     Exit code 0 if a filter takes the message, 1 if none does.
     """
-    filters, sight = read_filters(filter_file, [], key=key), read_filter_input(message_file, envelope=Envelope(sns=sns))
+    filters, _ = read_filters(filter_file, [], key=key)
+    sight = read_filter_input(message_file, envelope=Envelope(sns=sns))
     with closing(JqRunner()) as decide:
         trials = {queue_id: try_filter(queue.filter, sight, decide=decide) for queue_id, queue in filters.items()}
     print_result(trials, lambda: show_trials(trials))
@@ -248,7 +250,7 @@ def start(
     site: SiteOptions,
 ) -> None:
     """Start a session, print its queues, and send its heartbeats until ctrl-C; without them it ends within 30 s."""
-    by_queue = read_filters(filter_file, filters or [], jq=jq or [], mirror=mirror or [], key=key)
+    by_queue, key = read_filters(filter_file, filters or [], jq=jq or [], mirror=mirror or [], key=key)
     connection = site.connect()
     client, user = ControlClient.connect(connection), fetch_user_id(connection)
     _exit_on_sigterm()
@@ -419,7 +421,7 @@ def run(
         raise typer.BadParameter("--handler needs --lambda")
     if function is not None and queue:
         raise typer.BadParameter("--queue is only for programs: a handler receives the messages of all queues")
-    by_queue = read_filters(filter_file, filters or [], jq=jq or [], mirror=mirror or [], key=key)
+    by_queue, key = read_filters(filter_file, filters or [], jq=jq or [], mirror=mirror or [], key=key)
     connection = site.connect()
     client = ControlClient.connect(connection)
     serve = None if function is None else _load_handler(connection, function, handler, batch_size)

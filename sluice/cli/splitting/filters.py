@@ -1,12 +1,24 @@
-"""Reads a session's filters from a JSON or YAML file, or from options, and checks them before any call to AWS."""
+"""Reads a session's filters from a JSON, TOML or YAML file, or from options, and checks them before any call to AWS."""
 
+import getpass
+import os
+import subprocess
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from sluice.cli.terminal import print_note
 from sluice.errors import BadFilter
 from sluice.operator.documents import BadFile, read_document
-from sluice.splitting.filters.files import KEY_FILTER, ROOT, build_document, describe_ignored, parse_filters
+from sluice.splitting.filters.files import (
+    KEY_FILTER,
+    ROOT,
+    build_document,
+    describe_ignored,
+    parse_filters,
+    read_key,
+)
+from sluice.splitting.filters.templates import Templates, protect_quotes
 from sluice.splitting.filters.values import EVERY_QUEUE, Mode, QueueFilters
 from sluice.splitting.jq_runner import compile_problem
 
@@ -19,11 +31,11 @@ def read_filters(
     mirror: Sequence[str] = (),
     key: str | None = None,
     say: Callable[[str], None] = print_note,
-) -> QueueFilters:
-    """Read and check the filters that start a session. Raises `BadFilter`, which names the place.
+) -> tuple[QueueFilters, str | None]:
+    """Read and check the filters that start a session, and its key. Raises `BadFilter`, which names the place.
 
-    `key` replaces `{{ key }}` in filters; without filters, the session gets every queue's messages with this key.
-    Parts of the file that have no effect are reported by `say`.
+    The key is `key`, or else the file's. Without filters, the session gets every queue's messages with this key. Parts
+    of the file that have no effect are reported by `say`.
     """
     if file is not None:
         conflicting = [option for option, value in (("--filter", options), ("--jq", jq), ("--mirror", mirror)) if value]
@@ -32,13 +44,14 @@ def read_filters(
                 "--filter-file", f"can't be combined with {' and '.join(conflicting)}: put those filters into the file"
             )
         try:
-            read = read_document(file)
+            read = read_document(file, prepare=protect_quotes)
         except BadFile as error:
             raise BadFilter(str(file), error.cause) from error
         left_out = describe_ignored(read)
         if left_out is not None:
             say(f"{file}: {left_out}")
-        return parse_filters(read, compile_problem=compile_problem, key=key)
+        key = key or read_key(read, _read_templates(read, None))
+        return parse_filters(read, compile_problem=compile_problem, templates=_read_templates(read, key)), key
     document = build_document(options)
     queues = document[ROOT]
     if key is not None and not (options or jq):
@@ -52,4 +65,15 @@ def read_filters(
         if queue_id not in queues:
             raise BadFilter("--mirror", f"there is no filter for {queue_id!r}: add --filter or --jq for it")
         queues[queue_id]["queue_mode"] = Mode.MIRROR.value
-    return parse_filters(document, compile_problem=compile_problem, key=key)
+    return parse_filters(document, compile_problem=compile_problem, templates=_read_templates(document, key)), key
+
+
+def _read_templates(document: object, key: str | None) -> Templates:
+    """Read the values of a document's templates. As for mirrord, `MIRRORD_BRANCH_NAME` overrides the Git branch."""
+    variables = {"key": key, "git_branch": os.environ.get("MIRRORD_BRANCH_NAME")}
+    with suppress(OSError, LookupError):  # no Git, or a user without a name
+        if "git_branch" in str(document) and variables["git_branch"] is None:
+            git = subprocess.run(["git", "branch", "--show-current"], capture_output=True, text=True, check=False)  # noqa: S607
+            variables["git_branch"] = git.stdout.strip()
+        variables["user"] = getpass.getuser()
+    return Templates({name: value for name, value in variables.items() if value}, os.environ)

@@ -20,6 +20,8 @@ SPLIT_CONFIG = "MirrordSplitConfig"
 PROPERTY_LIST = "MirrordPropertyList"
 UNKNOWN_PLACE = "a place that the resource doesn't name"
 LIST_KIND = "List"  # the kind in which kubectl wraps several resources
+# Where property lists are if they aren't in the namespace of their queue: the operator's, or a file without namespaces.
+OTHER_NAMESPACES = ("mirrord", "default")
 
 _URL = re.compile(r"https://sqs\.([a-z0-9-]+)\.amazonaws\.com/([0-9]{12})/([A-Za-z0-9_-]{1,80}(?:\.fifo)?)")
 _BOOLEANS = {"true": True, "false": False}
@@ -33,9 +35,10 @@ class BadResource(BadConfiguration):
 
 @dataclass(slots=True)
 class ImportedQueues:
-    """The converted entries of `splitting.queues` by queue id, and notes for the user."""
+    """The converted entries of `splitting.queues` and their namespaces by queue id, and notes for the user."""
 
     queues: dict[str, dict[str, Any]] = field(default_factory=dict)
+    namespaces: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
@@ -46,7 +49,7 @@ class _Named(Struct, frozen=True):
 
 class _Resource(Struct, frozen=True):
     kind: str
-    spec: dict[str, Any]
+    spec: Any = None
     metadata: _Named = _Named()
 
     @property
@@ -121,7 +124,7 @@ class _SplitConfig(Struct, frozen=True, rename="camel"):
 
 class _Property(Struct, frozen=True):
     name: str
-    value: str
+    value: str = ""
 
 
 class _PropertyList(Struct, frozen=True):
@@ -155,11 +158,7 @@ def import_queues(documents: Iterable[object], *, cluster: str | None = None, by
         resources += [
             _convert(item, _Resource, of=f"resource {number}") for number, item in enumerate(listed, len(resources))
         ]
-    lists = {
-        resource.metadata.name: _read_properties(resource, result.notes)
-        for resource in resources
-        if resource.kind == PROPERTY_LIST
-    }
+    lists = {resource.metadata: resource for resource in resources if resource.kind == PROPERTY_LIST}
     for resource in resources:
         if resource.kind == REGISTRY:
             queues = _read_registry(resource, result.notes)
@@ -182,10 +181,10 @@ def _read_registry(resource: _Resource, notes: list[str]) -> Iterator[_Queue]:
     _note_unknown_fields(resource.spec, _Registry, at=f"{resource.title}: spec", notes=notes)
     for queue_id, fields_ in registry.queues.items():
         at = f"{resource.title}: spec.queues.{queue_id}"
-        queue = _convert(fields_, _RegistryQueue, of=at)
-        if queue.queue_type != "SQS":
-            notes.append(f"{at}: its queues are of type {queue.queue_type}, not SQS")
+        if (queue_type := fields_.get("queueType", "SQS")) != "SQS":
+            notes.append(f"{at}: its queues are of type {queue_type}, not SQS")
             continue
+        queue = _convert(fields_, _RegistryQueue, of=at)
         _note_unknown_fields(fields_, _RegistryQueue, at=at, notes=notes)
         source = _Source(
             env=queue.name_source.get("envVar"),
@@ -204,21 +203,25 @@ def _read_registry(resource: _Resource, notes: list[str]) -> Iterator[_Queue]:
         )
 
 
-def _read_split_config(
-    resource: _Resource, lists: Mapping[str, Mapping[str, Any]], notes: list[str]
-) -> Iterator[_Queue]:
+def _read_split_config(resource: _Resource, lists: Mapping[_Named, _Resource], notes: list[str]) -> Iterator[_Queue]:
     config = _convert(resource.spec, _SplitConfig, of=resource.title)
     _note_unknown_fields(resource.spec, _SplitConfig, at=f"{resource.title}: spec", notes=notes)
     for number, fields_ in enumerate(config.queues):
         at = f"{resource.title}: spec.queues.{number}"
-        queue = _convert(fields_, _ConfigQueue, of=at)
-        if queue.kind != "sqs":
-            notes.append(f"{at}: {queue.id} is of kind {queue.kind}, not sqs")
+        if (kind := fields_.get("kind", "sqs")) != "sqs":
+            notes.append(f"{at}: {fields_.get('id')} is of kind {kind}, not sqs")
             continue
+        queue = _convert(fields_, _ConfigQueue, of=at)
         _note_unknown_fields(fields_, _ConfigQueue, at=at, notes=notes)
-        if queue.queue_config is not None and queue.queue_config not in lists:
-            missing = f"{PROPERTY_LIST} {queue.queue_config}, which isn't in these files"
-            notes.append(f"{queue.id}: sns, s3_event and tags may be in {missing}")
+        options: Mapping[str, Any] = {}
+        if queue.queue_config is not None:
+            places = [_Named(queue.queue_config, name) for name in (resource.metadata.namespace, *OTHER_NAMESPACES)]
+            properties = next((lists[place] for place in places if place in lists), None)
+            if properties is not None:
+                options = _read_properties(properties, notes)
+            else:
+                missing = f"{PROPERTY_LIST} {queue.queue_config}, which isn't in these files"
+                notes.append(f"{queue.id}: sns, s3_event and tags may be in {missing}")
         yield _Queue(
             queue_id=queue.id,
             kind=config.target_ref.kind,
@@ -226,7 +229,7 @@ def _read_split_config(
             namespace=resource.metadata.namespace,
             containers=(),
             sources=tuple(queue.app_config.queue),
-            options={**lists.get(queue.queue_config or "", {}), "drain_timeout_s": config.drain_timeout},
+            options={**options, "drain_timeout_s": config.drain_timeout},
         )
 
 
@@ -285,6 +288,10 @@ def parse_path(selector: str | None) -> list[str]:
 
 def _add(result: ImportedQueues, queue: _Queue, consumers: Sequence[Mapping[str, Any]], *, at: str) -> None:
     """Add a queue's entry, and notes on what the operator has to complete before the deployment."""
+    namespace = result.namespaces.setdefault(queue.queue_id, queue.namespace)
+    if namespace != queue.namespace:
+        both = f"{queue.queue_id} is the id of a queue in the namespaces {namespace} and {queue.namespace}"
+        raise BadResource(f"{at}: {both}: use a different id for each queue")
     fallbacks = [source.fallback for source in queue.sources if source.fallback]
     urls = [url for url in map(_URL.fullmatch, fallbacks) if url]
     entry: dict[str, Any] = {

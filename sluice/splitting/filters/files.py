@@ -4,16 +4,16 @@ The caller decodes JSON or YAML. Errors name the place in the document. A whole 
 only the part with queue filters is used.
 """
 
-import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Literal
 
 import msgspec
 
 from sluice.errors import BadFilter
 from sluice.splitting.filters import jq, patterns
 from sluice.splitting.filters.jq import CompileProblem
+from sluice.splitting.filters.templates import Templates
 from sluice.splitting.filters.values import (
     MAX_LINE_PATTERNS,
     MAX_NAMED_ATTRIBUTES,
@@ -27,6 +27,7 @@ from sluice.splitting.filters.values import (
 ROOT = "split_queues"
 FEATURE = "feature"  # the part of a `mirrord.json` that contains `split_queues`
 WHOLE_ROOT = f"{FEATURE}.{ROOT}"
+KEY = "key"  # a `mirrord.json`'s session key
 
 # A mirrord.json may also split queues of brokers other than SQS.
 OTHER_BROKERS = frozenset(
@@ -45,23 +46,25 @@ LINE_FORMS = frozenset({"metadata", "all_of", "any_of"})
 
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-message-metadata.html
 _ATTRIBUTE = re.compile(r"[A-Za-z0-9_.-]{1,256}", re.ASCII)
-_KEY = re.compile(r"\{\{\s*key\s*\}\}")
+_NO_TEMPLATES = Templates()
 
 
-def parse_filters(document: object, *, compile_problem: CompileProblem, key: str | None = None) -> QueueFilters:
+def parse_filters(
+    document: object, *, compile_problem: CompileProblem, templates: Templates = _NO_TEMPLATES
+) -> QueueFilters:
     """Parse a decoded filter file: a map by queue id, or a list of entries with `queue_id`; or a whole `mirrord.json`.
 
-    `queue_type` defaults to SQS and `queue_mode` to steal; `{{ key }}` stands for the session's key. Raises `BadFilter`
-    for the first fault found.
+    `queue_type` defaults to SQS and `queue_mode` to steal. Raises `BadFilter` for the first fault found.
     """
     whole = find_feature(document)
     root = ROOT if whole is None else WHOLE_ROOT
     queues = _check_map("filter file", document, known={ROOT}) if whole is None else whole
     if ROOT not in queues:
         raise BadFilter(root, "is missing")
-    reader = _Reader(key)
+    reader = _Reader(templates)
     parsed: dict[str, QueueFilter] = {}
-    for place, queue_id, fields in _iter_entries(root, queues[ROOT], passed_over=whole is not None):
+    for place, template, fields in _iter_entries(root, queues[ROOT], passed_over=whole is not None):
+        queue_id = templates.fill(place, template, kind="text")
         if queue_id in parsed:
             raise BadFilter(place, f"queue_id {queue_id!r} is listed twice")
         parsed[queue_id] = reader.queue_filter(place, fields)
@@ -129,15 +132,15 @@ def _iter_entries(root: str, queues: object, *, passed_over: bool) -> Iterator[t
 
 
 class _Reader(msgspec.Struct, frozen=True):
-    """Parses a queue's fields. `key` is the session's, None if it isn't known yet."""
+    """Parses a queue's fields."""
 
-    key: str | None
+    templates: Templates
 
     def queue_filter(self, place: str, fields: Mapping[str, Any]) -> QueueFilter:
-        queue_type = _check_text(f"{place}.queue_type", fields.get("queue_type", "SQS"))
+        queue_type = self._read_text(f"{place}.queue_type", fields.get("queue_type", "SQS"))
         if queue_type != "SQS":
             raise BadFilter(f"{place}.queue_type", f"unknown queue type {queue_type!r}; there is SQS")
-        mode = _check_text(f"{place}.queue_mode", fields.get("queue_mode", Mode.STEAL))
+        mode = self._read_text(f"{place}.queue_mode", fields.get("queue_mode", Mode.STEAL))
         if mode not in set(Mode):
             raise BadFilter(f"{place}.queue_mode", f"unknown mode {mode!r}; there are {', '.join(Mode)}")
         attributes, lines, program = (fields.get(name) for name in ("message_filter", "filter", "jq_filter"))
@@ -150,10 +153,7 @@ class _Reader(msgspec.Struct, frozen=True):
         of_attributes = tuple(
             (name, self._parse_pattern(f"{place}.message_filter.{name}", named[name])) for name in named
         )
-        jq_filter = None
-        if program is not None:  # A program can contain the key only in a string.
-            text = _check_text(f"{place}.jq_filter", program)
-            jq_filter = self._with_key(f"{place}.jq_filter", text, spelled=lambda key: json.dumps(key)[1:-1])
+        jq_filter = None if program is None else self._read_text(f"{place}.jq_filter", program, kind="program")
         return QueueFilter(filter=Filter(attributes=of_attributes, jq=jq_filter, **in_lines), mode=Mode(mode))
 
     def _parse_line_patterns(self, place: str, value: object) -> dict[str, tuple[str, ...]]:
@@ -179,15 +179,10 @@ class _Reader(msgspec.Struct, frozen=True):
         return {form: tuple(patterns_)}
 
     def _parse_pattern(self, place: str, value: object) -> str:
-        return self._with_key(place, _check_text(place, value), spelled=re.escape)
+        return self._read_text(place, value, kind="pattern")
 
-    def _with_key(self, place: str, text: str, *, spelled: Callable[[str], str]) -> str:
-        if not _KEY.search(text):
-            return text
-        if self.key is None:
-            raise BadFilter(place, "asks for {{ key }}, and no key is given")
-        replacement = spelled(self.key)
-        return _KEY.sub(lambda _: replacement, text)
+    def _read_text(self, place: str, value: object, kind: Literal["text", "pattern", "program"] = "text") -> str:
+        return self.templates.fill(place, _check_text(place, value), kind=kind)
 
 
 def _check_map(place: str, value: object, *, known: Collection[str] | None = None) -> Mapping[str, Any]:
@@ -247,6 +242,13 @@ def find_feature(document: object) -> Mapping[str, Any] | None:
     return feature if isinstance(feature, dict) else None
 
 
+def read_key(document: object, templates: Templates) -> str | None:
+    """Read the session's key from a whole `mirrord.json`; None if it has none. Raises `BadFilter`."""
+    if find_feature(document) is None or not isinstance(document, dict) or KEY not in document:
+        return None
+    return templates.fill(KEY, _check_text(KEY, document[KEY]), kind="text")
+
+
 def is_of_another_broker(entry: object) -> bool:
     """Return whether an entry of `split_queues` is about a broker other than SQS."""
     queue_type = entry.get("queue_type") if isinstance(entry, dict) else None
@@ -258,7 +260,7 @@ def describe_ignored(document: object) -> str | None:
     feature = find_feature(document)
     if feature is None or not isinstance(document, dict):
         return None
-    names = [str(name) for name in document if name != FEATURE]
+    names = [str(name) for name in document if name not in {FEATURE, KEY}]
     names += [f"{FEATURE}.{name}" for name in feature if name != ROOT]
     queues = feature.get(ROOT)
     entries = queues.items() if isinstance(queues, dict) else enumerate(queues) if isinstance(queues, list) else ()

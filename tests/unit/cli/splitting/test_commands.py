@@ -121,11 +121,11 @@ def test_options_and_files_say_the_same(tmp_path: Path) -> None:
         "q": QueueFilter(filter=mine, mode=Mode.MIRROR),
         "r": QueueFilter(filter=Filter(jq=".Body | length > 3")),
     }
-    assert read_filters(None, ["q:user=^me$"], jq=["r:.Body | length > 3"], mirror=["q"]) == asked
+    assert read_filters(None, ["q:user=^me$"], jq=["r:.Body | length > 3"], mirror=["q"])[0] == asked
     (tmp_path / "f.json").write_text(json.dumps(document))
-    assert read_filters(tmp_path / "f.json", []) == asked
+    assert read_filters(tmp_path / "f.json", [])[0] == asked
     (tmp_path / "f.yaml").write_text("split_queues:\n  q: {message_filter: {user: ^me$}}\n")
-    assert read_filters(tmp_path / "f.yaml", []) == {"q": QueueFilter(filter=mine)}
+    assert read_filters(tmp_path / "f.yaml", [])[0] == {"q": QueueFilter(filter=mine)}
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_a_whole_mirrord_json_is_taken_with_a_note_on_the_rest(
     file = tmp_path / "mirrord.json"
     lines = {"filter": {"metadata": "^baggage: .*mirrord-session={{ key }}"}}
     file.write_text(json.dumps({"target": "deployment/app", "feature": {"split_queues": {"q": lines}, "env": {}}}))
-    asked = read_filters(file, [], key="alice@home")
+    asked, _ = read_filters(file, [], key="alice@home")
     assert asked == {"q": QueueFilter(filter=Filter(all_of=(r"^baggage: .*mirrord-session=alice@home",)))}
     output = capsys.readouterr()
     assert output.err == f"{file}: left out, as it isn't about SQS queues: feature.env, target\n"
@@ -191,13 +191,13 @@ def test_a_whole_mirrord_json_is_taken_with_a_note_on_the_rest(
     ],
 )
 def test_a_key_alone_takes_what_carries_it_of_every_queue(baggage: str, taken: bool) -> None:
-    asked = read_filters(None, [], key="al.ice", mirror=["*"])
+    asked, _ = read_filters(None, [], key="al.ice", mirror=["*"])
     assert asked["*"].mode is Mode.MIRROR
     share = Share(session_id="A", key="al.ice", started_at_ms=0, filter=asked["*"].filter)
     message = Message(message_id="m", body="b", attributes={"baggage": Value("String", baggage)})
     found = Router.build([share], decide=lambda *_: None).find_recipients(FilterInput.from_message(message))
     assert found.stealing == (share if taken else None)
-    assert list(read_filters(None, ["q:a=^{{ key }}$"], key="x")) == ["q"]
+    assert list(read_filters(None, ["q:a=^{{ key }}$"], key="x")[0]) == ["q"]
 
 
 def test_a_file_goes_without_options(tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def test_a_file_that_is_no_config_maps_cant_be_repointed() -> None:
 
 def test_the_filter_of_the_same_workload_is_a_filter_file() -> None:
     attributes = {"author": "^me$", "level": "^(beginner|intermediate)$"}
-    assert read_filters(mirrord.WHOLE, []) == {
+    assert read_filters(mirrord.WHOLE, [])[0] == {
         "meme-queue": QueueFilter(filter=Filter(attributes=tuple(attributes.items())))
     }
 
@@ -148,8 +148,8 @@ def test_a_newer_resource_is_read_with_its_property_list() -> None:
         }
     ]
     assert found.notes == [
-        "MirrordPropertyList meme-queue-options: property colour isn't converted",
         "MirrordSplitConfig meme-app-split: spec.ttl isn't converted",
+        "MirrordPropertyList meme-queue-options: property colour isn't converted",
         FROM_A_VARIABLE,
         "MirrordSplitConfig meme-app-split: spec.queues.1: views is of kind kafka, not sqs",
     ]
@@ -200,15 +200,20 @@ def test_a_property_list_that_isnt_there_is_said() -> None:
             "spec.queues.0: ",
         ),
         (entry_of({"tags": {"a": 5}}), "spec.queues.q: "),
-        ({"kind": "MirrordPropertyList", "spec": {"properties": [{"name": "sns", "value": "yes"}]}}, "property sns: "),
-        ({"kind": "MirrordPropertyList", "spec": {"properties": [{"name": "tags", "value": "{"}]}}, "property tags: "),
-        ({"kind": "MirrordPropertyList", "spec": {"properties": [{"name": "tags", "value": "[]"}]}}, "property tags: "),
         ({"kind": "Deployment", "spec": {}}, "the files contain no SQS queue"),
     ],
 )
 def test_a_fault_is_refused_with_its_place(document: object, place: str) -> None:
     with pytest.raises(BadResource, match=place):
         import_queues([document])
+
+
+@pytest.mark.parametrize(("name", "value"), [("sns", "yes"), ("sns", None), ("tags", "{"), ("tags", "[]")])
+def test_a_fault_of_a_queues_options_is_refused_with_its_place(name: str, value: str | None) -> None:
+    config, options = [document for document in yaml.safe_load_all(NEWER) if document]
+    options["spec"]["properties"] = [{"name": name} | ({} if value is None else {"value": value})]
+    with pytest.raises(BadResource, match=f"property {name}: "):
+        import_queues([config, options])
 
 
 def test_an_id_of_two_queues_is_refused() -> None:

@@ -16,6 +16,7 @@ from sluice.errors import BadFilter
 from sluice.message import Message, Value
 from sluice.splitting.filters import jq
 from sluice.splitting.filters.files import build_document, describe_ignored, parse_filters
+from sluice.splitting.filters.templates import Templates
 from sluice.splitting.filters.texts import Envelope, S3Object, read_notification_attributes
 from sluice.splitting.filters.values import Filter, Mode, QueueFilter, select_filter
 
@@ -93,7 +94,7 @@ def test_a_key_stands_for_itself_in_patterns_and_in_a_programs_texts() -> None:
             "r": {"filter": {"any_of": [{"metadata": "s={{ key }},{{  key }}"}]}},
         }
     }
-    filters = parse_filters(document, compile_problem=compile_problem, key='a.b"')
+    filters = parse_filters(document, compile_problem=compile_problem, templates=Templates({"key": 'a.b"'}))
     assert filters["q"].filter == Filter(attributes=(("a", '^a\\.b"$'),), jq='.Body | contains("s=a.b\\"")')
     assert filters["r"].filter == Filter(any_of=('s=a\\.b",a\\.b"',))
 
