@@ -5,9 +5,8 @@ removes those that are no longer declared. Objects that were never declared stay
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -27,11 +26,11 @@ from sluice.federation.links.links import Bridge, Introduction, Link, check_link
 from sluice.federation.links.peers import MAX_RULES, Peer, check_peer, describe_unknown_peer
 from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, describe_state, find_feeding_queues
 from sluice.federation.links.states import AccessRefused, Command, LinkEvent, LinkState, Unreachable
-from sluice.federation.links.watch import Repairs
+from sluice.federation.links.watch import Repairs, SiteWatch
 from sluice.federation.matching.bindings import Binding, Destination
 from sluice.federation.matching.exchanges import Exchange
 from sluice.federation.settings import SiteNames
-from sluice.federation.topology.entries import deletion_operation, index_by_key
+from sluice.federation.topology.entries import Entry, deletion_operation, index_by_key
 
 if TYPE_CHECKING:  # adapters are passed in, so they are only imported for type checking
     from sluice.aws.documents import DynamoDocument
@@ -104,7 +103,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
             case operations.CommandLink(name=name, command=command):
                 self.command_link(name, command)
             case operations.AddBridge(bridge=bridge):
-                self.add_bridge(bridge)
+                self.save_route(bridge, transitions.add_bridge(bridge))
                 return bridge
             case operations.ChangeBridge(bridge=bridge):
                 self.change_bridge(bridge)
@@ -288,30 +287,23 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
             raise NotFound(f"no such link: {name}")
         self.link_service.advance([transitions.update_link(name, update)])
 
-    def add_bridge(self, bridge: Bridge) -> None:
-        """Add a route. Raises `BadRoute` or `BadBinding` if it is invalid."""
-        self.check_filter(bridge)
-        if bridge.src_is_local and bridge.src_is_queue:
-            self.names.readable_queue(bridge.src)  # the source checks pulled routes
-        problem = find_key_problem(bridge, self.link_service.exchange_types().get(bridge.src))
-        if bridge.src_is_local and problem is not None:
-            raise BadRoute(f"{bridge.name}: {problem}")
-        self.record_route_tag(bridge)
-        self.link_service.advance([transitions.add_bridge(bridge)])
-
     def change_bridge(self, bridge: Bridge) -> None:
         """Change a route's options in place. Raises `NotFound`, or `BadRoute` if the options are invalid."""
         if self.record(bridge.name).declared:
             raise BadRoute(f"{bridge.name}: it is declared in cdk.json: change it there, and deploy")
-        self.check_filter(bridge)
-        self.record_route_tag(bridge)
-        self.link_service.advance([transitions.change_bridge(bridge)])
+        self.save_route(bridge, transitions.change_bridge(bridge))
 
-    def check_filter(self, bridge: Bridge) -> None:
-        """Check a route's filter. Raises `BadRoute` if it can't be used."""
+    def save_route(self, bridge: Bridge, change: transitions.Change, *, advances: bool = True) -> None:
+        """Check and save a new or changed route, and its tag. Raises `BadRoute` or `BadBinding` if it is invalid."""
         reason = None if bridge.filter is UNSET else self.link_service.find_filter_problem(bridge.filter)
+        if bridge.src_is_local:  # the source checks pulled routes
+            if bridge.src_is_queue:
+                self.names.readable_queue(bridge.src)
+            reason = reason or find_key_problem(bridge, self.link_service.exchange_types().get(bridge.src))
         if reason is not None:
             raise BadRoute(f"{bridge.name}: {reason}")
+        self.record_route_tag(bridge)
+        (self.link_service.advance if advances else self.link_service.save_changes)([change])
 
     def close_bridge(self, asked: operations.CloseBridge) -> None:
         """Close a route. Raises `NotFound`."""
@@ -344,7 +336,6 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         """Apply the declaration and run due actions. Raises one `BadConfiguration` with all invalid declarations."""
         faults: list[BadConfiguration] = []
         try:
-            faults += self.declare_peers()
             faults += self.declare()
         finally:  # invalid declarations don't prevent the other work
             try:
@@ -358,67 +349,44 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
     def declare(self) -> Sequence[BadConfiguration]:
         """Create declared objects, and remove those no longer declared. Returns the errors, which stop nothing else."""
         content, version = self.applied.load()
-        before, declared = Declared() if content is None else DECLARED.from_text(content), self.declared
-        change, declared_by_key = self.link_service.exchanges.change, index_by_key(declared.entries)
-        for key, entry in reversed(index_by_key(before.entries).items()):  # routes first, exchanges last
-            kept = declared_by_key.get(key)
+        before, known = Declared() if content is None else DECLARED.from_text(content), self.link_service.known_peers
+        if peers := known.value():  # a deployment may have disabled the triggers
+            self.enable_peer_mappings()
+        declared_peers = [peer for peer in peers.values() if peer.declared]
+        declared = index_by_key((*self.peers, *self.declared.entries))
+        for key, entry in reversed(index_by_key((*declared_peers, *before.entries)).items()):  # routes come first
+            kept = declared.get(key)
             can_stay = entry.can_become(kept) if isinstance(entry, Bridge) and isinstance(kept, Bridge) else kept
             if not can_stay or (isinstance(entry, Link) and entry != kept):
                 with suppress(BadConfiguration):  # a removed or used object stays as it is
                     self.apply(deletion_operation(entry))
-        watch = self.drift_repair.watch()
-        # A declared binding that was removed with its deleted queue is restored when the queue exists again.
-        restorable = [
-            binding
-            for binding in declared.bindings
-            if not watch.find_queue(self.names.physical_name(binding.queue)).unbound
-        ]
-
-        faults = _collect_errors(
-            [
-                *(partial(change, add_exchange(exchange)) for exchange in declared.exchanges),
-                *(partial(self.bind, binding) for binding in restorable),
-                *(partial(self.add_link, link, declared=True) for link in declared.links),
-                *(partial(self.declare_route, route) for route in declared.routes),
-            ]
-        )
-        if before != declared:
-            self.applied.save(DECLARED.text(declared).encode(), after=version)
+        faults, watch = list[BadConfiguration](), self.drift_repair.watch()
+        for entry in declared.values():
+            try:
+                self.create_declared(entry, peers, watch)
+            except BadConfiguration as fault:
+                faults.append(fault)
+        if before != self.declared:
+            self.applied.save(DECLARED.text(self.declared).encode(), after=version)
         return faults
 
-    def declare_route(self, route: Bridge) -> None:
-        """Create a declared route or change it in place. Raises `BadRoute` if it is invalid."""
-        existing = self.link_service.registry().bridges.get(route.name)
-        if existing is not None and existing.closing:
-            return  # a route of this name is closing; a sweep after its end creates this one
-        if existing is None or existing.bridge.filter != route.filter:
-            self.check_filter(route)
-        self.record_route_tag(route)
-        if existing is not None and existing.bridge.can_become(route):
-            self.link_service.save_changes([transitions.change_bridge(route)])
-        else:
-            self.link_service.save_changes([transitions.add_bridge(route, declared=True)])
-
-    def declare_peers(self) -> Sequence[BadConfiguration]:
-        """Add declared peers and remove those no longer declared. Returns the errors, which stop nothing else."""
-        known, declared = self.link_service.known_peers.value(), {peer.tag: peer for peer in self.peers}
-        if known:  # a deployment may have disabled the triggers
-            self.enable_peer_mappings()
-        faults = _collect_errors(
-            partial(self.add_peer, peer) for tag, peer in declared.items() if peer != known.get(tag)
-        )
-        for tag in [tag for tag, peer in known.items() if peer.declared and tag not in declared]:
-            with suppress(BadRoute):  # a peer with links of this site stays
-                self.remove_peer(tag)
-        return faults
-
-
-def _collect_errors(makes: Iterable[Callable[[], object]]) -> Sequence[BadConfiguration]:
-    """Call each function, and return the errors; an error stops none of the others."""
-    faults: list[BadConfiguration] = []
-    for make in makes:
-        try:
-            make()
-        except BadConfiguration as fault:
-            faults.append(fault)
-    return faults
+    def create_declared(self, entry: Entry, peers: Mapping[str, Peer], watch: SiteWatch) -> None:
+        """Create a declared object or change it in place. Raises a `BadConfiguration` if it is invalid."""
+        match entry:
+            case Peer() if entry != peers.get(entry.tag):
+                self.add_peer(entry)
+            case Exchange():
+                self.link_service.exchanges.change(add_exchange(entry))
+            case BindingDeclaration():
+                # A binding that was removed with its deleted queue is restored when the queue exists again.
+                if not watch.find_queue(self.names.physical_name(entry.queue)).unbound:
+                    self.bind(entry)
+            case Link():
+                self.add_link(entry, declared=True)
+            case Bridge():
+                existing = self.link_service.registry().bridges.get(entry.name)
+                if existing is not None and (existing.closing or existing.bridge == entry):
+                    return  # a sweep after the end of a closing route creates this one
+                changes = existing is not None and existing.bridge.can_become(entry)
+                change = transitions.change_bridge(entry) if changes else transitions.add_bridge(entry, declared=True)
+                self.save_route(entry, change, advances=False)
