@@ -28,7 +28,7 @@ from sluice.splitting.consumers.temporary_queues import TOKEN_CHARACTERS
 from sluice.splitting.control import Control, NoSuchSession, RegistryCache, next_tick_s
 from sluice.splitting.jq_runner import compile_problem
 from sluice.splitting.operation_handler import OperationHandler
-from sluice.splitting.operations import ControlOperation, TickSessions
+from sluice.splitting.operations import ControlOperation, SweepQueues, TickSessions
 from sluice.splitting.pointing import Pointing
 from sluice.splitting.settings import ControlSettings
 
@@ -140,6 +140,9 @@ def apply_operation(operation: ControlOperation, context: LambdaContext) -> obje
     result = made.make_operation_handler(control).apply(operation)
     for queue_id, number in control.returned.items():
         publish(SERVICE, {"MessagesReturned": number}, dimensions={"queue": queue_id})
+    if isinstance(operation, SweepQueues) and made.settings.repointed:  # once a minute
+        away = sum(split.is_consumer_away for split in control.view().splits.values())
+        publish(SERVICE, {"ConsumersAway": away})  # the metric of an alarm
     if operation.changes:
         made.arm_tick()
     return result

@@ -227,6 +227,8 @@ def _create_splitting_section(watched: Watched, queues: Sequence[SplitQueues]) -
         for queue_id, pair in split.items()
         if pair.main is not None
     ]
+    if any(pair.parameters.consumers for pair in queues):
+        counts.append(own_metric("ConsumersAway", "control", stage=watched.stage, statistic="Maximum"))
     return [
         _create_graph("Splitter", *counts, width=WIDTH),
         _create_graph("Messages per session", _search(sessions, statistic="Sum"), stacked=True),

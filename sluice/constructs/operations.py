@@ -188,6 +188,15 @@ def _list_rules(construct: Operations) -> Iterator[Rule]:
             periods=3,
             capability=Capability.FEDERATION,
         )
+    if any(queue.parameters.consumers for queue in construct.watched.split_queues):
+        yield Rule(
+            name="ConsumersAway",
+            text="Consumers aren't back for 15 minutes after the last session: `sluice split status` shows the reason",
+            metric=own_metric("ConsumersAway", "control", stage=construct.parameters.stage, statistic="Minimum"),
+            threshold=1,
+            periods=3,
+            capability=Capability.SPLITTING,
+        )
     for queue in construct.watched.dead_letters():
         yield dead_letters_rule(queue.queue, queue.name, queue.description, least=options.dead_letters)
     if construct.watched.rendezvous is not None:

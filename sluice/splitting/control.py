@@ -340,10 +340,11 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
             return QueueNotCreated(action.name, str(error))
         queue, session = self._look_up(action.name)
         of_session = queue is not None and queue.session_id is not None
+        owner = (session.user_id, session.session_id) if session else (None, None)
         self.queues.create(
             action.name,
             temporary_attributes(attributes, original_name=config.source, name=action.name, of_session=of_session),
-            temporary_tags(tags, configured=config.tags, user_id=session.user_id if session else None),
+            temporary_tags(tags, configured=config.tags, user_id=owner[0], session_id=owner[1]),
         )
         return QueueCreated(action.name)
 

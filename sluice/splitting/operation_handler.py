@@ -36,6 +36,8 @@ from sluice.splitting.pointing import HOLD_MS
 from sluice.splitting.sessions.state import Reason, Registry, Session
 from sluice.splitting.settings import SplitConfig
 
+MAX_DESCRIPTION_CHARACTERS = 200
+
 
 class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
     """Applies the operations of one invocation. `counts` returns the number of messages sent to each session, by id."""
@@ -129,6 +131,8 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
                 SessionQueueView(
                     queue_id=queue_id,
                     mode=session.filters[queue_id].mode,
+                    asks_for=session.filters[queue_id].filter.description[:MAX_DESCRIPTION_CHARACTERS],
+                    shadowed_by=registry.find_shadow(session, queue_id),
                     name=None if queue is None else queue.name,
                     url=None if queue is None else self.url(queue.name),
                     returned=0 if queue is None else queue.returned,

@@ -41,10 +41,15 @@ class QueueView(Envelope, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class SessionQueueView(Struct, frozen=True, kw_only=True):
-    """A session's queue, without name and URL if it doesn't exist. `returned` counts messages sent back."""
+    """A session's queue, without name and URL if it doesn't exist. `returned` counts messages sent back.
+
+    `asks_for` describes the filter. `shadowed_by` is an earlier session that takes all messages that this one asks for.
+    """
 
     queue_id: str
     mode: Mode
+    asks_for: str = ""
+    shadowed_by: str = ""
     name: str | None
     url: str | None
     returned: int

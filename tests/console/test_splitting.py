@@ -62,3 +62,11 @@ def test_who_may_only_look_finds_no_button_to_act(look: Looking) -> None:
     page = look.at("#/splitting?session=00000009-ada")
     expect(page.get_by_role("region", name="Session", exact=True)).to_be_visible()
     expect(page.get_by_role("button", name="Stop session")).to_have_count(0)
+
+
+def test_a_split_that_isnt_at_rest_and_a_shadowed_session_are_shown(look: Looking) -> None:
+    page = look.at("#/splitting")
+    splits = page.get_by_role("region", name="Splits that aren't at rest")
+    for text in ("bills", "restoring", "its consumers to read bills", "sluice-tmp-main-bills", "AccessDeniedException"):
+        expect(splits).to_contain_text(text)
+    expect(page.get_by_role("region", name="Sessions")).to_contain_text("shadowed by 00000009-ada")

@@ -242,7 +242,12 @@ def test_each_operation_gives_its_own_result(splitting: Surroundings) -> None:
     [queue] = started.queues
     assert queue.name is not None
     assert queue == SessionQueueView(
-        queue_id="q", mode=Mode.MIRROR, name=queue.name, url=url_of(splitting, queue.name), returned=0
+        queue_id="q",
+        mode=Mode.MIRROR,
+        asks_for="client =~ ^a$",
+        name=queue.name,
+        url=url_of(splitting, queue.name),
+        returned=0,
     )
     session_id = started.session_id
     kept = asked(KeepSession(session_id=session_id))
@@ -267,6 +272,19 @@ def test_each_operation_gives_its_own_result(splitting: Surroundings) -> None:
     assert "q isn't being drained: it is" in refused["error"]
     gone = asked(FindSession(session_id="unheard-of"))
     assert gone == EndedSession(session_id="unheard-of", reason="")
+
+
+def test_consumers_that_are_not_back_are_counted_at_every_sweep_where_there_are_any(
+    splitting: Surroundings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked(SweepQueues())
+    assert "ConsumersAway" not in capsys.readouterr().out
+    target = {"type": "parameter", "name": "/queue"}
+    monkeypatch.setenv("SPLIT_QUEUES", json.dumps([{"queue_id": "theirs", "source": "offers"}]))
+    monkeypatch.setenv("REPOINTED", json.dumps([{"queue_id": "theirs", "trigger_id": "t", "targets": [target]}]))
+    control.dependencies.cache_clear()
+    asked(SweepQueues())
+    assert '"ConsumersAway":[0.0]' in capsys.readouterr().out.replace(" ", "")
 
 
 @pytest.mark.parametrize("body", ["no JSON", "[]", "5", '{"op": "dance"}', '{"op": "stop"}'])

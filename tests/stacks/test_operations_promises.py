@@ -138,6 +138,17 @@ def test_events_that_wait_in_the_tables_stream_have_an_alarm(templates: Template
     assert (age["MetricName"], age["Threshold"], age["EvaluationPeriods"]) == ("IteratorAge", 300_000, 5)
 
 
+def test_consumers_that_are_not_back_are_an_alarm_where_there_are_any(synth: Synth, templates: Templates) -> None:
+    assert "ConsumersAway" not in alarms(templates.operations)
+    trigger = {"type": "lambda trigger", "function": "invoices"}
+    source = "arn:aws:sqs:eu-central-1:123456789012:theirs"
+    queue = {"queue_id": "theirs", "existing_source_queue_arn": source, "consumers": [trigger]}
+    seen = synth(**{"sluice.splitting.queues": [queue], f"{KEY}.dashboard": True})
+    away = alarms(seen.operations)["ConsumersAway"]
+    assert (away["MetricName"], away["Statistic"], away["EvaluationPeriods"]) == ("ConsumersAway", "Minimum", 3)
+    assert '"ConsumersAway"' in json.dumps(board(seen))
+
+
 def test_every_queue_of_dead_letters_has_an_alarm(synth: Synth) -> None:
     queues = [{"queue_id": "pipeline"}, {"queue_id": "orders", "fifo": True}]
     templates = synth(**{"sluice.splitting.queues": queues})

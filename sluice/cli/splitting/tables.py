@@ -19,16 +19,20 @@ def show_sessions(sessions: Iterable[SessionView]) -> None:
         (
             session.session_id,
             session.owner,
+            session.key,
             time.strftime("%H:%M:%S", time.localtime(session.started_at_ms / 1000)),
             session.status,
             session.reason,
-            ", ".join(f"{queue.queue_id} ({queue.mode})" for queue in session.queues),
+            "; ".join(f"{queue.queue_id} ({queue.mode}): {queue.asks_for}" for queue in session.queues),
+            ", ".join(dict.fromkeys(queue.shadowed_by for queue in session.queues if queue.shadowed_by)),
             session.messages,
             sum(queue.returned for queue in session.queues),
         )
         for session in sessions
     ]
-    show_table(("session", "owner", "since", "status", "reason", "queues", "messages", "returned"), rows)
+    show_table(
+        ("session", "owner", "key", "since", "status", "reason", "queues", "shadowed by", "messages", "returned"), rows
+    )
 
 
 def show_splitting(view: SplittingView) -> None:

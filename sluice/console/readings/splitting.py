@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from sluice.codec import to_document
 from sluice.console.readings.shared import own_metric, read_cached_series
 from sluice.console.requests import text_field
 from sluice.console.sites import BudgetedSite, Document, Query
@@ -51,6 +52,7 @@ def read(site: BudgetedSite, _: Query) -> Document:
             }
             for session in view.sessions
         ],
+        "splits": [to_document(split) for split in view.splits],
         "minutes": MINUTES,
         "uncounted": uncounted,
     }

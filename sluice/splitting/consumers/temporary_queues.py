@@ -22,6 +22,7 @@ TOKEN_CHARACTERS = 12
 MAX_TAGS = 50  # SQS's limit of tags per queue
 RESERVED_TAG = "aws:"  # prefix that only AWS may use, for example CloudFormation
 USER_TAG = "sluice-user"  # the `aws:userid` of a session's owner, by which IAM policies can distinguish queues
+SESSION_TAG = "sluice-session"  # the session's id
 # The attributes that are copied. Omitted are DelaySeconds (the message was delayed already), MaximumMessageSize (the
 # session's attribute may make a message larger), RedriveAllowPolicy, and read-only attributes.
 COPIED = (
@@ -115,14 +116,18 @@ def _rename_resource(resource: Any, original_name: str, name: str) -> Any:
 
 
 def temporary_tags(
-    original: Mapping[str, str], *, configured: Mapping[str, str], user_id: str | None = None
+    original: Mapping[str, str],
+    *,
+    configured: Mapping[str, str],
+    user_id: str | None = None,
+    session_id: str | None = None,
 ) -> dict[str, str]:
     """Merge the original's tags and the configured ones, which take precedence, even if SQS's limit is exceeded.
 
-    `USER_TAG` is `user_id`. Without one the queue has no such tag, whatever the original or the configuration has.
+    `USER_TAG` and `SESSION_TAG` are given, or else missing, whatever the original or the configuration has.
     """
     inherited = {key: value for key, value in original.items() if not key.startswith(RESERVED_TAG)}
     merged = dict(configured) | {key: value for key, value in sorted(inherited.items()) if key not in configured}
-    merged.pop(USER_TAG, None)
-    own = {USER_TAG: user_id} if user_id else {}
-    return dict(list((own | merged).items())[:MAX_TAGS])
+    own_tags = {USER_TAG: user_id, SESSION_TAG: session_id}
+    own = {key: value for key, value in own_tags.items() if value}
+    return dict(list((own | {key: value for key, value in merged.items() if key not in own_tags}).items())[:MAX_TAGS])

@@ -48,6 +48,13 @@ class Filter(Struct, frozen=True, kw_only=True):
         return not self.attributes and not self.lines and self.jq is None
 
     @property
+    def description(self) -> str:
+        """Describe the conditions in one line."""
+        parts = [f"{name} =~ {pattern}" for name, pattern in self.attributes]
+        parts += [f"line =~ {' or '.join(patterns)}" for patterns in self.lines]
+        return ", ".join(parts if self.jq is None else [*parts, f"jq {self.jq}"]) or "nothing"
+
+    @property
     def lines(self) -> tuple[tuple[str, ...], ...]:
         """Return sets of patterns. Of each set, at least one pattern must be found in a line."""
         pattern_sets = () if self.all_of is UNSET else tuple((pattern,) for pattern in self.all_of)

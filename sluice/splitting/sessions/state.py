@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from sluice.codec import Format, Struct
 from sluice.splitting.consumers.targets import Consumers
 from sluice.splitting.consumers.temporary_queues import FIFO_SUFFIX
-from sluice.splitting.filters.values import QueueFilter, Share
+from sluice.splitting.filters.values import Mode, QueueFilter, Share
 
 SPLITTER_LEASE_S = 30
 
@@ -139,6 +139,12 @@ class Split(Struct, frozen=True, kw_only=True):
         return "its sessions" if self.phase is Phase.ACTIVE else "the main queue to be emptied"
 
     @property
+    def is_consumer_away(self) -> bool:
+        """Return whether the consumer should be at the source, because no session needs it elsewhere, and isn't."""
+        is_needed = self.phase is Phase.ACTIVE or (self.phase is Phase.DRAINING and self.fifo)
+        return not (self.static or is_needed or self.consumer_at == self.source)
+
+    @property
     def is_at_rest(self) -> bool:
         """Return whether the split is in its original state, without sessions."""
         return self.phase is Phase.IDLE and (self.static or self.consumer_at == self.source)
@@ -213,6 +219,18 @@ class Registry(Struct, frozen=True, kw_only=True):
             for session in self.sessions.values()
             if session.status in ROUTED and queue_id in session.filters
         ]
+
+    def find_shadow(self, session: Session, queue_id: str) -> str:
+        """Find the session that started earlier and takes messages by the same filter. Returns its id, or ""."""
+        share = session.filters[queue_id]
+        earlier = (
+            other.session_id
+            for other in self.sessions.values()
+            if (other.started_at_ms, other.session_id) < (session.started_at_ms, session.session_id)
+            and other.status in ALIVE
+            and other.filters.get(queue_id) == replace(share, mode=Mode.STEAL)
+        )
+        return "" if share.filter.matches_nothing else next(earlier, "")
 
     def all_route_by(self, version: int, *, now_ms: int) -> bool:
         """Return whether every live splitter routes by this version or a later one."""

@@ -49,7 +49,10 @@ SESSION = {
     "reason": "",
     "messages": 12,
     "filters": {},
-    "queues": [{"queue_id": "orders", "mode": "steal", "name": None, "url": None, "returned": 0}],
+    "queues": [
+        {"queue_id": "orders", "mode": "steal", "asks_for": "user =~ ^me$", "shadowed_by": "s-0"}
+        | {"name": None, "url": None, "returned": 0}
+    ],
 }
 SESSIONS = [SESSION]
 SPLIT = {

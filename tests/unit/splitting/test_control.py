@@ -90,9 +90,23 @@ def test_a_sessions_queue_is_tagged_with_who_may_read_it(world: World) -> None:
 def test_a_session_gets_a_queue_like_the_source_with_its_tags_and_the_configured_ones(world: World) -> None:
     session_id = world.start()
     assert world.queues.attributes[SESSION_QUEUE] == {"VisibilityTimeout": "77", "MaximumMessageSize": "1048576"}
-    assert world.queues.tags[SESSION_QUEUE] == {"team": "ours", "kept": "yes"}
+    assert world.queues.tags[SESSION_QUEUE] == {"team": "ours", "kept": "yes", "sluice-session": session_id}
     world.pass_s(2)
     assert world.status(session_id) is Status.READY
+
+
+def test_a_session_whose_messages_all_go_to_an_earlier_one_is_shadowed_by_it(world: World) -> None:
+    other = {"q": QueueFilter(filter=Filter(attributes=(("client", "b"),)))}
+    mirroring = {"q": replace(FILTERS["q"], mode=Mode.MIRROR)}
+    nothing = {"q": QueueFilter(filter=Filter())}
+    ids = [world.start(filters) for filters in (mirroring, FILTERS, other, nothing, nothing, FILTERS, mirroring)]
+    registry = world.control.view()
+    shadows = [registry.find_shadow(registry.sessions[session_id], "q") for session_id in ids]
+    assert shadows == ["", "", "", "", "", ids[1], ids[1]]
+    world.control.stop(ids[1], Reason.STOPPED)
+    registry = world.control.view()
+    assert registry.find_shadow(registry.sessions[ids[5]], "q") == ""
+    assert registry.find_shadow(registry.sessions[ids[6]], "q") == ids[5]
 
 
 def test_a_queue_is_on_record_before_it_is_made(world: World) -> None:

@@ -172,6 +172,7 @@ def test_one_that_cant_be_put_back_for_now_keeps_no_other_from_it(world: World):
     world.tick()
     [shown] = world.show().splits
     assert (shown.phase, shown.waits_for) == (Phase.RESTORING, "its consumers to read source")
+    assert world.store.registry.splits["q"].is_consumer_away
     assert "ThrottlingException" in shown.not_moved
     main = world.store.registry.splits["q"].main
     on_the_way = {describe_target(VARIABLE): f"on the way from {main} to source", describe_target(PARAMETER): "source"}

@@ -20,11 +20,12 @@ function drawPage(place, found) {
     return drawSection("No queue", el("p", {}, "No queue can be split yet: ", el("code", {}, "sluice split register"), " adds one."));
   }
   const queue = found.queues.find((candidate) => candidate.queue_id === place.query.get("queue")) ?? found.queues[0];
-  const sessions = found.sessions.filter((session) => session.queues.some((own) => own.queue_id === queue.queue_id) || findFilter(session, queue.queue_id));
+  const sessions = found.sessions.filter((session) => findOwn(session, queue));
   const colours = new Map(sessions.map((session, at) => [session.session_id, pickColour(at)]));
   return [
     drawQueues(place, found, queue),
     drawFlows(place, found, queue, sessions, colours),
+    drawSplits(found),
     drawSession(place, found),
     drawSessions(place, found, queue, sessions, colours),
   ];
@@ -32,7 +33,7 @@ function drawPage(place, found) {
 
 function drawQueues(place, found, chosen) {
   return drawTabs("Split queues", found.queues.map((queue) => {
-    const many = found.sessions.filter((session) => session.queues.some((own) => own.queue_id === queue.queue_id)).length;
+    const many = found.sessions.filter((session) => findOwn(session, queue)).length;
     return {
       key: queue.queue_id, name: queue.queue_id, href: place.buildHref("splitting", { queue: queue.queue_id }),
       current: queue === chosen, note: `${formatNumber(many)} ${many === 1 ? "session" : "sessions"}`,
@@ -65,7 +66,7 @@ function drawFlows(place, found, queue, sessions, colours) {
 
 function buildTargets(place, queue, sessions, colours) {
   const flows = sessions.map((session) => {
-    const mode = findMode(session, queue);
+    const { mode } = findOwn(session, queue);
     const value = session.counted[queue.queue_id];
     return {
       key: session.session_id, name: session.owner || session.session_id, value, colour: colours.get(session.session_id),
@@ -90,12 +91,17 @@ function addValues(flows) {
   return flows.reduce((all, flow) => all + (flow.value ?? 0), 0);
 }
 
-function findMode(session, queue) {
-  return session.queues.find((own) => own.queue_id === queue.queue_id)?.mode ?? findFilter(session, queue.queue_id)?.mode ?? "steal";
+function findOwn(session, queue) {
+  return session.queues.find((own) => own.queue_id === queue.queue_id);
 }
 
-function findFilter(session, queueId) {
-  return Object.hasOwn(session.filters, queueId) ? session.filters[queueId] : session.filters["*"];
+function drawSplits(found) {
+  if (!found.splits.length) return null;
+  const columns = [{ name: "Queue" }, { name: "Phase" }, { name: "Since" }, { name: "Waits for" }, { name: "Consumers" }, { name: "Last problem" }];
+  return drawSection("Splits that aren't at rest", drawTable("Splits", columns, found.splits.map((split) => [
+    split.queue_id, drawBadge(split.phase), drawAge(split.phase_since_ms), split.waits_for,
+    Object.entries(split.consumers).map(([consumer, at]) => `${consumer}: ${at}`).join("; "), split.not_moved,
+  ])));
 }
 
 // Sessions
@@ -106,12 +112,12 @@ function drawSessions(place, found, queue, sessions, colours) {
   const columns = [{ name: "Owner" }, { name: "State" }, { name: "Mode" }, { name: "Filter" }, { name: `${found.minutes} min`, number: true },
     { name: "Total", number: true }, { name: "Returned", number: true }, { name: "Started" }, { name: "Last heartbeat" }];
   const rows = page.shown.map((session) => {
-    const own = session.queues.find((candidate) => candidate.queue_id === queue.queue_id);
+    const own = findOwn(session, queue);
     return [
       el("span", { class: "named" }, drawSwatch(colours.get(session.session_id)),
         el("a", { href: place.buildHref("splitting", { queue: queue.queue_id, session: session.session_id, find: page.sought, from: page.from || null }), "aria-label": `${session.owner}, session ${session.session_id}` }, session.owner || session.session_id)),
-      drawBadge(session.status), own?.mode ?? "steal", el("code", { class: "brief" }, formatFilter(findFilter(session, queue.queue_id))),
-      session.counted[queue.queue_id] ?? "–", session.messages, own?.returned ?? 0,
+      drawBadge(session.status), own.shadowed_by ? `${own.mode}, shadowed by ${own.shadowed_by}` : own.mode, el("code", { class: "brief" }, own.asks_for),
+      session.counted[queue.queue_id] ?? "–", session.messages, own.returned,
       drawAge(session.started_at_ms), el("span", { class: "nowrap" }, formatAge(session.heartbeat_at_ms)),
     ];
   });
@@ -119,16 +125,6 @@ function drawSessions(place, found, queue, sessions, colours) {
     page.find,
     drawTable("Sessions", columns, rows, { empty: "There is no session: all messages go to the main queue.", key: (_, at) => page.shown[at].session_id }),
     page.pager);
-}
-
-function formatFilter(queueFilter) {
-  const filter = queueFilter?.filter;
-  if (!filter) return "";
-  const parts = (filter.attributes ?? []).map(([name, pattern]) => `${name} =~ ${pattern}`);
-  if (filter.all_of) parts.push(...filter.all_of.map((pattern) => `line =~ ${pattern}`));
-  if (filter.any_of) parts.push(`some line =~ ${filter.any_of.join(" or ")}`);
-  if (filter.jq) parts.push(`jq ${filter.jq}`);
-  return parts.join(", ") || "nothing";
 }
 
 // One session, with its queues
@@ -145,7 +141,7 @@ function drawSession(place, found) {
       drawPair("State", [drawBadge(session.status), session.reason ? ` ${session.reason}` : ""]), drawPair("Started", formatTime(session.started_at_ms)),
       drawPair("Last heartbeat", formatAge(session.heartbeat_at_ms)), drawPair("Messages", formatNumber(session.messages))),
     el("h3", {}, "Filters"),
-    el("dl", { class: "about" }, Object.entries(session.filters).map(([queueId, queueFilter]) => drawPair(queueId, [el("code", {}, formatFilter(queueFilter)), ` (${queueFilter.mode ?? "steal"})`]))),
+    el("dl", { class: "about" }, session.queues.map((own) => drawPair(own.queue_id, [el("code", {}, own.asks_for), ` (${own.mode})`]))),
     el("h3", {}, "Queues"),
     el("dl", { class: "pairs" }, session.queues.map((own) => drawPair(own.queue_id, own.url ? el("code", {}, own.url) : "not created yet"))),
     el("div", { class: "row" },

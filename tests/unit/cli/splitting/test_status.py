@@ -16,7 +16,15 @@ def split(*arguments: str) -> Result:
 
 def test_what_does_not_rest_is_shown_with_what_it_waits_for(site: FakeSite) -> None:  # noqa: F811 - pytest's way
     shown = split("status").stdout
-    for text in ("bills", "restoring", "its consumers to read bills", "sluice-tmp-main", "AccessDenied: no"):
+    for text in (
+        "orders (steal): user =~ ^me$",
+        "s-0",
+        "bills",
+        "restoring",
+        "its consumers to read bills",
+        "sluice-tmp-main",
+        "AccessDenied: no",
+    ):
         assert text in shown
     assert json.loads(split("status", "--json").stdout)["splits"] == [SPLIT]
 

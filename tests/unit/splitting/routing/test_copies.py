@@ -241,6 +241,8 @@ def test_configured_tags_win_and_those_of_aws_stay_behind() -> None:
     of_user = {"sluice-user": "another's", "team": "a"}
     assert temporary_tags(of_user, configured=of_user) == {"team": "a"}
     assert temporary_tags(of_user, configured=of_user, user_id="AIDA") == {"sluice-user": "AIDA", "team": "a"}
+    of_session = temporary_tags({"sluice-session": "other"}, configured={}, user_id="AIDA", session_id="s")
+    assert of_session == {"sluice-user": "AIDA", "sluice-session": "s"}
     many = temporary_tags({f"o{n}": "" for n in range(50)}, configured={"mine": "x"})
     assert len(many) == MAX_TAGS
     assert many["mine"] == "x"
