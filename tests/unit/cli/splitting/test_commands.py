@@ -85,7 +85,7 @@ class FakeControl:
 
 
 def test_a_session_is_json_as_programs_read_it() -> None:
-    queue = {"mode": "steal", "returned": 0}
+    queue = {"mode": "steal", "asks_for": "", "shadowed_by": "", "returned": 0}
     assert session_document(view_of("Ready")) == {
         "session_id": "s",
         "key": "s",
