@@ -37,7 +37,7 @@ def queue_arn(connection: Connection, url: str) -> str:
 
 
 def read_adopted_queue(connection: Connection, role: str, arn: str) -> AdoptedQueue:
-    """Read a queue's attributes and its dead-letter queue's and, for a source queue, the functions that consume it.
+    """Read a queue's attributes and its dead-letter queue's and, for a source queue, its functions and its alarms.
 
     Raises `QueueGone`, `CallFailed`.
     """
@@ -45,11 +45,18 @@ def read_adopted_queue(connection: Connection, role: str, arn: str) -> AdoptedQu
     if target := json.loads(attributes.get("RedrivePolicy") or "{}").get("deadLetterTargetArn"):
         with suppress(QueueGone):
             dead_letter = _read_attributes(connection, target)
-    readers: set[str] = set()
+    readers, watchers = set[str](), set[str]()
     if role == SOURCE:
+        dimension = {"Name": "QueueName", "Value": arn.rpartition(":")[2]}
+        with suppress(CallFailed):  # who may not read alarms registers queues all the same
+            for page in connection.pages("cloudwatch", "describe_alarms"):
+                alarms = page["MetricAlarms"]
+                watchers |= {alarm["AlarmName"] for alarm in alarms if dimension in alarm.get("Dimensions", [])}
         pages = connection.pages("lambda", "list_event_source_mappings", EventSourceArn=arn)
         readers = {mapping["FunctionArn"] for page in pages for mapping in page["EventSourceMappings"]}
-    return AdoptedQueue(role=role, arn=arn, attributes=attributes, dead_letter=dead_letter, readers=readers)
+    return AdoptedQueue(
+        role=role, arn=arn, attributes=attributes, dead_letter=dead_letter, readers=readers, watchers=watchers
+    )
 
 
 def _read_attributes(connection: Connection, arn: str) -> dict[str, str]:

@@ -23,7 +23,7 @@ SOURCE, MAIN = "source", "main queue"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptedQueue:
-    """An existing queue: its role in the split, its attributes, its dead-letter queue's, and the functions reading it.
+    """An existing queue: its role in the split, its attributes, its dead-letter queue's, and who reads and watches it.
 
     The attributes are those of `GetQueueAttributes`.
     """
@@ -33,6 +33,7 @@ class AdoptedQueue:
     attributes: Mapping[str, str]
     dead_letter: Mapping[str, str] = field(default_factory=dict)
     readers: Collection[str] = ()  # ARNs of the functions that the queue triggers
+    watchers: Collection[str] = ()  # names of the alarms on the queue's metrics, also those of scaling policies
 
     @property
     def region(self) -> str:
@@ -94,6 +95,12 @@ def _check_source(queue: AdoptedQueue, *, window_s: int) -> Iterator[Remark]:
         yield Remark(queue=queue.arn, text=text)
     elif visibility_s < wanted_s:
         text = f"its visibility timeout is {visibility_s} s: what a splitter keeps may come twice under {wanted_s} s"
+        yield Remark(queue=queue.arn, text=text, refuses=False)
+    for watcher in sorted(queue.watchers):
+        text = f"alarm {watcher} watches it by name, and the splitter empties it: let it watch the consumer's queue too"
+        yield Remark(queue=queue.arn, text=text, refuses=False)
+    if "RedriveAllowPolicy" in queue.attributes:
+        text = "it may be a dead-letter queue, by its RedriveAllowPolicy, which no queue that is made for it has"
         yield Remark(queue=queue.arn, text=text, refuses=False)
     redrive = json.loads(queue.attributes.get("RedrivePolicy") or "{}")
     receives = int(redrive.get("maxReceiveCount", LEAST_RECEIVES))
@@ -159,11 +166,12 @@ def plan_adoption(
     senders: Collection[str],
     keys: Collection[str],
     consumers: Collection[Target],
+    dead_letters: str | None = None,
 ) -> Iterator[tuple[str, str]]:
     """Yield what a deployment would create for a split, who reads its messages, and the permissions it would grant.
 
     `adopted` are ARNs by role, `senders` the ARNs of topics and buckets, `keys` those that the functions may use.
-    `consumers` are re-pointed.
+    `consumers` are re-pointed. `dead_letters` is the source's dead-letter queue.
     """
     kind = "FIFO queue" if fifo else "queue"
     source = adopted.get(SOURCE, "the source")
@@ -183,3 +191,11 @@ def plan_adoption(
     yield "policy", f"control: {', '.join(DESCRIBED)} on {source}, SendMessage on {main}"
     yield from (("policy", f"both: {', '.join(DECRYPTED)} with {key}") for key in keys)
     yield from (("policy", f"{sender}: SendMessage on {source}") for sender in senders)
+    if dead_letters and consumers:
+        yield "dead letters", f"{dead_letters} also gets, during sessions, what the consumer fails at in {main}"
+    elif dead_letters:
+        yield "dead letters", f"{dead_letters} no longer gets what the consumer fails at, but the main queue's does"
+    yield "redrive", f"what is redriven to {source} goes through the splitter again, with a receive count of 0"
+    yield "latency", "of one more queue and function on the way to the consumer" + " during sessions" * bool(consumers)
+    watchers = "ECS Application Auto Scaling, HPA, KEDA (a ScaledJob starves) and alarms"
+    yield "scaling", f"{watchers} that watch {source} by name should watch {main} too"

@@ -1,5 +1,6 @@
 """Queues to adopt, read through SQS's and Lambda's interfaces."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from typer.testing import CliRunner, Result
 from sluice.aws.connections import Connection
 from sluice.cli.main import app
 from sluice.errors import QueueGone
-from sluice.operator.queues import read_adopted_queue
+from sluice.operator.queues import queue_arn, read_adopted_queue
 from sluice.splitting.adoption import MAIN, SOURCE
 
 
@@ -30,6 +31,26 @@ def test_a_queue_is_seen_as_it_is(connection: Connection):
     assert found.number("VisibilityTimeout") == 7
     assert found.number("MaximumMessageSize") >= 262_144
     assert not found.readers
+
+
+def test_alarms_that_watch_a_source_by_name_are_seen(connection: Connection):
+    url = connection.client("sqs").create_queue(QueueName="orders")["QueueUrl"]
+    alarms = connection.client("cloudwatch")
+    for name, queue in (("TargetTracking-service/shop/orders", "orders"), ("bills-depth", "bills")):
+        alarms.put_metric_alarm(
+            AlarmName=name,
+            Namespace="AWS/SQS",
+            MetricName="ApproximateNumberOfMessagesVisible",
+            Dimensions=[{"Name": "QueueName", "Value": queue}],
+            ComparisonOperator="GreaterThanThreshold",
+            EvaluationPeriods=1,
+            Period=60,
+            Statistic="Average",
+            Threshold=5.0,
+        )
+    arn = queue_arn(connection, url)
+    assert read_adopted_queue(connection, SOURCE, arn).watchers == {"TargetTracking-service/shop/orders"}
+    assert read_adopted_queue(connection, MAIN, arn).watchers == set()
 
 
 def test_a_queue_that_isnt_there_is_named(connection: Connection):
@@ -65,8 +86,13 @@ def test_what_would_fail_isnt_registered(connection: Connection, cdk_json: Path,
 
 def test_a_dry_run_says_what_would_be_made_and_writes_nothing(connection: Connection, cdk_json: Path):
     before = cdk_json.read_text()
-    connection.client("sqs").create_queue(QueueName="orders", Attributes={"VisibilityTimeout": "121"})
+    connection.client("sqs").create_queue(QueueName="dead")
+    redrive = json.dumps({"deadLetterTargetArn": "arn:aws:sqs:eu-west-1:123456789012:dead", "maxReceiveCount": 5})
+    attributes = {"VisibilityTimeout": "121", "RedrivePolicy": redrive}
+    connection.client("sqs").create_queue(QueueName="orders", Attributes=attributes)
     result = registered(cdk_json, "--dry-run")
+    planned = json.loads(registered(cdk_json, "--dry-run", "--json").stdout)["planned"]
+    assert any("123456789012:dead no longer gets" in row["how"] for row in planned)
     assert result.exit_code == 0, result.exception
     assert "the main queue of orders" in result.stdout
     assert "the source of orders" not in result.stdout

@@ -171,12 +171,17 @@ def register(
     cdk_json = project / "cdk.json"
     addition = add_queue(cdk_json, queue)
     adopted = {role: arn for role, arn in (("source", source_arn), ("main queue", main_arn)) if arn is not None}
-    if adopted and not unchecked:
-        check_adopted(site.connect(), adopted, addition)
+    dead_letters = None if unchecked or not adopted else check_adopted(site.connect(), adopted, addition)
     if dry_run:
         rows = list(
             plan_adoption(
-                queue_id, adopted, fifo=fifo, senders=sender or (), keys=addition.keys, consumers=addition.consumers
+                queue_id,
+                adopted,
+                fifo=fifo,
+                senders=sender or (),
+                keys=addition.keys,
+                consumers=addition.consumers,
+                dead_letters=dead_letters,
             )
         )
         document = {"planned": [{"what": what, "how": how} for what, how in rows]}

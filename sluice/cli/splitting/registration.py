@@ -11,7 +11,7 @@ from sluice.cli.terminal import print_note
 from sluice.documents import read_json
 from sluice.errors import BadConfiguration
 from sluice.operator.queues import read_adopted_queue
-from sluice.splitting.adoption import find_remarks
+from sluice.splitting.adoption import SOURCE, find_remarks
 from sluice.splitting.consumers.targets import Target
 
 # The fields of a consumer by its type, in the order in which `--consumer` has them.
@@ -102,8 +102,11 @@ def check_reader(source_arn: str | None, *, main_arn: str | None, consumers: Seq
         )
 
 
-def check_adopted(connection: Connection, adopted: Mapping[str, str], registration: Registration) -> None:
-    """Collect warnings about adopting the queues. Raises `BadRegistration` if adoption would fail or lose messages."""
+def check_adopted(connection: Connection, adopted: Mapping[str, str], registration: Registration) -> str | None:
+    """Print warnings about adopting the queues. Returns the ARN of the source's dead-letter queue.
+
+    Raises `BadRegistration` if adoption would fail or lose messages.
+    """
     queues = [read_adopted_queue(connection, role, arn) for role, arn in adopted.items()]
     problems = list(
         find_remarks(
@@ -122,6 +125,8 @@ def check_adopted(connection: Connection, adopted: Mapping[str, str], registrati
         raise BadRegistration(
             f"not registered: {against} of these problems would fail or lose messages (--unchecked ignores them)"
         )
+    redrives = [read_json(queue.attributes.get("RedrivePolicy") or "{}") for queue in queues if queue.role == SOURCE]
+    return next((redrive.get("deadLetterTargetArn") for redrive in redrives), None)
 
 
 def build_section(queues: Collection[Mapping[str, Any]]) -> Mapping[str, Any]:

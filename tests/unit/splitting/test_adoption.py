@@ -118,6 +118,40 @@ def test_a_main_queue_takes_what_its_source_has(main: AdoptedQueue, refuses: boo
     assert (really, words in text) == (refuses, True)
 
 
+def test_what_watches_the_source_by_name_is_named():
+    [(refuses, text)] = said(replace(queue(), watchers={"TargetTracking-orders"}))
+    assert not refuses
+    assert "alarm TargetTracking-orders watches it by name" in text
+
+
+def test_a_dead_letter_queue_to_adopt_is_named():
+    [(refuses, text)] = said(queue(RedriveAllowPolicy='{"redrivePermission":"allowAll"}'))
+    assert (refuses, "RedriveAllowPolicy" in text) == (False, True)
+
+
+def test_what_changes_for_those_who_use_the_source_is_planned():
+    dead = f"{ARN}dead"
+    fixed, followed = (
+        dict(plan_adoption("orders", adopted, fifo=False, senders=(), keys=(), consumers=(), dead_letters=dead))
+        for adopted in ({SOURCE: f"{ARN}orders", MAIN: f"{ARN}main"}, {SOURCE: f"{ARN}orders"})
+    )
+    assert f"{dead} no longer gets what the consumer fails at, but the main queue's" in followed["dead letters"]
+    assert "dead letters" in fixed
+    trigger = (LambdaTrigger(function="orders"),)
+    plan = plan_adoption(
+        "orders", {SOURCE: f"{ARN}orders"}, fifo=False, senders=(), keys=(), consumers=trigger, dead_letters=dead
+    )
+    moved = dict(plan)
+    assert (
+        f"{dead} also gets, during sessions, what the consumer fails at in a temporary main queue"
+        in (moved["dead letters"])
+    )
+    for rows in (fixed, followed, moved):
+        assert "goes through the splitter again" in rows["redrive"]
+        assert "one more queue and function" in rows["latency"]
+        assert all(name in rows["scaling"] for name in ("Application Auto Scaling", "HPA", "KEDA"))
+
+
 def test_lambda_reads_queues_of_its_own_region():
     assert [refuses for refuses, _ in said(queue(), region="eu-west-1")] == [True]
 
