@@ -64,7 +64,7 @@ class Stage(IntEnum):
     CLEAR = 1  # removes the entries that are created again
     RECREATE = 2  # creates entries that need a removed one's name or path, when nothing is closing
     CLOSE = 3  # closes routes and links once the file's own routes forward messages
-    REMOVE = 4  # removes the other entries when nothing is closing
+    REMOVE = 4  # removes the other entries, and revokes permissions, when nothing is closing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -403,12 +403,12 @@ class _Comparison:
             yield self.schedule_removal(was, Stage.CLEAR, Act.REMAKE)
             yield self.schedule_creation(entry, Stage.RECREATE)
         elif isinstance(entry, Peer) and isinstance(was, Peer):
-            # Revoked permissions close the peer's routes at once, so they are revoked after the replacements exist.
+            # Revoked permissions close the peer's routes and refuse their messages at once, so they are revoked last.
             both = entry.merge_rules(was)
             if differ(was, both):
                 yield self.schedule_creation(both, Stage.CREATE, was=was)
             if differ(both, entry):
-                yield self.schedule_creation(entry, Stage.CLOSE, was=both)
+                yield self.schedule_creation(entry, Stage.REMOVE, was=both)
         elif differ(was, entry):
             yield self.schedule_creation(entry, Stage.CREATE, was=was)
 
@@ -419,7 +419,7 @@ class _Comparison:
         step = PlannedStep(
             site=self.tag, act=act, kind=kind, name=name, change=change, operation=creation_operation(entry, was)
         )
-        rank = (REMOVAL_ORDER if stage is Stage.CLOSE else CREATION_ORDER).index(kind)
+        rank = (REMOVAL_ORDER if stage is Stage.REMOVE else CREATION_ORDER).index(kind)
         return stage, (rank, self.place(entry), self.tag, name), step
 
     def schedule_removal(self, entry: Entry, stage: Stage, act: Act) -> ScheduledStep:

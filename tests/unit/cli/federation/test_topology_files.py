@@ -35,7 +35,7 @@ from sluice.federation.topology.desired import (
     parse_topology,
     schema,
 )
-from sluice.federation.topology.plan import Act, TopologyPlan, plan_topology
+from sluice.federation.topology.plan import Act, Stage, TopologyPlan, plan_topology
 from sluice.federation.topology.states import SiteState, export_topology
 from sluice.operations import Operation, R
 from sluice.operator.federated_sites import Client, OpenSite
@@ -367,6 +367,17 @@ def test_a_peer_may_more_at_once_and_less_when_what_takes_its_place_carries(site
     assert rules["WEST"] == ("amq.direct",)
 
 
+def test_a_peer_may_publish_until_nothing_of_an_old_route_is_on_its_way(sites: Four) -> None:
+    sites.apply(topology(WEST=PULLED))
+    desired = topology(WEST={"peers": all_peers("WEST", pushes=())})
+    plan = sites.plan(desired)
+    changes = [step.name for stage in plan.stages if stage.stage is Stage.REMOVE for step in stage.steps]
+    assert changes == ["EAST", "NORTH", "SOUTH"]
+    assert [(step.act.value, step.name) for step in plan.steps[:2]] == [("remove", "r"), ("remove", "EAST")]
+    sites.apply(desired)
+    assert {each.pushes for each in sites[REGIONS["WEST"]].ask(ShowSite()).peers} == {()}
+
+
 def test_a_pause_is_neither_written_nor_changed(sites: Four) -> None:
     desired = topology(WEST=PULLED)
     sites.apply(desired)
@@ -394,7 +405,7 @@ def test_a_pause_is_neither_written_nor_changed(sites: Four) -> None:
             "bindings[0]: x: WEST may use no such queue; federation.queue_names has sluice-queue-*",
         ),
         (
-            {"bindings": (BindingDeclaration(exchange="amq.match", queue="orders"),)},
+            {"bindings": (BindingDeclaration(exchange="amq.match", queue="orders", arguments={"x-match": "some"}),)},
             "bindings[0]: ",
         ),
         (
