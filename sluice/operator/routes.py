@@ -228,6 +228,22 @@ def withdraw_grants(ends: LinkEnds, closed: Sequence[BridgeView]) -> None:
         ends.peer.site.client.ask(AddPeer(peer=rest))
 
 
+def describe_kept_permission(ends: LinkEnds, closed: BridgeView) -> str | None:
+    """Describe the permission to publish that a closed route leaves at its destination; None if it leaves none."""
+    dest, source = (ends.peer.view, ends.view.tag) if closed.src_is_local else (ends.view, ends.peer.tag)
+    rule = None if dest is None else dest.find_peer(source)
+    if dest is None or rule is None or rule.declared or closed.dest not in rule.pushes:
+        return None
+    links = {link.name for link in ends.view.links_to(ends.peer.tag)}
+    others = [other for other in ends.view.bridges if other.link in links and other.state != LinkState.CLOSING]
+    for other in others:
+        if other.name != closed.name and (other.dest, other.src_is_local) == (closed.dest, closed.src_is_local):
+            return None
+    site = ends.peer.site if closed.src_is_local and ends.peer.site is not None else ends.site
+    change = f"`sluice peer add {site.name}` replaces its permissions"
+    return f"{source} may still publish to {closed.dest} at {dest.tag}: {change}"
+
+
 def find_route(ends: LinkEnds, declaration: BridgeDeclaration, *, link: str | None) -> BridgeView:
     """Find a declared route over this link, or over any link for None. Raises `BadRoute` if not exactly one matches."""
     links = {link_view.name for link_view in ends.view.links_to(ends.peer.tag) if link in {None, link_view.name}}

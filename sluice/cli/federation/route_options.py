@@ -28,6 +28,7 @@ from sluice.operator.routes import (
     DuplicateRoute,
     LinkEnds,
     add_route,
+    describe_kept_permission,
     find_problems,
     find_route,
     wait_until_operational,
@@ -264,6 +265,8 @@ def remove_route(
     ends.site.client.ask(CloseBridge(name=route.name, del_empty_link=del_empty_link))
     withdraw_grants(ends, [route])
     report_closing(ends.site, [route.name])
+    if kept := describe_kept_permission(ends, route):
+        print_note(kept)
 
 
 def report_closing(site: OpenSite, routes: Sequence[str]) -> None:

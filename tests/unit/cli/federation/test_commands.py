@@ -366,6 +366,16 @@ def test_a_route_is_deleted_by_its_way_and_by_its_name_and_the_empty_link_with_i
     assert "no such route between WEST and EAST: amq.topic to amq.topic by 'a', pulled" in said
 
 
+@pytest.mark.parametrize("more", [[], ["--src-local"]])
+def test_deleting_a_route_says_which_permission_stays(sites: Sites, more: list[str]) -> None:
+    """The last one's messages are still on their way, so the permission to publish can't go with the route."""
+    for key in ("a", "b"):
+        sites.run("route", "add", WEST, EAST, "amq.topic", key, *more)
+    kept = f"EAST may still publish to amq.topic at WEST: `sluice peer add {WEST}` replaces its permissions"
+    assert kept not in sites.run("route", "del", WEST, EAST, "amq.topic", "a", *more).stderr
+    assert kept in sites.run("route", "del", WEST, EAST, "amq.topic", "b", *more).stderr
+
+
 def test_a_peer_that_is_gone_is_named_by_its_tag(sites: Sites) -> None:
     sites.run("peer", "add", EAST, WEST, "--pull", "amq.topic")
     sites.run("route", "add", WEST, EAST, "amq.topic", "a")
