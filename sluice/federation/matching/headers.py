@@ -1,8 +1,8 @@
 """Bindings to headers exchanges: conditions on headers, and an index of many bindings. Pure.
 
-`x-match` is `all` or `any`. Each other argument is a condition: a header must have the argument's value or, if the
-argument is void, be present. Arguments named `qpid.*` are ignored. Without conditions, `all` matches every message and
-`any` none.
+`x-match` is `all` (the default) or `any`. RabbitMQ's `all-with-x` and `any-with-x` mean the same, because `x-` headers
+count in any case. Each other argument is a condition: a header must have the argument's value or, if the argument is
+void, be present. Arguments named `qpid.*` are ignored. Without conditions, `all` matches every message and `any` none.
 """
 
 from collections import Counter
@@ -27,6 +27,7 @@ from sluice.federation.matching.indexes import (
 from sluice.federation.matching.typed_values import Headers, Identity, from_stored, identity
 
 X_MATCH = "x-match"
+WITH_X = "-with-x"
 IGNORED_PREFIX = "qpid."
 
 
@@ -46,7 +47,7 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_arguments(cls, arguments: Headers) -> "Conditions":
-        """Parse a binding's arguments. Raises `BadBinding` if `x-match` is missing or invalid."""
+        """Parse a binding's arguments. Raises `BadBinding` if `x-match` is invalid."""
         conditions = {
             name: value for name, value in arguments.items() if name != X_MATCH and not name.startswith(IGNORED_PREFIX)
         }
@@ -58,9 +59,9 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_match(arguments: Headers) -> Match:
-    """Parse a binding's `x-match`. Raises `BadBinding` if it is missing or invalid."""
+    """Parse a binding's `x-match`. Raises `BadBinding` if it is invalid."""
     try:
-        return Match(str(arguments.get(X_MATCH)))
+        return Match(str(arguments.get(X_MATCH, Match.ALL)).removesuffix(WITH_X))
     except ValueError:
         raise BadBinding(f"{X_MATCH} must be all or any, not {arguments.get(X_MATCH)!r}") from None
 

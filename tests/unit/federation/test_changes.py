@@ -151,7 +151,7 @@ KNOWN = Bindings(
     [
         BindingsChange(bound={"amq.topic": {"nobody": {"k": {}}}}),
         BindingsChange(bound={"nowhere": {"q": {"k": {}}}}),
-        BindingsChange(bound={"amq.match": {"q": {"other": {}}}}),
+        BindingsChange(bound={"amq.match": {"q": {"other": {"x-match": "some"}}}}),
         BindingsChange(unbound={"amq.topic": {"q": {"k": {}}}}),
         BindingsChange(unbound={"amq.direct": {"q": {"k": {}}}}),
         BindingsChange(unbound={"amq.fanout": {"q": {"k": {}}}}),

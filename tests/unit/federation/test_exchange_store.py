@@ -128,7 +128,7 @@ def test_a_rivals_binding_is_kept() -> None:
     [
         (bound("q", exchange="nowhere"), "no such exchange: nowhere"),
         (bound("q", "k" * 257), "257 characters"),
-        (bound("q", exchange="amq.match"), "x-match"),
+        (bound("q", exchange="amq.match", **{"x-match": "some"}), "x-match"),
         (add_exchange(Exchange(name="amq.direct", type=ExchangeType.TOPIC)), "there is an exchange of this name"),
         (remove_exchange("amq.direct"), "every site has"),
         (remove_exchange("nowhere"), "no such exchange"),

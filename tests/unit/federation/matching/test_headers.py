@@ -106,7 +106,16 @@ def test_qpid_arguments_do_not_count_and_other_x_ones_do() -> None:
     assert matches({"x-match": "all", "x-other": 1}, {"x-other": 1})
 
 
-@pytest.mark.parametrize("arguments", [{}, {"x-match": "All"}, {"x-match": None}, {"x-match": 1}, {"a": 1}])
+@pytest.mark.parametrize(("said", "plain"), [(None, "all"), ("all-with-x", "all"), ("any-with-x", "any")])
+@pytest.mark.parametrize("headers", [{}, {"a": 1}, {"a": 1, "x-b": 2}])
+def test_rabbitmqs_matches_and_none_are_taken(said: str | None, plain: str, headers: Headers) -> None:
+    """RabbitMQ matches all without `x-match`; `x-` headers count here with every match, as with its `-with-x`."""
+    asked: dict[str, TypedValue] = {"a": 1, "x-b": 2}
+    suffixed: dict[str, TypedValue] = {} if said is None else {"x-match": said}
+    assert matches({**suffixed, **asked}, headers) is matches({"x-match": plain, **asked}, headers)
+
+
+@pytest.mark.parametrize("arguments", [{"x-match": "All"}, {"x-match": None}, {"x-match": 1}, {"x-match": "-with-x"}])
 def test_x_match_must_be_all_or_any(arguments: Headers) -> None:
     with pytest.raises(BadBinding):
         Conditions.from_arguments(arguments)
