@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from sluice.codec import pick_shared_fields
-from sluice.splitting.consumers.targets import describe_target
+from sluice.splitting.consumers.targets import describe_target, find_variable
 from sluice.splitting.control import Control
 from sluice.splitting.filters.files import check_filters
 from sluice.splitting.filters.jq import CompileProblem
@@ -112,6 +112,8 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
 
     def _build_queue_view(self, registry: Registry, config: SplitConfig) -> QueueView:
         split = registry.splits[config.queue_id]
+        repointed = self.control.pointing.repointed.get(config.queue_id)
+        variables = [find_variable(target) for target in repointed.targets] if repointed else []
         policies = [policy for policy in self.control.settings.policies if policy.applies_to(config.queue_id)]
         return QueueView(
             queue_id=config.queue_id,
@@ -120,6 +122,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
             fifo=split.fifo,
             **pick_shared_fields(config, Envelope),
             rules=tuple(rule for policy in policies for rule in policy.rules()),
+            variables=tuple(dict.fromkeys(variable for variable in variables if variable is not None)),
         )
 
     def _build_view(self, registry: Registry, session: Session, counts: Mapping[str, int]) -> SessionView:

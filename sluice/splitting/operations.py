@@ -30,7 +30,8 @@ Outcome: TypeAlias = Literal["seen", "moved", "waits", "refused", "failed"]
 class QueueView(Envelope, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A queue that can be split. `source` is the URL that producers send to, `main` that of its consumer now.
 
-    `rules` describe what policies require of its sessions, each in a few words.
+    `rules` describe what policies require of its sessions, each in a few words. `variables` are the environment
+    variables from which re-pointed consumers read the queue's name or URL.
     """
 
     queue_id: str
@@ -38,6 +39,7 @@ class QueueView(Envelope, frozen=True, kw_only=True, forbid_unknown_fields=True)
     main: str
     fifo: bool
     rules: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
 
 
 class SessionQueueView(Struct, frozen=True, kw_only=True):

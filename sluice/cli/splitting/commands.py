@@ -22,7 +22,7 @@ from sluice.cli.sites import PlainCommand, SiteTyper
 from sluice.cli.splitting.filters import read_filters
 from sluice.cli.splitting.handlers import EventQueue, LocalFunction, serve
 from sluice.cli.splitting.heartbeats import heartbeat_process
-from sluice.cli.splitting.programs import queue_variables, run_program
+from sluice.cli.splitting.programs import choose_variables, queue_variables, run_program
 from sluice.cli.splitting.registration import (
     CONSUMER_FORMS,
     add_queue,
@@ -412,7 +412,8 @@ def run(
 ) -> None:
     """Run a program, or a function's handler, on the queues of a session that ends with it.
 
-    VARIABLE defaults to SLUICE_QUEUE_URL, with the queue's name in SLUICE_QUEUE_NAME. The program can reach only the
+    VARIABLE defaults to SLUICE_QUEUE_URL, with the queue's name in SLUICE_QUEUE_NAME; --queue defaults to the variables
+    of the deployed consumers, if they are re-pointed by variables. The program can reach only the
     session's site, with temporary credentials; docs/splitting.md describes them.
 
     The exit code is the program's, or 70 if the session ended before it.
@@ -434,8 +435,10 @@ def run(
     if command:  # what the program needs is checked before a session starts
         if shutil.which(command[0], path=environment.get("PATH")) is None:
             raise SessionFailed(f"{command[0]}: No such file, or it may not be run")
-        known = [known_queue.queue_id for known_queue in client.ask(ShowSplitting()).queues]
-        queue_variables({id_: "/" for id_ in known if select_filter(by_queue, id_)}, queue or [])
+        known = {view.queue_id: view.variables for view in client.ask(ShowSplitting()).queues}
+        chosen = {queue_id: names for queue_id, names in known.items() if select_filter(by_queue, queue_id)}
+        queue = queue or choose_variables(chosen)
+        queue_variables(dict.fromkeys(chosen, "/"), queue)
     _exit_on_sigterm()
     user = fetch_user_id(connection)
     with open_session(client, by_queue, user_id=user, key=key, time_limit_s=time_limit, progress=print_note) as opened:

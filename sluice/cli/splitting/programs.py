@@ -45,6 +45,18 @@ def queue_variables(urls: Mapping[str, str], queues: Sequence[str]) -> Mapping[s
     return second | chosen
 
 
+def choose_variables(variables: Mapping[str, Sequence[str]]) -> list[str]:
+    """List `--queue` options for the variables of deployed consumers, by queue id; none unless each queue has its own.
+
+    The only queue of a session also gets the default variable.
+    """
+    names = [name for own_names in variables.values() for name in own_names]
+    if not all(variables.values()) or len({*names}) < len(names) or not all(map(str.isidentifier, names)):
+        return []
+    options = [f"{name}={queue_id}" for queue_id, own_names in variables.items() for name in own_names]
+    return [*options, *variables] if len(variables) == 1 else options
+
+
 def run_program(command: Sequence[str], environment: Mapping[str, str], opened: OpenSession) -> int:
     """Run the program with this environment, forward signals to it and return its exit code.
 

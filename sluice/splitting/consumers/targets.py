@@ -145,6 +145,12 @@ class Consumers(Struct, frozen=True, kw_only=True):
 CONSUMERS = Format(kind="consumers", version=1, type=Consumers)
 
 
+def find_variable(target: Target) -> str | None:
+    """Find the environment variable that contains a queue's whole name or URL; None if there is no such variable."""
+    name: str | None = getattr(target, "variable", None) or getattr(target, "env", None)
+    return None if getattr(target, "place", None) != Place() else name
+
+
 def describe_target(target: Target) -> str:
     """Describe a target to an operator, such as `variable QUEUE of function orders`."""
     match target:

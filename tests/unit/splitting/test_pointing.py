@@ -171,6 +171,7 @@ def test_one_that_cant_be_put_back_for_now_keeps_no_other_from_it(world: World):
     assert {what for what, _, _ in world.consumers.warnings} == {"ConsumerNotMoved"}
     world.tick()
     [shown] = world.show().splits
+    assert world.show().queues[0].variables == ("QUEUE",)
     assert (shown.phase, shown.waits_for) == (Phase.RESTORING, "its consumers to read source")
     assert world.store.registry.splits["q"].is_consumer_away
     assert "ThrottlingException" in shown.not_moved

@@ -17,7 +17,7 @@ from sluice.cli.sites import with_first_site
 from sluice.cli.splitting import commands as split
 from sluice.cli.splitting import programs
 from sluice.cli.splitting.filters import read_filters
-from sluice.cli.splitting.programs import queue_variables, run_program
+from sluice.cli.splitting.programs import choose_variables, queue_variables, run_program
 from sluice.cli.splitting.registration import BadRegistration, add_queue
 from sluice.errors import BadFilter, BadParameter, CallFailed, RequestRefused
 from sluice.message import Message, Value
@@ -473,3 +473,22 @@ def test_sigterm_ends_a_session_that_isnt_ready_yet() -> None:
 
 def terminate(_: str) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.parametrize(
+    ("variables", "options"),
+    [
+        ({"one": ["ORDERS"]}, ["ORDERS=one", "one"]),
+        ({"one": ["A", "B_NAME"], "two": ["C"]}, ["A=one", "B_NAME=one", "C=two"]),
+        ({"one": ["A"], "two": ["A"]}, []),
+        ({"one": ["A"], "two": []}, []),
+        ({"one": []}, []),
+        ({"one": ["not-a-name"]}, []),
+    ],
+)
+def test_queues_get_the_variables_of_the_deployed_consumers(
+    variables: dict[str, list[str]], options: list[str]
+) -> None:
+    assert choose_variables(variables) == options
+    if options:
+        assert queue_variables(dict.fromkeys(variables, "https://sqs/q"), options)
