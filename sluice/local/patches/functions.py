@@ -1,17 +1,21 @@
 """Patches of ministack's Lambda: event source mappings of queues, execution environments, the Extensions API."""
 
 import contextlib
+import hashlib
 import json
 import os
 import signal
 import subprocess
+import tempfile
 import time
+import zipfile
 from collections.abc import Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import accumulate
 from pathlib import Path
 from threading import Thread, Timer
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -21,6 +25,7 @@ import ministack.services.cloudformation.provisioners
 import ministack.services.lambda_svc
 import ministack.services.sqs
 
+from sluice.building.project import take_place
 from sluice.local.origins import LOOPBACK, check_origin
 
 # Lambda gives environments with internal extensions half a second to end. Here all share a busy machine's processors.
@@ -39,6 +44,7 @@ def patch(python: Path) -> None:
     run_functions_with(python)
     isolate_environment_failures()
     end_environments_whole()
+    unpack_archives_once()
 
 
 def refuse_second_mappings() -> None:
@@ -160,6 +166,28 @@ def end_environments_whole() -> None:
     runtime._signal = end  # noqa: SLF001 - the one place where ministack asks a process to end
     runtime._collect = collect_whole  # noqa: SLF001 - see above
     runtime._REAP_GRACE = SHUTDOWN_S  # noqa: SLF001 - see above
+
+
+def unpack_archives_once() -> None:
+    """Unpack each archive of code or layers once, and link it into the folders of all environments that need it.
+
+    ministack unpacks them anew for each environment, which takes most of a cold start. On AWS environments share
+    cached blocks of the code, which they can't write to.
+    https://docs.aws.amazon.com/lambda/latest/dg/configuration-layers.html
+    """
+    folder = Path(tempfile.mkdtemp(prefix="unpacked-"))
+
+    class LinkedArchive(zipfile.ZipFile):
+        def extractall(self, path: Any = None, *_: Any) -> None:
+            unpacked = folder / hashlib.sha256(Path(str(self.filename)).read_bytes()).hexdigest()
+            if not unpacked.exists():
+                with tempfile.TemporaryDirectory(dir=folder, ignore_cleanup_errors=True) as parent:
+                    super().extractall(Path(parent) / "new")
+                    take_place(Path(parent) / "new", unpacked)
+            Path(path).rmdir()
+            Path(path).symlink_to(unpacked)
+
+    ministack.core.lambda_runtime.zipfile = SimpleNamespace(**{**vars(zipfile), "ZipFile": LinkedArchive})
 
 
 class ExtensionsApi:
