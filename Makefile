@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: template help setup assets setup-demo demo test test-unit test-console test-lambda-python test-stacks test-slow test-deployed test-rendezvous test-federated test-snippets test-wheels deployed-then-console spark-then-stacks functions-and-contracts unit-then-packages test-spark test-spark-others docs console-pictures check check-code check-templates format parameters bench deploy destroy smoke lock packages sbom clean
+.PHONY: template help setup assets setup-demo demo test test-unit test-console test-lambda-python test-stacks test-slow test-deployed test-rendezvous test-harsh test-federated test-snippets test-wheels deployed-then-console spark-then-stacks functions-and-contracts unit-then-packages test-spark test-spark-others docs console-pictures check check-code check-templates format parameters bench deploy destroy smoke lock packages sbom clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BENCHMARKS := imports rendezvous overload pool splitting federation latency dynamic spark_source spark_sink pipeline cost console
@@ -17,7 +17,7 @@ UNIT_PROCESSES := 2
 UNIT := tests/unit tests/functions tests/contract tests/simulation tests/hostile tests/chaos
 FEDERATED := tests/e2e/test_console_federated.py tests/e2e/test_dynamic_routes.py tests/e2e/test_federation.py tests/e2e/test_federation_peers.py tests/e2e/test_federation_repair.py tests/e2e/test_federation_roles.py tests/e2e/test_topology_files.py
 # Half of the deployed suites on one site, on a cloud of its own beside the other half's.
-RENDEZVOUS := $(wildcard tests/e2e/test_rendezvous*.py) tests/e2e/test_operations.py tests/e2e/test_client_credentials.py tests/interop tests/harsh
+RENDEZVOUS := $(wildcard tests/e2e/test_rendezvous*.py) tests/e2e/test_operations.py tests/e2e/test_client_credentials.py tests/interop
 # Its Node comes first: the system's may be end-of-life.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -65,7 +65,7 @@ demo: setup-demo ## the whole of it on the embedded cloud: deploy, use, reconcil
 	@python -m sluice.demo $(if $(CONSOLE),--console) $(if $(V),-v)
 
 test: setup build/chromium/ready build/spark-$(SPARK)/ready ## all suites but the slow ones, side by side: those on deployed stacks mostly wait
-	+$(MAKE) --jobs --keep-going --output-sync=recurse test-rendezvous test-federated deployed-then-console spark-then-stacks functions-and-contracts unit-then-packages
+	+$(MAKE) --jobs --keep-going --output-sync=recurse test-rendezvous test-harsh test-federated deployed-then-console spark-then-stacks functions-and-contracts unit-then-packages
 
 assets: setup ## the functions' code and layers and Spark's archives: built once, which takes a minute, for all deployments
 	CDK_OUTDIR=build/synth python app.py
@@ -114,8 +114,11 @@ test-console: setup build/chromium/ready ## the console in a real browser, on re
 test-deployed: setup build/chromium/ready ## the suites on one site, deployed to the embedded cloud, but for the rendezvous'
 	python -m pytest -m "not slow" tests/e2e $(patsubst %,--ignore=%,$(FEDERATED) $(filter tests/e2e/%,$(RENDEZVOUS)))
 
-test-rendezvous: assets build/chromium/ready ## the rendezvous on one site, with Snowflake's own programs, and the harsh cloud
+test-rendezvous: assets build/chromium/ready ## the rendezvous on one site, with Snowflake's own programs
 	python -m pytest -m "not slow" $(RENDEZVOUS)
+
+test-harsh: setup ## the embedded cloud when it is as slow and strict as AWS
+	python -m pytest -m "not slow" tests/harsh
 
 test-federated: assets build/chromium/ready ## those on four sites
 	python -m pytest -m "not slow" $(FEDERATED)
