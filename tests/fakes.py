@@ -324,7 +324,7 @@ class FakeStatisticsStore:
                 if (tally.day, address, what) not in self.marks:
                     self.marks.add((tally.day, address, what))
                     self.days[tally.day][count] += 1
-                    if not statistics.FAMILIES[count.family].daily:
+                    if statistics.FAMILIES[count.family].meaning:
                         self.counts[count] += 1
 
     def totals(self) -> statistics.Counts:

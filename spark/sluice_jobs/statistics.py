@@ -14,11 +14,11 @@ from pyspark.sql.types import StructType
 from sluice.rendezvous.counts.events import OfferEvent, PollEvent
 from sluice.rendezvous.counts.pages import daily_log
 from sluice.rendezvous.counts.statistics import (
-    ADDRESSES,
     ADDRESSES_BY_NAT,
     ADDRESSES_BY_TYPE,
     OFFERS,
     POLLS,
+    PROXIES,
     REJECTED,
     WITH_RELAY_URL,
     WITHOUT_RELAY_URL,
@@ -110,13 +110,14 @@ def count_log_values(unique: DataFrame) -> Mapping[Count, int]:
     polls = unique.where(F.col("kind") == PollEvent.kind)
     rejected = outcome == End.POLL_REFUSED.event
     extended = F.coalesce("relay_extension", F.lit(False))  # noqa: FBT003  a literal column
-    # Addresses of polls that weren't rejected. An address seen in two countries counts in the first.
+    # Addresses of polls that weren't rejected. Each counts once as it polled first, and once for each type and NAT.
     seen = polls.where(~rejected).withColumn("address", F.explode("addresses"))
-    first = seen.groupBy("address").agg(F.min(F.struct("happened_at", "id", "country")).alias("first"))
+    labels = ("proxy_type", "nat", "country")
+    first = seen.groupBy("address").agg(F.min(F.struct("happened_at", "id", *labels)).alias("first"))
     offers = unique.where((F.col("kind") == OfferEvent.kind) & outcome.isin(*list_outcomes("offer")))
     method = F.coalesce("method", F.lit(UNKNOWN))
     return {
-        **_count_by(ADDRESSES, first, addresses, F.col("first.country")),
+        **_count_by(PROXIES, first, addresses, *[F.col(f"first.{label}") for label in labels]),
         **_count_by(ADDRESSES_BY_TYPE, seen, addresses, "proxy_type"),
         **_count_by(ADDRESSES_BY_NAT, seen, addresses, "nat"),
         **_count_by(POLLS, polls.where(~rejected), events_, "nat", "proxy_type", "outcome"),

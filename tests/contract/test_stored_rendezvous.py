@@ -259,14 +259,15 @@ def test_statistics(table: Table) -> None:
     assert table.items() == in_order(*names)
     for name in names:
         table.put(name)
+    proxy = Count("proxy_total", ("webext", "unrestricted", "DE"))
     polled = Count("rounded_proxy_poll_total", ("unrestricted", "webext", "matched"))
     assert table.statistics.totals()[polled] == 1
     counts = table.statistics.of_day(DAY)
-    assert (counts[polled], counts[Count("addresses", ("DE",))]) == (1, 1)
+    assert (counts[polled], counts[proxy]) == (1, 1)
     # The mark is there, so its address counts no more.
     other = DynamoStatisticsStore(table.client, "t", Clock(NOW))
     other.add([counted])
-    assert other.of_day(DAY)[Count("addresses", ("DE",))] == 1
+    assert other.of_day(DAY)[proxy] == 1
 
 
 def test_what_is_told_of_events(table: Table) -> None:

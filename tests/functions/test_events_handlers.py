@@ -235,7 +235,7 @@ def test_events_are_counted_and_served_without_a_request_to_sqs(
     line = 'snowflake_rounded_client_poll_total{nat="unknown",status="denied",cc="DE",rendezvous_method="sqs"} 8'
     assert line in page["body"].splitlines()
     items = {item["pk"]["S"]: item for item in counting.dynamodb.scan(TableName="t")["Items"]}
-    assert items["counters#2023-11-14"]["=c|unknown|denied"] == {"N": "3"}
+    assert items["counters#2023-11-14"]["=c|unknown|denied|DE|sqs"] == {"N": "3"}
 
 
 def test_where_a_queue_is_bound_events_are_published(counting: Surroundings) -> None:

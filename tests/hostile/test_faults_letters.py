@@ -8,7 +8,7 @@ import pytest
 from sluice.aws.dead_letters import outgoing
 from sluice.message import DeadLetter, Message, Value
 from sluice.rendezvous.counts.events import OfferEvent, parse_event
-from sluice.rendezvous.counts.statistics import Row, count_name, tally
+from sluice.rendezvous.counts.statistics import count_name, tally
 from tests.hostile.events import NOW_MS
 from tests.hostile.strict_sqs import MAX_BYTES, refusal
 
@@ -52,7 +52,7 @@ def test_what_an_event_is_remembered_by_is_a_key() -> None:
 
 def test_a_row_has_so_many_labels_and_no_more() -> None:
     """An event has labels of its own where it was told of by nobody of ours: each is in a row of its own."""
-    sizes: Counter[Row] = Counter()
+    sizes: Counter[str] = Counter()
     for number in range(10_000):
         event = OfferEvent(id="i", at_ms=NOW_MS, outcome="denied", country=f"X{number:030}", method=f"m{number:030}")
         found = tally(event)

@@ -1,24 +1,26 @@
 """Stores the statistics of a site's rendezvous in DynamoDB.
 
     pk                sk                            item
-    counters          <kind>|<label>|<country>      a row of counts, an attribute each
-    counters#<day>    <kind>|<label>|<country>      the counts of one day, with those that exist only by day
+    counters          <type or method>|<country>    a row of counts, an attribute each
+    counters#<day>    <type or method>|<country>    the counts of one day, with those that exist only by day
     seen#<day>        <keyed hash>                  the names of the counts that include an address
 
-All counts of one event are in one row of less than a kilobyte. So an event costs one write unit for the totals, one for
-the day, and one for an address that this environment hasn't seen. Events that are added twice count twice. An address
-is marked before it is counted: if the function dies in between, the address isn't counted.
+All counts of one event are in one row, usually of less than a kilobyte. So an event costs one write unit for the
+totals, one for the day, and one for an address that this environment hasn't seen. Events that are added twice count
+twice. An address is marked before it is counted: if the function dies in between, the address isn't counted.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any, TypeVar
 
 from sluice.aws.client_types import DynamoDBClient
 from sluice.aws.clients import calls
-from sluice.aws.items import Item, attributes, number, query_pages, text
-from sluice.rendezvous.counts.statistics import FAMILIES, Count, Counts, Tally, count_name, parse_row, row_name
+from sluice.aws.items import Item, attributes, number, query_pages
+from sluice.rendezvous.counts.statistics import FAMILIES, Count, Counts, Tally, count_name, parse_count
 from sluice.times import DAY_MS, NowMs
 
 COUNTERS = "counters"
@@ -50,45 +52,42 @@ class DynamoStatisticsStore:
         """Count events. If it raises `CallFailed`, some events were counted, and count twice if all are added again."""
         rows: dict[tuple[str, str], Counts] = defaultdict(Counter)
         marks: dict[tuple[str, str], dict[str, tuple[str, Count]]] = defaultdict(dict)  # keys: (day, address), name
-        for tally in tallies:
-            name = row_name(tally.row)
-            for partition in (COUNTERS, _day_partition(tally.day)):
-                rows[partition, name].update(tally.counts)
-            for address in tally.addresses:
-                of_address = {what: (name, count) for what, count in tally.marks.items()}
-                marks[tally.day, address] = of_address | marks[tally.day, address]
         if len(self._known) > MAX_KNOWN_MARKS:
             self._known.clear()
-        new = {
-            (day, address): whats
-            for (day, address), of_address in marks.items()
-            if (whats := [what for what in of_address if (day, address, what) not in self._known])
-        }
+        for tally in tallies:
+            for partition in (COUNTERS, _day_partition(tally.day)):
+                rows[partition, tally.row].update(tally.counts)
+            for address, (name, count) in product(tally.addresses, tally.marks.items()):
+                if (tally.day, address, name) not in self._known:
+                    marks[tally.day, address].setdefault(name, (tally.row, count))
         for (day, address), first in zip(
-            new, self.map_concurrently(lambda item: self._mark(*item), new.items()), strict=True
+            marks, self.map_concurrently(lambda item: self._mark(*item), marks.items()), strict=True
         ):
-            self._known.update((day, address, what) for what in new[day, address])
-            for what in first:
-                name, count = marks[day, address][what]
-                partitions = [_day_partition(day)] if FAMILIES[count.family].daily else [COUNTERS, _day_partition(day)]
-                for partition in partitions:
-                    rows[partition, name][count] += 1
+            self._known.update((day, address, name) for name in marks[day, address])
+            for name in first:
+                row, count = marks[day, address][name]
+                for partition in (
+                    (COUNTERS, _day_partition(day)) if FAMILIES[count.family].meaning else (_day_partition(day),)
+                ):
+                    rows[partition, row][count] += 1
         list(self.map_concurrently(lambda item: self._count(*item), rows.items()))
 
-    def _mark(self, key: tuple[str, str], names: Sequence[str]) -> Sequence[str]:
+    def _mark(self, key: tuple[str, str], names: Iterable[str]) -> AbstractSet[str]:
         """Mark an address as counted under these names on this day. Returns the names that are new."""
         day, address = key
-        marked = ", ".join(f"#{place} = :marked" for place in range(len(names)))
+        added = set(names)
         with calls("UpdateItem"):
             before = self.client.update_item(
                 TableName=self.table,
                 Key=attributes({"pk": f"{SEEN}#{day}", "sk": address}),
-                UpdateExpression=f"SET expires_at = :expires_at, {marked}",
-                ExpressionAttributeNames={f"#{place}": name for place, name in enumerate(names)},
-                ExpressionAttributeValues=attributes({":marked": 1, ":expires_at": self._expire_after(MARKS_KEPT)}),
+                UpdateExpression="SET expires_at = :expires_at ADD seen :names",
+                ExpressionAttributeValues={
+                    ":names": {"SS": sorted(added)},
+                    **attributes({":expires_at": self._expire_after(MARKS_KEPT)}),
+                },
                 ReturnValues="ALL_OLD",
             )
-        return [name for name in names if name not in before.get("Attributes", {})]
+        return added - set(before.get("Attributes", {}).get("seen", {}).get("SS", ()))
 
     def _count(self, key: tuple[str, str], counts: Counts) -> None:
         """Add counts to a stored row."""
@@ -128,9 +127,9 @@ class DynamoStatisticsStore:
 
 
 def read_row(item: Item) -> Counts:
-    """Parse a row. Counts that only a newer version knows are skipped."""
-    numbers = {name.removeprefix(COUNT_PREFIX): number(item, name) for name in item if name.startswith(COUNT_PREFIX)}
-    return parse_row(text(item, "sk"), numbers)
+    """Parse a row. Counts that only another version knows are skipped."""
+    counts = {name: parse_count(name.removeprefix(COUNT_PREFIX)) for name in item if name.startswith(COUNT_PREFIX)}
+    return Counter({count: number(item, name) for name, count in counts.items() if count})
 
 
 def _day_partition(day: str) -> str:

@@ -19,7 +19,7 @@ from sluice.operator.rendezvous_status import (
     read_shard_offers,
     rendezvous_document,
 )
-from sluice.rendezvous.counts.statistics import ADDRESSES, OFFERS, POLLS, PROXIES, Counts, by_label
+from sluice.rendezvous.counts.statistics import OFFERS, POLLS, PROXIES, Counts, by_label
 from sluice.rendezvous.protocol.ends import End, list_metrics
 from sluice.rendezvous.protocol.matching import Pool
 from sluice.rendezvous.protocol.pace import MEAN, Pace, compute_pace
@@ -78,7 +78,7 @@ def _count_today(counts: Counts | None) -> Document | None:
         "polls": dict(by_label(counts, POLLS, "status").most_common()),
         "proxies": {
             "by_nat": dict(by_label(counts, PROXIES, "nat").most_common()),
-            "addresses_by_country": dict(by_label(counts, ADDRESSES, "cc").most_common()),
+            "addresses_by_country": dict(by_label(counts, PROXIES, "cc").most_common()),
         },
     }
 

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator, Mapping
 
 from sluice.rendezvous.counts.events import UNKNOWN_TYPE
 from sluice.rendezvous.counts.statistics import (
-    ADDRESSES,
     ADDRESSES_BY_NAT,
     ADDRESSES_BY_TYPE,
     FAMILIES,
     OFFERS,
     POLLS,
+    PROXIES,
     REJECTED,
+    ROUND_TO,
     WITH_RELAY_URL,
     WITHOUT_RELAY_URL,
     Count,
@@ -33,7 +34,8 @@ DAY_S = DAY_MS // 1000
 TYPES = ("iptproxy", "standalone", "webext", "badge", "bloco")  # others count only in the total
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 NAMESPACE = "snowflake"
-AVAILABLE = Family("available_proxies", ("type", "nat"), "The number of proxies that wait for a client", rounded=False)
+AVAILABLE = Family("", "available_proxies", ("type", "nat"), "The number of proxies that wait for a client")
+ROUNDED = f", rounded up to a multiple of {ROUND_TO}"
 NEWER_NATS = (Nat.OPEN, Nat.MODERATE, Nat.STRICT)
 NATS = (Nat.RESTRICTED, Nat.UNRESTRICTED, Nat.UNKNOWN, *NEWER_NATS)
 
@@ -46,10 +48,10 @@ def daily_log(day: str, counts: Mapping[Count, int]) -> str:
 def _format_lines(day: str, counts: Mapping[Count, int]) -> Iterator[str]:
     yield f"snowflake-stats-end {format_day(day_start_ms(day) + DAY_MS)} 00:00:00 ({DAY_S} s)"
     # Without countries the line ends in a space, as in Snowflake's log.
-    yield f"snowflake-ips {_format_countries(by_label(counts, ADDRESSES, 'cc'))}"
+    yield f"snowflake-ips {_format_countries(by_label(counts, PROXIES, 'cc'))}"
     for type_ in TYPES:
         yield f"snowflake-ips-{type_} {total(counts, ADDRESSES_BY_TYPE, type=type_)}"
-    yield f"snowflake-ips-total {total(counts, ADDRESSES)}"
+    yield f"snowflake-ips-total {total(counts, PROXIES)}"
     yield f"snowflake-idle-count {round_up(total(counts, POLLS, status=End.POLL_IDLE.event))}"
     yield f"snowflake-proxy-poll-with-relay-url-count {round_up(total(counts, WITH_RELAY_URL))}"
     yield f"snowflake-proxy-poll-without-relay-url-count {round_up(total(counts, WITHOUT_RELAY_URL))}"
@@ -89,12 +91,12 @@ def exposition(counts: Mapping[Count, int], available: Mapping[tuple[str, str], 
     lines: list[str] = []
     for family in (AVAILABLE, *FAMILIES.values()):
         kind, numbers = ("gauge", waiting) if family is AVAILABLE else ("counter", counts)
-        samples = [] if family.daily else list(iterate_labels(numbers, family))
+        samples = list(iterate_labels(numbers, family)) if family.meaning else []
         name = f"{NAMESPACE}_{family.name}"
         if samples:
-            lines += [f"# HELP {name} {family.meaning}", f"# TYPE {name} {kind}"]
+            lines += [f"# HELP {name} {family.meaning}{ROUNDED if family.is_rounded else ''}", f"# TYPE {name} {kind}"]
         for labels, number in samples:
             # Label values need no escaping: `statistics` replaces all that would.
             pairs = ",".join(f'{label}="{value}"' for label, value in labels.items())
-            lines.append(f"{name}{{{pairs}}} {round_up(number) if family.rounded else number}")
+            lines.append(f"{name}{{{pairs}}} {round_up(number) if family.is_rounded else number}")
     return "".join(f"{line}\n" for line in lines)

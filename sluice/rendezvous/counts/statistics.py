@@ -1,14 +1,13 @@
 """Statistics of rendezvous events, under Snowflake's names. Pure.
 
 A count has a family and label values. Prometheus reads totals since the deployment; the day's log has the counts of one
-UTC day, and the number of different addresses that polled in it. Counts are stored in rows, so that all counts of one
-event are in one row, whatever the number of families, methods and countries.
+UTC day, and the number of different addresses that polled in it. All counts of one event are stored in one row, so that
+an event costs one write, whatever the number of families.
 """
 
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from enum import StrEnum
 from typing import NamedTuple
 
 import msgspec
@@ -18,87 +17,62 @@ from sluice.rendezvous.protocol.ends import End, list_outcomes
 from sluice.times import format_day
 
 ROUND_TO = 8
-# Anyone who may publish to the exchange can send events, and the pages show label values, so these are restricted.
+# The pages and the stored names have label values unescaped, so these are restricted.
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9_?-]{1,32}", re.ASCII)
 _ODD = "unknown"
 SEPARATOR = "|"  # separates label values, which never contain it
 MAX_ADDRESS = 128  # characters of an accepted hash; this program's hashes have 32
 
 
-class RowKind(StrEnum):
-    """The kind of a stored row of counts: of offers or of proxies."""
-
-    OFFERS = "offers"
-    PROXIES = "proxies"
-
-
-ROW_LABELS: Mapping[RowKind, tuple[str, ...]] = {
-    RowKind.OFFERS: ("rendezvous_method", "cc"),
-    RowKind.PROXIES: ("type", "cc"),
-}
-
-
 class Family(msgspec.Struct, frozen=True):
-    """A family of counts with the same labels.
+    """A family of counts with the same labels. `code` is its short name in stored rows.
 
-    Prometheus doesn't read `daily` ones. `code` is the short name in stored rows; a family without one isn't stored.
+    Prometheus doesn't read those without a `meaning`, which count by day.
     """
 
+    code: str
     name: str
     labels: tuple[str, ...]
-    meaning: str
-    code: str = ""
-    row: RowKind = RowKind.PROXIES
-    rounded: bool = True
-    daily: bool = False
+    meaning: str = ""
 
     @property
-    def own_labels(self) -> tuple[str, ...]:
-        """Return the labels that the row's name doesn't have."""
-        return tuple(label for label in self.labels if label not in ROW_LABELS[self.row])
+    def is_rounded(self) -> bool:
+        """Whether Prometheus reads the counts rounded up."""
+        return self.name.startswith("rounded_")
 
 
-_ROUNDED = ", rounded up to a multiple of 8"
-_POLLS = "The number of proxy polls"
-
-_ADDRESSES = "Addresses of proxies"
-PROXIES = Family("proxy_total", ("type", "nat", "cc"), f"{_ADDRESSES}, each once a day", code="i", rounded=False)
-POLLS = Family("rounded_proxy_poll_total", ("nat", "type", "status"), _POLLS + _ROUNDED, code="p")
-ANSWERS = Family("rounded_proxy_answer_total", ("type", "status"), "The number of proxy answers" + _ROUNDED, code="a")
+PROXIES = Family("i", "proxy_total", ("type", "nat", "cc"), "Addresses of proxies, each once a day")
+POLLS = Family("p", "rounded_proxy_poll_total", ("nat", "type", "status"), "The number of proxy polls")
+ANSWERS = Family("a", "rounded_proxy_answer_total", ("type", "status"), "The number of proxy answers")
 WITH_RELAY_URL = Family(
+    "w",
     "rounded_proxy_poll_with_relay_url_extension_total",
     ("nat", "type"),
-    f"{_POLLS} that name a relay pattern{_ROUNDED}",
-    code="w",
+    "The number of proxy polls that name a relay pattern",
 )
 WITHOUT_RELAY_URL = Family(
+    "o",
     "rounded_proxy_poll_without_relay_url_extension_total",
     ("nat", "type"),
-    f"{_POLLS} that name no relay pattern{_ROUNDED}",
-    code="o",
+    "The number of proxy polls that name no relay pattern",
 )
 REJECTED = Family(
+    "r",
     "rounded_proxy_poll_rejected_relay_url_extension_total",
     ("nat", "type"),
-    f"{_POLLS} rejected for their relay pattern{_ROUNDED}",
-    code="r",
+    "The number of proxy polls rejected for their relay pattern",
 )
 OFFERS = Family(
-    "rounded_client_poll_total",
-    ("nat", "status", "cc", "rendezvous_method"),
-    "The number of client offers" + _ROUNDED,
-    code="c",
-    row=RowKind.OFFERS,
+    "c", "rounded_client_poll_total", ("nat", "status", "cc", "rendezvous_method"), "The number of client offers"
 )
-ADDRESSES = Family("addresses", ("cc",), _ADDRESSES, code="d", rounded=False, daily=True)
-ADDRESSES_BY_TYPE = Family("addresses_by_type", ("type",), _ADDRESSES, code="dt", rounded=False, daily=True)
-ADDRESSES_BY_NAT = Family("addresses_by_nat", ("nat",), _ADDRESSES, code="dn", rounded=False, daily=True)
+ADDRESSES_BY_TYPE = Family("dt", "addresses_by_type", ("type",))
+ADDRESSES_BY_NAT = Family("dn", "addresses_by_nat", ("nat",))
 
 FAMILIES: Mapping[str, Family] = {
     family.name: family
     for family in (
         *(PROXIES, POLLS, ANSWERS, WITH_RELAY_URL, WITHOUT_RELAY_URL, REJECTED, OFFERS),
-        *(ADDRESSES, ADDRESSES_BY_TYPE, ADDRESSES_BY_NAT),
+        *(ADDRESSES_BY_TYPE, ADDRESSES_BY_NAT),
     )
 }
 
@@ -115,13 +89,6 @@ class Count(NamedTuple):
 Counts = Counter[Count]
 
 
-class Row(NamedTuple):
-    """Counts that are stored together: their kind, and the values of their common labels."""
-
-    kind: RowKind
-    values: tuple[str, ...]
-
-
 class Tally(msgspec.Struct, frozen=True, kw_only=True):
     """The counts that one event adds to one row of its day.
 
@@ -130,7 +97,7 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     day: str
-    row: Row
+    row: str
     counts: Counts
     addresses: tuple[str, ...] = ()
     marks: Mapping[str, Count] = msgspec.field(default_factory=dict)
@@ -144,30 +111,28 @@ def tally(event: Event) -> Tally | None:
     """
     if event.outcome not in list_outcomes(event.kind):
         return None
-    day, type_, status = format_day(event.at_ms), event.proxy_type or UNKNOWN_TYPE, event.outcome
+    day, nat, status = format_day(event.at_ms), event.nat, event.outcome
     if isinstance(event, OfferEvent):
-        count = _count(OFFERS, event.nat, status, event.country, event.method)
-        return Tally(day=day, row=_build_row(RowKind.OFFERS, event.method, event.country), counts=Counter({count: 1}))
+        count = _count(OFFERS, nat, status, event.country, event.method)
+        return Tally(day=day, row=_join_labels(event.method, event.country), counts=Counter({count: 1}))
+    # Snowflake's broker, too, no longer knows the proxy of a late answer.
+    type_ = None if status == End.ANSWER_TOO_LATE.event else event.proxy_type or UNKNOWN_TYPE
+    row = _join_labels(type_, event.country)
     if not isinstance(event, PollEvent):
-        # Snowflake's broker, too, no longer knows the proxy of a late answer.
-        known_type = None if status == End.ANSWER_TOO_LATE.event else type_
-        row = _build_row(RowKind.PROXIES, known_type, event.country)
-        return Tally(day=day, row=row, counts=Counter({_count(ANSWERS, known_type, status): 1}))
-    row = _build_row(RowKind.PROXIES, type_, event.country)
-    counted = [_count(WITH_RELAY_URL if event.relay_extension else WITHOUT_RELAY_URL, event.nat, type_)]
+        return Tally(day=day, row=row, counts=Counter({_count(ANSWERS, type_, status): 1}))
+    counted = [_count(WITH_RELAY_URL if event.relay_extension else WITHOUT_RELAY_URL, nat, type_)]
     if status == End.POLL_REFUSED.event:
-        counted.append(_count(REJECTED, event.nat, type_))
+        counted.append(_count(REJECTED, nat, type_))
         return Tally(day=day, row=row, counts=Counter(dict.fromkeys(counted, event.polls)))
-    counted.append(_count(POLLS, event.nat, type_, status))
-    by_nat, by_type = _count(ADDRESSES_BY_NAT, event.nat), _count(ADDRESSES_BY_TYPE, type_)
-    marks = {SEPARATOR.join((FAMILIES[count.family].code, *count.values)): count for count in (by_nat, by_type)}
-    marks[PROXIES.code] = _count(PROXIES, type_, event.nat, event.country)
+    counted.append(_count(POLLS, nat, type_, status))
+    by_nat, by_type = _count(ADDRESSES_BY_NAT, nat), _count(ADDRESSES_BY_TYPE, type_)
+    proxies = _count(PROXIES, type_, nat, event.country)
     return Tally(
         day=day,
         row=row,
         counts=Counter(dict.fromkeys(counted, event.polls)),
         addresses=tuple(address for address in event.all_addresses if 0 < len(address) <= MAX_ADDRESS),
-        marks={ADDRESSES.code: _count(ADDRESSES, event.country)} | marks,
+        marks={PROXIES.code: proxies, count_name(by_nat): by_nat, count_name(by_type): by_type},
     )
 
 
@@ -175,40 +140,24 @@ def _count(family: Family, *values: str | None) -> Count:
     return Count(family.name, tuple(map(_label_value, values)))
 
 
-def _build_row(kind: RowKind, *values: str | None) -> Row:
-    return Row(kind, tuple(map(_label_value, values)))
+def _join_labels(*values: str | None) -> str:
+    return SEPARATOR.join(map(_label_value, values))
 
 
 def _label_value(value: str | None) -> str:
     return "" if value is None else value if _LABEL_VALUE.fullmatch(value) else _ODD
 
 
-def row_name(row: Row) -> str:
-    """Return a row's name, such as `proxies|webext|DE`."""
-    return SEPARATOR.join((row.kind, *row.values))
-
-
 def count_name(count: Count) -> str:
-    """Return a count's name in its row: the family's code and the values of the labels that the row's name lacks."""
-    family = FAMILIES[count.family]
-    values = dict(zip(family.labels, count.values, strict=True))
-    return SEPARATOR.join((family.code, *(values[label] for label in family.own_labels)))
+    """Return a count's name in its row: the family's code and the label values."""
+    return SEPARATOR.join((FAMILIES[count.family].code, *count.values))
 
 
-def parse_row(name: str, numbers: Mapping[str, int]) -> Counts:
-    """Parse a row from its name and its counts by name. Unknown names, as of a newer version, are skipped."""
-    kind, *values = name.split(SEPARATOR)
-    counts: Counts = Counter()
-    if kind not in set(RowKind) or len(values) != len(ROW_LABELS[RowKind(kind)]):
-        return counts
-    of_all = dict(zip(ROW_LABELS[RowKind(kind)], values, strict=True))
-    for written, number in numbers.items():
-        code, *own = written.split(SEPARATOR)
-        family = _BY_CODE.get(code)
-        if family is not None and family.row == kind and len(own) == len(family.own_labels):
-            labels = of_all | dict(zip(family.own_labels, own, strict=True))
-            counts[Count(family.name, tuple(labels[label] for label in family.labels))] += number
-    return counts
+def parse_count(name: str) -> Count | None:
+    """Parse a count's name in its row. Returns None for an unknown name, as of another version."""
+    code, *values = name.split(SEPARATOR)
+    family = _BY_CODE.get(code)
+    return Count(family.name, tuple(values)) if family and len(values) == len(family.labels) else None
 
 
 def total(counts: Mapping[Count, int], family: Family, **wanted: str) -> int:

@@ -33,7 +33,7 @@ COMPARED: dict[str, Callable[[Any, Any], bool]] = {
 ORDERED = frozenset({"S", "N", "B"})  # types that have an order
 TEXTS = frozenset({"S", "B"})
 NUMBERS = frozenset({"N"})
-ADDED = frozenset({"N", "NS"})
+ADDED = frozenset({"N", "NS", "SS"})
 CLAUSES = frozenset({"SET", "ADD", "REMOVE", "DELETE"})
 WRONG_TYPE = "An operand in the update expression has an incorrect data type"
 NOT_THERE = "The provided expression refers to an attribute that does not exist in the item"
@@ -150,8 +150,9 @@ def _action(clause: str, tokens: _Tokens) -> Callable[[Item, dict[str, Any], Nam
 
         def add(before: Item, item: dict[str, Any], names: Names, values: Values) -> None:
             name = _name(path, names)
-            if "NS" in values[value]:
-                item[name] = {"NS": sorted({*before.get(name, {}).get("NS", ()), *values[value]["NS"]})}
+            [(kind, added)] = values[value].items()
+            if kind in {"NS", "SS"}:
+                item[name] = {kind: sorted({*before.get(name, {}).get(kind, ()), *added})}
             else:
                 item[name] = {"N": str(_number(before.get(name, {"N": "0"})) + _number(values[value]))}
 

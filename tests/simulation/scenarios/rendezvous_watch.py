@@ -340,7 +340,7 @@ class Watch:
             found, expected = counted[partition], told.get(partition, Counter())
             missing, surplus = expected - found, found - expected
             if self.world.decisions.taken:
-                addresses = {family.name for family in FAMILIES.values() if family.daily} | {PROXIES.name}
+                addresses = {family.name for family in FAMILIES.values() if not family.meaning} | {PROXIES.name}
                 missing = Counter({count: each for count, each in missing.items() if count.family not in addresses})
                 surplus = Counter()
             self.world.check(not missing and not surplus, f"{partition} has {surplus} too much, lacks {missing}")

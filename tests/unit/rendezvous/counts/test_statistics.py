@@ -19,16 +19,15 @@ from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, Poll
 from sluice.rendezvous.counts.pages import daily_log, exposition
 from sluice.rendezvous.counts.statistics import (
     FAMILIES,
-    ROW_LABELS,
+    PROXIES,
     Count,
     Counts,
     Family,
-    Row,
     count_name,
-    parse_row,
+    parse_count,
     round_up,
-    row_name,
     tally,
+    total,
 )
 from sluice.rendezvous.counts.stream import StreamRecord
 from sluice.rendezvous.protocol.matching import Nat, Pool, Profile
@@ -231,7 +230,7 @@ def test_every_family_of_the_page_says_what_it_is_before_its_first_sample() -> N
             assert found[1] in declared
     assert set(declared.values()) == {"counter", "gauge"}
     assert [name for name, kind in declared.items() if kind == "counter"] == [
-        f"snowflake_{family.name}" for family in FAMILIES.values() if not family.daily
+        f"snowflake_{family.name}" for family in FAMILIES.values() if family.meaning
     ]
 
 
@@ -284,7 +283,7 @@ def test_an_address_counts_once_and_once_for_each_nat_and_type(
         script.polls(1, outcome, nat=nat, type_=type_, country="DE", address=address)
     taken = [(a, nat, type_ or "unknown") for a, nat, type_, outcome in polls if a and outcome != "rejected"]
     counted = script.day
-    assert counted[Count("addresses", ("DE",))] == len({address for address, *_ in taken})
+    assert total(counted, PROXIES, cc="DE") == len({address for address, *_ in taken})
     for nat in Nat:
         expected = len({a for a, n, _ in taken if n == nat})
         assert counted[Count("addresses_by_nat", (nat,))] == expected
@@ -310,7 +309,7 @@ def test_a_day_begins_with_no_address_seen() -> None:
     script.at_ms += DAY_MS
     script.polls(1, "idle", address="a", country="DE")
     for day in (DAY, format_day(AT + DAY_MS)):
-        assert script.statistics.of_day(day)[Count("addresses", ("DE",))] == 1
+        assert script.statistics.of_day(day)[Count("proxy_total", ("standalone", "unknown", "DE"))] == 1
 
 
 # A batch of the stream
@@ -401,10 +400,8 @@ def test_what_cant_be_counted_is_redelivered_whole() -> None:
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=lambda family: family.name)
 def test_a_count_is_read_from_its_row_as_it_was_written(family: Family) -> None:
-    values = {label: f"{label}-value" for label in family.labels}
-    of_row_ = (f"{label}-value" for label in ROW_LABELS[family.row])
-    count = Count(family.name, tuple(values[label] for label in family.labels))
-    assert parse_row(row_name(Row(family.row, tuple(of_row_))), {count_name(count): 3}) == {count: 3}
+    count = Count(family.name, tuple(f"{label}-value" for label in family.labels))
+    assert parse_count(count_name(count)) == count
 
 
 # Over HTTP
