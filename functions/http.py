@@ -1,19 +1,17 @@
 """Serves a function URL's event, for the functions that have one. What happens is in sluice.rendezvous."""
 
 import traceback
-from collections import Counter
 from typing import Any
 
 from aws_lambda_powertools.logging import Logger
 
 from sluice.aws.metrics import publish
-from sluice.rendezvous.event_recorder import BufferedCounts
 from sluice.rendezvous.http import HttpRequest, HttpResponse, HttpSite, match_route
 
 logger = Logger()
 
 
-def respond(service: str, site: HttpSite, counts: BufferedCounts, event: dict[str, Any]) -> dict[str, Any]:
+def respond(service: str, site: HttpSite, event: dict[str, Any]) -> dict[str, Any]:
     """Serve one request and publish its metrics; blocks while a proxy or a client waits."""
     try:
         response = site.serve(HttpRequest.parse(event))
@@ -21,14 +19,13 @@ def respond(service: str, site: HttpSite, counts: BufferedCounts, event: dict[st
     except Exception as error:  # noqa: BLE001 - whatever it was, the caller gets a status and the log the cause
         logger.error("RequestFailed", route=match_route(event.get("rawPath", "")), cause=find_cause(error))  # noqa: TRY400 - a traceback's text may quote an offer
         response = HttpResponse(status=503, metrics=("RequestsFailed",))
-    publish(service, counts.take_due(Counter(response.metrics) + site.site.recorder.publish()))
+    publish(service, site.site.recorder.publish(response.metrics))
     return response.event()
 
 
-def publish_buffered(service: str, site: HttpSite, counts: BufferedCounts) -> None:
+def publish_buffered(service: str, site: HttpSite) -> None:
     """Publish the metrics and counts that this environment has buffered, before the environment ends."""
-    lost_events = site.site.recorder.publish(at_shutdown=True)
-    publish(service, counts.take_all() + lost_events)
+    publish(service, site.site.recorder.publish(at_shutdown=True))
     site.site.pacing.flush(at_shutdown=True)
 
 

@@ -1,19 +1,12 @@
 """ULIDs: ids that sort by time, 26 characters in Crockford's base 32. Pure."""
 
 import hashlib
-import re
 
 from ulid_transform import bytes_to_ulid
 
 _TIME_BYTES = 6
 _REST_BYTES = 10
 ULID = "[0-7][0-9A-HJKMNP-TV-Z]{25}"  # stricter than the ULID package, which accepts any 26 characters
-_ULID = re.compile(ULID)
-
-
-def is_ulid(text: str) -> bool:
-    """Whether the text is a ULID in capital letters."""
-    return _ULID.fullmatch(text) is not None
 
 
 def derive_ulid(message_id: str, *, sent_at_ms: int) -> str:

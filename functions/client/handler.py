@@ -7,11 +7,10 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from functions import http
 from functions.bootstrap import read_settings
-from sluice.aws.clients import dynamodb_client, now_ms
+from sluice.aws.clients import dynamodb_client
 from sluice.aws.rendezvous.dependencies import make_dependencies
 from sluice.aws.rendezvous.waiting import DynamoMailboxStore
 from sluice.aws.shutdown import call_at_shutdown
-from sluice.rendezvous.event_recorder import BufferedCounts
 from sluice.rendezvous.http import ClientSite
 from sluice.rendezvous.mailbox import PREFIX, Mailbox
 from sluice.rendezvous.protocol.messages import by_fingerprint
@@ -23,25 +22,24 @@ CONCURRENT_CALLS = 2  # concurrent AWS calls per offer
 
 
 @cache
-def dependencies() -> tuple[ClientSite, BufferedCounts]:
-    """Create the function's dependencies at the first call. Later calls return the same objects."""
+def dependencies() -> ClientSite:
+    """Create the function's dependencies at the first call. Later calls return the same object."""
     settings = read_settings(BrokerSettings)
     site = make_dependencies(settings, threads=CONCURRENT_CALLS)
     mailboxes = DynamoMailboxStore(dynamodb_client(), settings.table)
     mailbox = Mailbox(site, mailboxes, add_stage_prefix(PREFIX, settings.stage))
-    clients = ClientSite(site=site, mailbox=mailbox, bridges=by_fingerprint(settings.bridges))
-    return clients, BufferedCounts(names=frozenset(), now_ms=now_ms)
+    return ClientSite(site=site, mailbox=mailbox, bridges=by_fingerprint(settings.bridges))
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Serve one HTTP request. Blocks while the request's client waits for an answer."""
-    return http.respond(SERVICE, *dependencies(), event)
+    return http.respond(SERVICE, dependencies(), event)
 
 
 def publish_buffered() -> None:
     """Publish the metrics and counts that this environment has buffered, before the environment ends."""
     if dependencies.cache_info().currsize:
-        http.publish_buffered(SERVICE, *dependencies())
+        http.publish_buffered(SERVICE, dependencies())
 
 
 # Lambda accepts this registration only while the handler's module is imported.

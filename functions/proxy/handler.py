@@ -13,7 +13,6 @@ from sluice.aws.rendezvous.dependencies import make_dependencies
 from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
 from sluice.aws.rendezvous.waiting import DynamoMailboxStore
 from sluice.aws.shutdown import call_at_shutdown
-from sluice.rendezvous.event_recorder import BufferedCounts
 from sluice.rendezvous.http import ProxySite
 from sluice.rendezvous.mailbox import PREFIX, Mailbox
 from sluice.rendezvous.protocol.ends import End
@@ -28,10 +27,10 @@ BUFFERED_ENDS = frozenset({End.POLL_DEFERRED.value, End.POLL_REFUSED.value})
 
 
 @cache
-def dependencies() -> tuple[ProxySite, BufferedCounts]:
-    """Create the function's dependencies at the first call. Later calls return the same objects."""
+def dependencies() -> ProxySite:
+    """Create the function's dependencies at the first call. Later calls return the same object."""
     settings = read_settings(ProxySettings)
-    site = make_dependencies(settings, threads=CONCURRENT_CALLS)
+    site = make_dependencies(settings, threads=CONCURRENT_CALLS, buffered_metrics=BUFFERED_ENDS)
     mailboxes = DynamoMailboxStore(dynamodb_client(), settings.table)
     mailbox = Mailbox(site, mailboxes, add_stage_prefix(PREFIX, settings.stage))
     volunteers = Volunteers(
@@ -42,24 +41,23 @@ def dependencies() -> tuple[ProxySite, BufferedCounts]:
         held_max=settings.held_proxies_max,
         delete_message=partial(delete_message, quick_sqs_client(), settings.offers_url),
     )
-    proxies = ProxySite(
+    return ProxySite(
         site=site,
         volunteers=volunteers,
         statistics=DynamoStatisticsStore(dynamodb_client(), settings.table, now_ms),
         trusted_hops=settings.trusted_hops,
     )
-    return proxies, BufferedCounts(names=BUFFERED_ENDS, now_ms=now_ms)
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Serve one HTTP request. Blocks while the request's proxy waits for a match."""
-    return http.respond(SERVICE, *dependencies(), event)
+    return http.respond(SERVICE, dependencies(), event)
 
 
 def publish_buffered() -> None:
     """Publish the metrics and counts that this environment has buffered, before the environment ends."""
     if dependencies.cache_info().currsize:
-        http.publish_buffered(SERVICE, *dependencies())
+        http.publish_buffered(SERVICE, dependencies())
 
 
 # Lambda accepts this registration only while the handler's module is imported.

@@ -347,7 +347,6 @@ def _create_counters(construct: Rendezvous, exchange: str, federation: ExchangeS
         memory_mb=parameters.counters_memory_mb,
         settings=CountersSettings(
             table=state.table.table_name,
-            dead_letters_url=state.dead_letters.queue_url,
             exchange=exchange,
             ingress_url=ingress.queue_url,
             site=federation.site,

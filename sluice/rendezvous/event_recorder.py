@@ -2,11 +2,11 @@
 
 Events of offers aren't recorded here: the update that stores an offer's end becomes its event (`counts.stream`), so
 each offer has exactly one. Polls are frequent and mostly end alike, so an environment publishes them at most once per
-`MAX_BUFFERED_MS`, with equal outcomes combined. Metrics are held back in the same way.
+`MAX_BUFFERED_MS`, with equal outcomes combined, together with the metrics of such invocations.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -31,25 +31,16 @@ if TYPE_CHECKING:
 
 NOT_PUBLISHED = "EventsNotPublished"  # the name of a metric and of log entries
 MAX_BUFFERED_MS = 20_000
+MAX_BUFFERED_POLLS = 2_000  # their addresses, 70 KB, fit in one event
 CODE_CHARACTERS = 2  # length of a country code
 
 
-@dataclass(slots=True)
-class Backlog:
-    """Decides when a backlog is published: immediately the first time, then `MAX_BUFFERED_MS` after the last time."""
-
-    published_at_ms: int | None = None
-
-    def is_due(self, now_ms: int) -> bool:
-        """Return whether the backlog must be published now."""
-        return self.published_at_ms is None or now_ms - self.published_at_ms >= MAX_BUFFERED_MS
-
-
-class EventRecorder(msgspec.Struct, frozen=True, kw_only=True):
-    """Records events and publishes them; thread-safe.
+class EventRecorder(msgspec.Struct, kw_only=True):
+    """Records the events and metrics of an environment's invocations, and publishes them.
 
     `hash_address` and `look_up_country` take an address, which is never stored. `publisher` returns how many events it
-    could not publish, and raises nothing. Without one, events are discarded.
+    could not publish, and raises nothing. Without one, events are discarded. An invocation whose metrics are all in
+    `buffered_metrics` may keep them for later.
     """
 
     look_up_country: Callable[[str], str]
@@ -58,31 +49,35 @@ class EventRecorder(msgspec.Struct, frozen=True, kw_only=True):
     now_ms: NowMs
     new_id: Callable[[], str]
     publisher: Callable[[Sequence[Event]], int] | None = None
+    buffered_metrics: frozenset[str] = frozenset()
     _events: list[Event] = msgspec.field(default_factory=list)
-    _polls: list[PollEvent] = msgspec.field(default_factory=list)
-    _backlog: Backlog = msgspec.field(default_factory=Backlog)
+    _metrics: Counter[str] = msgspec.field(default_factory=Counter)
+    _published_at_ms: int = -MAX_BUFFERED_MS  # so that an environment's first invocation publishes
 
     def take(self) -> Sequence[Event]:
-        """Return and forget all recorded events. The caller must publish them."""
-        taken = (*self._events, *combine_polls(self._polls))
-        self._events.clear()
-        self._polls.clear()
-        return taken
+        """Return and forget all recorded events, with polls combined. The caller must publish them."""
+        taken, self._events = self._events, []
+        others = [event for event in taken if not isinstance(event, PollEvent)]
+        return (*others, *combine_polls(event for event in taken if isinstance(event, PollEvent)))
 
-    def publish(self, *, at_shutdown: bool = False) -> Counter[str]:
-        """Publish the recorded events at the invocation's end. Polls are held back until they are due, or the shutdown.
+    def publish(self, metrics: Iterable[str] = (), *, at_shutdown: bool = False) -> Counter[str]:
+        """Publish the recorded events at an invocation's end, when they are due, or at the environment's shutdown.
 
-        Returns the number of lost events as a metric, if there are any.
+        Returns the metrics to publish now: those of this and earlier invocations, and the number of lost events. There
+        are none if all may be published later.
         """
+        self._metrics.update(metrics)
         now_ms = self.now_ms()
-        if self._polls and (at_shutdown or self._backlog.is_due(now_ms)):
-            self._backlog.published_at_ms = now_ms
+        is_due = at_shutdown or now_ms - self._published_at_ms >= MAX_BUFFERED_MS
+        if is_due or len(self._events) >= MAX_BUFFERED_POLLS:
+            self._published_at_ms = now_ms
             events = self.take()
-        else:
-            events = tuple(self._events)
-            self._events.clear()
-        lost = self.publisher(events) if self.publisher and events else 0
-        return Counter({NOT_PUBLISHED: lost} if lost else {})
+            lost = self.publisher(events) if self.publisher and events else 0
+            self._metrics.update({NOT_PUBLISHED: lost} if lost else {})
+        elif self._metrics.keys() <= self.buffered_metrics:
+            return Counter()
+        taken, self._metrics = self._metrics, Counter()
+        return taken
 
     def profile(self, poll: Poll, *, address: str) -> Profile:
         """Build the profile for the event of a poll's end. `address` is the proxy's."""
@@ -98,7 +93,7 @@ class EventRecorder(msgspec.Struct, frozen=True, kw_only=True):
     def record_poll(self, poll: Poll, profile: Profile, end: End, *, polled_at_ms: int) -> None:
         """Record the end of a poll, which may be published later, combined with others."""
         now_ms = self.now_ms()
-        self._polls.append(
+        self._events.append(
             PollEvent(
                 id=event_id(PollEvent.kind, self.new_id(), at_ms=polled_at_ms),
                 at_ms=now_ms,
@@ -127,33 +122,6 @@ class EventRecorder(msgspec.Struct, frozen=True, kw_only=True):
                 trace=self.trace() or None,
             )
         )
-
-
-@dataclass(slots=True, kw_only=True)
-class BufferedCounts:
-    """Metrics of an environment, of which those of `names` are held back if an invocation has no others.
-
-    At the environment's shutdown the caller must publish `take_all`.
-    """
-
-    names: frozenset[str]
-    now_ms: NowMs
-    _counts: Counter[str] = field(default_factory=Counter)
-    _backlog: Backlog = field(default_factory=Backlog)
-
-    def take_due(self, counts: Mapping[str, int]) -> Counter[str]:
-        """Add an invocation's counts. Returns the counts to publish now."""
-        self._counts.update(counts)
-        now_ms = self.now_ms()
-        if counts.keys() <= self.names and not self._backlog.is_due(now_ms):
-            return Counter()
-        self._backlog = Backlog(now_ms)
-        return self.take_all()
-
-    def take_all(self) -> Counter[str]:
-        """Return and forget all counts that are held back."""
-        counts, self._counts = self._counts, Counter()
-        return counts
 
 
 @dataclass(slots=True)

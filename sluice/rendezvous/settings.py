@@ -12,32 +12,28 @@ class EventSettings(Struct, frozen=True, kw_only=True):
     geoip_file: str | None = None
 
 
-class TableSettings(Settings, frozen=True, kw_only=True):
-    """Settings of all rendezvous functions."""
-
-    table: str
-    dead_letters_url: str
-
-
-class CountersSettings(TableSettings, frozen=True, kw_only=True):
+class CountersSettings(Settings, frozen=True, kw_only=True):
     """Settings of the counters function: the exchange and the site of published events.
 
     `federation_table` has the exchange's bindings.
     """
 
+    table: str
     exchange: str
     ingress_url: str
     site: str
     federation_table: str
 
 
-class RendezvousSettings(TableSettings, frozen=True, kw_only=True):
+class RendezvousSettings(Settings, frozen=True, kw_only=True):
     """Settings that broker, client, proxy and sweeper have. Without `events` no event is published.
 
     `waiting_table` has the offers and polls that wait, and no point-in-time recovery. New queues are named after the
     `stage`.
     """
 
+    table: str
+    dead_letters_url: str
     waiting_table: str
     events: EventSettings | None = None
     stage: str | None = None

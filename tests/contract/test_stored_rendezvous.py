@@ -23,7 +23,7 @@ from sluice.aws.rendezvous.waiting import DynamoMailboxStore, DynamoWaitingOffer
 from sluice.rendezvous.broker import mailbox_message
 from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id, parse_event
 from sluice.rendezvous.counts.statistics import Count, tally
-from sluice.rendezvous.counts.stream import read_record
+from sluice.rendezvous.counts.stream import read_events
 from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import (
     Match,
@@ -278,7 +278,7 @@ def test_what_is_told_of_events(table: Table) -> None:
     assert table.items() == [item("told")]
     stored = item("told")
     record = {"dynamodb": {"Keys": stored, "NewImage": stored, "SequenceNumber": "1"}}
-    assert read_record(record).events == (OFFER_EVENT, POLLS_EVENT)
+    assert read_events(record) == [OFFER_EVENT, POLLS_EVENT]
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ HERE = "arn:{AWS::Partition}:sqs:{AWS::Region}:{AWS::AccountId}:"
 ANSWERS, MAILBOXES = HERE + "snowflake-client-*", HERE + "sluice-mailbox-*"
 INGRESS = "FederationIngress.Arn"
 WAITING_TABLE = "WaitingTable.Arn"
-MEETING_VARIABLES = {"WAITING_TABLE"}
+MEETING_VARIABLES = {"WAITING_TABLE", "DEAD_LETTERS_URL"}
 ADOPTED = "arn:aws:sqs:eu-central-1:123456789012:their-offers"
 
 
@@ -413,7 +413,6 @@ def test_the_offers_queue_has_the_name_that_is_asked_for(otherwise: Templates) -
 def test_functions_are_told_what_they_need_and_nothing_else(templates: Templates) -> None:
     shared = {
         "TABLE",
-        "DEAD_LETTERS_URL",
         "POWERTOOLS_SERVICE_NAME",
         "POWERTOOLS_METRICS_NAMESPACE",
         "POWERTOOLS_LOG_LEVEL",
@@ -437,7 +436,10 @@ def test_functions_are_told_what_they_need_and_nothing_else(templates: Templates
         variables = templates.one("AWS::Lambda::Function", function)["Environment"]["Variables"]
         assert set(variables) == shared | extra
         assert variables["POWERTOOLS_SERVICE_NAME"] == function.lower()
-        assert (text(variables["TABLE"]), text(variables["DEAD_LETTERS_URL"])) == ("Table", "DeadLetters")
+        assert (text(variables["TABLE"]), text(variables.get("DEAD_LETTERS_URL", "DeadLetters"))) == (
+            "Table",
+            "DeadLetters",
+        )
         assert text(variables.get("WAITING_TABLE", "WaitingTable")) == "WaitingTable"
 
 

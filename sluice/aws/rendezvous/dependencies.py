@@ -27,10 +27,12 @@ TRACE_VARIABLE = "_X_AMZN_TRACE_ID"  # the trace header that Lambda sets for eac
 logger = Logger()
 
 
-def make_dependencies(settings: RendezvousSettings, *, threads: int) -> RendezvousDependencies:
+def make_dependencies(
+    settings: RendezvousSettings, *, threads: int, buffered_metrics: frozenset[str] = frozenset()
+) -> RendezvousDependencies:
     """Create the objects that an environment keeps between invocations. `threads` run the concurrent calls for offers.
 
-    Without event settings, countries aren't looked up and events are discarded.
+    Without event settings, countries aren't looked up and events are discarded. `EventRecorder` may buffer the metrics.
     """
     dynamodb, table, events = quick_dynamodb_client(), settings.waiting_table, settings.events
     publisher, countries = None, None
@@ -57,6 +59,7 @@ def make_dependencies(settings: RendezvousSettings, *, threads: int) -> Rendezvo
             now_ms=now_ms,
             new_id=new_id,
             publisher=publisher,
+            buffered_metrics=buffered_metrics,
         ),
         executor=ThreadPoolExecutor(threads),
         now_ms=now_ms,

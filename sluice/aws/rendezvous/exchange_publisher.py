@@ -6,9 +6,8 @@ from collections.abc import Sequence
 import msgspec
 from aws_lambda_powertools.logging import Logger
 
-from sluice.aws.federation.publisher import BadPublishRequest, NotPublished, Publisher, PublishRequest
-from sluice.errors import QueueGone
-from sluice.federation.matching.bindings import Bindings, BindingsChange, iter_bound_queues
+from sluice.aws.federation.publisher import BadPublishRequest, Publisher, PublishRequest
+from sluice.federation.matching.bindings import Bindings, BindingsChange, CachedReplica, iter_bound_queues
 from sluice.federation.matching.exchanges import Exchange, list_alternates
 from sluice.rendezvous.counts.events import Event
 from sluice.rendezvous.event_recorder import NOT_PUBLISHED
@@ -22,12 +21,16 @@ class ExchangePublisher(msgspec.Struct, frozen=True, kw_only=True):
     exchange: str
     site: str
     publisher: Publisher
+    bindings: CachedReplica["BindingCounts"]
 
     def publish(self, events: Sequence[Event]) -> int:
-        """Send events in order, ten per request. Returns how many, from the first on, need not be sent again.
+        """Send events in order, ten per request, if a queue is bound. Returns how many were sent.
 
-        Events that can never be published are logged and skipped. Errors of requests are logged, not raised.
+        Events that can never be published are logged and skipped. Raises the other errors as `SluiceError`: an unknown
+        part of the events was sent then, and all must be sent again, with the same ids.
         """
+        if not events or not self.bindings.value().has_binding(self.exchange):
+            return 0
         left = [
             PublishRequest(
                 exchange=self.exchange,
@@ -41,17 +44,10 @@ class ExchangePublisher(msgspec.Struct, frozen=True, kw_only=True):
         while left:
             try:
                 self.publisher.publish_all(left)
+                break
             except BadPublishRequest as error:
                 logger.exception(NOT_PUBLISHED, lost=1)
                 left = left[error.place + 1 :]
-            except NotPublished as error:
-                logger.warning(NOT_PUBLISHED, reason=str(error))
-                return len(events) - len(left) + min(error.failed)
-            except QueueGone as error:
-                logger.warning(NOT_PUBLISHED, reason=str(error))
-                return len(events) - len(left)
-            else:
-                break
         return len(events)
 
 

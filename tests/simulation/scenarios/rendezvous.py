@@ -155,7 +155,7 @@ class Rendezvous(Scenario):
         world.lambdas.trigger(broker, self.offers, batch_size=10, concurrency=2)
         rest_s = world.now + self.faulty_s
         world.lambdas.every_minute(sweeper, {}, quiet=(rest_s + SWEPT_S, rest_s + self.settles_s - SWEPT_S))
-        stream = self._deploy_counters(ingress, dead)
+        stream = self._deploy_counters(ingress)
         self.watch = Watch(
             world=world,
             broker=broker,
@@ -168,12 +168,11 @@ class Rendezvous(Scenario):
         )
         stream.observers.append(self.watch.told)
 
-    def _deploy_counters(self, ingress: Queue, dead: Queue) -> Stream:
+    def _deploy_counters(self, ingress: Queue) -> Stream:
         """Have events counted, and published in half of the worlds; some tables' partitions are split meanwhile."""
         world = self.world
         settings = CountersSettings(
             table=TABLE,
-            dead_letters_url=dead.url,
             exchange="events",
             ingress_url=ingress.url,
             site="home",

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from sluice.aws.rendezvous.statistics_store import read_row
 from sluice.rendezvous.counts.events import OfferEvent
 from sluice.rendezvous.counts.statistics import FAMILIES, PROXIES, Counts, tally
-from sluice.rendezvous.counts.stream import read_record
+from sluice.rendezvous.counts.stream import read_events
 from tests.fakes import FakeStatisticsStore
 from tests.simulation.kernel.faults import OF_CALLS, Kind
 from tests.simulation.kernel.world import World
@@ -125,13 +125,12 @@ class Watch:
 
     def told(self, record: Mapping[str, Any]) -> None:
         """Hear of what the table's stream tells, before anybody else does."""
-        read = read_record(record)
-        self.world.check(not read.bad, f"no event: {read.bad}")
-        for event in read.events:
+        events = read_events(record)
+        for event in events:
             is_new = event.id not in self.told_ids
             self.world.check(is_new or not isinstance(event, OfferEvent), f"an offer ends twice: {event}")
             self.told_ids.add(event.id)
-        self.counts.add([counts for event in read.events if (counts := tally(event))])
+        self.counts.add([counts for event in events if (counts := tally(event))])
 
     def _replied(self, queue: Queue, message: Stored) -> None:
         attempt = self.attempts.get(queue.name.removeprefix(ANSWER_QUEUE))

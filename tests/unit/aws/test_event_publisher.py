@@ -3,18 +3,20 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from botocore.exceptions import EndpointConnectionError
 
-from sluice.aws.federation.publisher import Publisher
-from sluice.aws.rendezvous.event_publisher import MAX_EVENTS_BYTES, TableEventPublisher
+from sluice.aws.federation.publisher import NotPublished, Publisher
+from sluice.aws.rendezvous.event_publisher import MAX_EVENTS, TableEventPublisher
 from sluice.aws.rendezvous.exchange_publisher import BindingCounts, ExchangePublisher
 from sluice.federation.matching.bindings import Bindings, BindingsChange, Destination, build_replica, pack
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
 from sluice.rendezvous.counts.events import Event, OfferEvent, PollEvent, event_id
-from sluice.rendezvous.counts.stream import read_record
+from sluice.rendezvous.counts.stream import read_events
+from sluice.rendezvous.event_recorder import MAX_BUFFERED_POLLS
 from tests.fakes import Clock
 
 URL = "https://sqs.eu-central-1.amazonaws.com/000000000000/ingress"
@@ -46,7 +48,7 @@ class Table:
             {"eventName": "INSERT", "dynamodb": {"Keys": item, "NewImage": item, "SequenceNumber": "1"}}
             for item in self.items
         ]
-        return [event for change in changes for event in read_record(change).events]
+        return [event for change in changes for event in read_events(change)]
 
 
 def teller(table: Table) -> TableEventPublisher:
@@ -67,21 +69,33 @@ def test_all_that_an_invocation_tells_of_is_one_write_and_is_read_from_the_strea
 
 
 def test_what_an_item_doesnt_hold_is_in_the_next() -> None:
+    """With so many polls as an environment collects, each with an address and labels of its own."""
     table = Table()
-    addresses = tuple(f"{number:032}" for number in range(1_000))
     polls = [
-        PollEvent(id=event_id("poll", str(number), at_ms=1), at_ms=1, outcome="idle", polls=1_000, addresses=addresses)
-        for number in range(20)
+        PollEvent(
+            id=event_id("poll", str(number), at_ms=1),
+            at_ms=1_700_000_000_000,
+            outcome="idle",
+            nat="unrestricted",
+            proxy_type="standalone",
+            trace="Root=1-67891233-abcdef012345678912345678;Parent=53995c3f42cd8ad8;Sampled=1",
+            relay_extension=True,
+            clients=100,
+            waited_ms=10_000,
+            address=f"{number:032}",
+        )
+        for number in range(MAX_BUFFERED_POLLS)
     ]
     assert teller(table).publish(polls) == 0
-    assert len(table.items) == 3
-    assert len({item["sk"]["S"] for item in table.items}) == 3
-    assert all(len(item["events"]["S"]) < MAX_EVENTS_BYTES * 1.1 for item in table.items)
+    assert len({item["sk"]["S"] for item in table.items}) == len(table.items) == MAX_BUFFERED_POLLS // MAX_EVENTS
+    addresses = 35 * MAX_BUFFERED_POLLS  # of which all may be in one event
+    assert all(len(item["events"]["S"]) + addresses < 350_000 for item in table.items)
     assert table.events() == polls
 
 
 def test_what_cant_be_written_is_lost_and_counted_and_raises_nothing() -> None:
     assert teller(Table(fails=0)).publish([event(1), event(2)]) == 2
+    assert teller(Table(fails=1)).publish([event(number) for number in range(MAX_EVENTS + 3)]) == 3
     assert teller(Table()).publish([]) == 0
 
 
@@ -106,21 +120,32 @@ class Ingress:
         return {"Successful": [], "Failed": refused}
 
 
-def publisher(ingress: Ingress) -> ExchangePublisher:
+def publisher(ingress: Ingress, *, bound: bool = True) -> ExchangePublisher:
     client: Any = ingress
-    return ExchangePublisher(exchange="events", site="here", publisher=Publisher(URL, client))
+    bindings = Bindings(
+        exchanges=(*STANDARD_EXCHANGES, EVENTS), queues=(QUEUE,), bound={"events": {"q": {"#": {}}}} if bound else {}
+    )
+    replica: Any = SimpleNamespace(value=lambda: BindingCounts(bindings))
+    return ExchangePublisher(exchange="events", site="here", publisher=Publisher(URL, client), bindings=replica)
 
 
-@pytest.mark.parametrize(
-    ("fails", "requests", "sent"),
-    [([], 2, 12), ([(3,)], 1, 3), ([(), (0, 1)], 2, 10), ([(), (1,)], 2, 11), ([None], 1, 0), ([(), None], 2, 10)],
-)
-def test_how_many_were_sent_is_up_to_the_first_that_wasnt(
-    fails: list[Sequence[int] | None], requests: int, sent: int
-) -> None:
-    ingress = Ingress(fails)
-    assert publisher(ingress).publish([event(number) for number in range(12)]) == sent
-    assert ingress.requests == requests
+EVENTS = Exchange(name="events", type=ExchangeType.TOPIC, alternate="amq.fanout")
+QUEUE = Destination(queue="q", url="https://sqs.test/000000000000/q")
+
+
+def test_events_are_sent_in_order_where_a_queue_is_bound() -> None:
+    events = [event(number) for number in range(12)]
+    for bound, requests in ((True, 2), (False, 0)):
+        ingress = Ingress([])
+        sent = events if bound else []
+        assert publisher(ingress, bound=bound).publish(events) == len(sent)
+        assert (ingress.requests, ingress.taken) == (requests, [each.id for each in sent])
+
+
+@pytest.mark.parametrize("fails", [[(3,)], [(), (0, 1)], [None], [(), None]])
+def test_what_cant_be_sent_is_raised(fails: list[Sequence[int] | None]) -> None:
+    with pytest.raises(NotPublished):
+        publisher(Ingress(fails)).publish([event(number) for number in range(12)])
 
 
 def test_what_can_never_be_published_is_passed_over() -> None:
@@ -128,15 +153,6 @@ def test_what_can_never_be_published_is_passed_over() -> None:
     events = [event(0), event(1, country="x" * 300), event(2)]
     assert publisher(ingress).publish(events) == 3
     assert ingress.taken == [events[0].id, events[2].id]
-
-
-def test_after_one_that_can_never_be_published_places_are_still_those_of_all() -> None:
-    events = [event(0), event(1, country="x" * 300), event(2), event(3)]
-    assert publisher(Ingress([(), (1,)])).publish(events) == 3
-
-
-EVENTS = Exchange(name="events", type=ExchangeType.TOPIC, alternate="amq.fanout")
-QUEUE = Destination(queue="q", url="https://sqs.test/000000000000/q")
 
 
 @pytest.mark.parametrize(

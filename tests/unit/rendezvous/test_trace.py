@@ -14,7 +14,7 @@ from sluice.federation.matching.metadata import Crossing, ReceivedMessage
 from sluice.federation.router import publish
 from sluice.message import TRACE_HEADER, Message, Outgoing
 from sluice.rendezvous.counts.events import OfferEvent
-from sluice.rendezvous.counts.stream import read_record
+from sluice.rendezvous.counts.stream import read_events
 from sluice.rendezvous.protocol.matching import OfferRecord
 from sluice.splitting.routing.router import build_main_message, build_returned_message, build_session_copy
 from tests.bindings import bound
@@ -47,7 +47,7 @@ def told(record: OfferRecord) -> OfferEvent:
         "ended_at": {"N": str(NOW)},
     }
     keys = {name: image[name] for name in ("pk", "sk")}
-    [event] = read_record({"dynamodb": {"Keys": keys, "NewImage": image, "SequenceNumber": "1"}}).events
+    [event] = read_events({"dynamodb": {"Keys": keys, "NewImage": image, "SequenceNumber": "1"}})
     assert isinstance(event, OfferEvent)
     return event
 

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 from typing import Any
 
 import pytest
@@ -12,7 +13,6 @@ from msgspec.structs import replace
 from sluice.errors import CallFailed, Malformed
 from sluice.operations import QueueDepth
 from sluice.rendezvous.counts.events import (
-    MAX_ADDRESSES,
     AnswerEvent,
     Event,
     OfferEvent,
@@ -29,7 +29,7 @@ from sluice.rendezvous.protocol.matching import ANSWER_QUEUE_AGE_MS, ANSWERS_MS,
 from sluice.rendezvous.protocol.messages import Poll, RelayPattern
 from sluice.rendezvous.sweeper import Sweeper
 from sluice.times import DAY_MS, format_day, iso, parse_time_ms
-from sluice.ulids import is_ulid
+from sluice.ulids import ULID
 from tests.fakes import Clock, FakeMailboxStore, FakeStatisticsStore, Meeting, recorder_of, url
 from tests.unit.rendezvous.test_broker import World as BrokerWorld
 from tests.unit.rendezvous.test_broker import post
@@ -106,17 +106,15 @@ def test_a_kind_that_nobody_knows_is_no_event_and_no_fault() -> None:
     assert parse_event(document(kind="of the future")) is None
 
 
-@pytest.mark.parametrize("name", ["kind", "id", "at", "site", "outcome", "method"])
-@pytest.mark.parametrize("value", [..., None, 5, [], ""])
-def test_without_what_every_event_has_it_is_a_bad_record(name: str, value: object) -> None:
-    if value == "" and name in {"kind", "outcome", "method"}:
-        return  # a text, if an odd one
+@pytest.mark.parametrize("name", ["id", "at", "outcome", "method"])
+@pytest.mark.parametrize("value", [..., None, 5, []])
+def test_without_what_every_event_has_it_is_malformed(name: str, value: object) -> None:
     with pytest.raises(Malformed):
         parse_event(document(**{name: value}))
 
 
-@pytest.mark.parametrize("change", [{"waited_ms": "5"}, {"waited_ms": True}, {"country": 5}, {"id": "x"}, {"at": "x"}])
-def test_a_field_of_another_type_is_a_bad_record(change: dict[str, object]) -> None:
+@pytest.mark.parametrize("change", [{"waited_ms": "5"}, {"waited_ms": True}, {"country": 5}, {"at": "x"}])
+def test_a_field_of_another_type_is_malformed(change: dict[str, object]) -> None:
     with pytest.raises(Malformed):
         parse_event(document(**change))
 
@@ -142,12 +140,6 @@ def test_polls_that_ended_alike_are_one_event() -> None:
 
 def test_one_poll_is_written_as_it_always_was() -> None:
     assert not {"polls", "addresses"} & json.loads(polled("a").to_json(site="s")).keys()
-
-
-def test_a_sum_has_so_many_addresses_and_no_more() -> None:
-    found = combine_polls(polled(str(number)) for number in range(2 * MAX_ADDRESSES + 1))
-    assert [len(each.all_addresses) for each in found] == [MAX_ADDRESSES, MAX_ADDRESSES, 1]
-    assert sum(each.polls for each in found) == 2 * MAX_ADDRESSES + 1
 
 
 @given(st.lists(polls, max_size=8))
@@ -203,7 +195,7 @@ def test_a_time_may_be_spelled_otherwise(text: str) -> None:
 
 def told(world: Any) -> list[Event]:
     events = list(world.recorder.take())
-    assert all(is_ulid(event.id) for event in events)
+    assert all(re.fullmatch(ULID, event.id) for event in events)
     assert world.recorder.take() == ()
     return events
 

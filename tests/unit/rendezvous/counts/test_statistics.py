@@ -7,14 +7,11 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.errors import BadSnapshot
-from sluice.rendezvous.counting import CountResult, EventCounter
 from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id
 from sluice.rendezvous.counts.pages import daily_log, exposition
 from sluice.rendezvous.counts.statistics import (
@@ -29,7 +26,6 @@ from sluice.rendezvous.counts.statistics import (
     tally,
     total,
 )
-from sluice.rendezvous.counts.stream import StreamRecord
 from sluice.rendezvous.protocol.matching import Nat, Pool, Profile
 from sluice.times import DAY_MS, format_day
 from tests.fakes import FakeStatisticsStore
@@ -310,92 +306,6 @@ def test_a_day_begins_with_no_address_seen() -> None:
     script.polls(1, "idle", address="a", country="DE")
     for day in (DAY, format_day(AT + DAY_MS)):
         assert script.statistics.of_day(day)[Count("proxy_total", ("standalone", "unknown", "DE"))] == 1
-
-
-# A batch of the stream
-
-
-def told(number: int, *, first: int = 0, each: int = 1) -> list[StreamRecord]:
-    """So many records, which tell of `each` events."""
-    return [
-        StreamRecord(sequence_number=str(place), events=tuple(events(place, each)))
-        for place in range(first, first + number)
-    ]
-
-
-def events(place: int, number: int) -> list[Event]:
-    ids = (event_id("offer", f"{place}/{each}", at_ms=AT) for each in range(number))
-    return [OfferEvent(id=id_, at_ms=AT, outcome="denied", method="sqs") for id_ in ids]
-
-
-@dataclass
-class Exchange:
-    """What is published; `takes` so many events and no more. `is_bound` None can't be known."""
-
-    is_bound: bool | None = True
-    takes: int = 1_000
-    taken: list[Event] = field(default_factory=list)
-
-    def is_wanted(self) -> bool:
-        if self.is_bound is None:
-            raise BadSnapshot("of the future")
-        return self.is_bound
-
-    def publish(self, events: Sequence[Event]) -> int:
-        sent = events[: self.takes]
-        self.taken += sent
-        return len(sent)
-
-    def counting(self, statistics: Any) -> EventCounter:
-        return EventCounter(statistics=statistics, is_wanted=self.is_wanted, publish=self.publish)
-
-
-def test_what_is_counted_is_published_where_a_queue_is_bound() -> None:
-    for exchange, published in ((Exchange(), 6), (Exchange(is_bound=False), 0)):
-        statistics = FakeStatisticsStore()
-        found = exchange.counting(statistics).count(told(3, each=2))
-        assert found == CountResult(done=3, counted=6, published=published)
-        assert len(exchange.taken) == published
-        assert statistics.totals().total() == 6
-
-
-def test_without_events_nobody_is_asked() -> None:
-    exchange = Exchange(is_bound=None)
-    empty = StreamRecord(sequence_number="1")
-    assert exchange.counting(FakeStatisticsStore()).count([empty]) == CountResult(done=1)
-
-
-def test_the_first_record_that_cant_be_published_and_what_follows_it_are_counted_when_they_are() -> None:
-    statistics, exchange = FakeStatisticsStore(), Exchange(takes=3)
-    counting = exchange.counting(statistics)
-    found = counting.count(told(3, each=2))
-    assert (found.done, found.counted, found.published) == (1, 2, 3)
-    assert found.reason == "3 of 6 events couldn't be published"
-    exchange.takes = 100
-    assert counting.count(told(2, first=1, each=2)).done == 2
-    assert statistics.totals().total() == 6
-    assert {event.id for event in exchange.taken} == {event.id for each in told(3, each=2) for event in each.events}
-
-
-def test_where_it_isnt_known_who_is_bound_nothing_is_counted_before_it_is() -> None:
-    statistics, exchange = FakeStatisticsStore(), Exchange(is_bound=None)
-    counting = exchange.counting(statistics)
-    found = counting.count(told(2))
-    assert found == CountResult(reason="of the future")
-    exchange.is_bound = True
-    assert counting.count(told(2)) == CountResult(done=2, counted=2, published=2)
-    assert statistics.totals().total() == 2
-
-
-def test_what_cant_be_counted_is_redelivered_whole() -> None:
-    exchange, statistics = Exchange(), FakeStatisticsStore(failing="too fast")
-    counting = exchange.counting(statistics)
-    found = counting.count(told(4))
-    assert (found.done, found.counted, found.published) == (0, 0, 4)
-    assert "too fast" in found.reason
-    statistics.failing = ""
-    assert counting.count(told(4)).done == 4
-    assert statistics.totals().total() == 4
 
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=lambda family: family.name)

@@ -1,6 +1,5 @@
 """The table's stream tells of events: those that functions wrote down, and those that an answered offer is."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sluice.errors import Malformed
 from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id
-from sluice.rendezvous.counts.stream import join_events, read_record
+from sluice.rendezvous.counts.stream import read_events
 
 AT = 1_700_000_000_000
 SEQUENCE = "4421584500000000017450439091"
@@ -35,29 +35,23 @@ def told(text: str) -> dict[str, Any]:
     return record({"pk": {"S": "told"}, "sk": {"S": "01HF7YAT006VVE3DQMDDMPT7RR"}, "events": {"S": text}})
 
 
-def bodies(*events: Event) -> list[str]:
-    return [event.to_json(site="s") for event in events]
+def listed(*events: Event) -> str:
+    return f"[{','.join(event.to_json(site='s') for event in events)}]"
 
 
 def test_an_item_tells_of_its_events_in_order() -> None:
-    found = read_record(told(join_events(bodies(OFFER, POLLS))))
-    assert found.events == (OFFER, POLLS)
-    assert found.bad == ()
-    assert found.sequence_number == SEQUENCE
+    assert read_events(told(listed(OFFER, POLLS))) == [OFFER, POLLS]
 
 
-def test_what_is_no_event_is_named_and_keeps_no_other_from_being_told() -> None:
-    future = json.dumps(json.loads(OFFER.to_json(site="s")) | {"kind": "of the future"})
-    found = read_record(told(f"[{OFFER.to_json(site='s')},5,{future},{POLLS.to_json(site='s')}]"))
-    assert found.events == (OFFER, POLLS)
-    assert [(each.body, each.reason) for each in found.bad] == [("5", "an event is a JSON object")]
+def test_a_kind_of_the_future_is_passed_over() -> None:
+    future = listed(OFFER).replace('"kind":"offer"', '"kind":"of the future"')
+    assert read_events(told(f"{future[:-1]},{listed(POLLS)[1:]}")) == [POLLS]
 
 
-@given(st.sampled_from(["", "[", "5", "null", "{}"]) | st.text())
-def test_what_is_no_list_is_named(text: str) -> None:
-    found = read_record(told(text))
-    assert found.events == ()
-    assert [json.loads(each.body) for each in found.bad] == [text]
+@given(st.sampled_from(["", "[", "5", "null", "{}", "[5]", '[{"kind":"offer"}]', "[" * 100_000]) | st.text())
+def test_what_is_no_list_of_events_is_malformed(text: str) -> None:
+    with pytest.raises(Malformed):
+        read_events(told(text))
 
 
 def answered(**changes: Any) -> dict[str, Any]:
@@ -78,8 +72,7 @@ def answered(**changes: Any) -> dict[str, Any]:
 
 
 def test_an_answered_offer_tells_of_its_end_and_of_the_answer() -> None:
-    found = read_record(answered())
-    assert found.events == (
+    assert read_events(answered()) == [
         OfferEvent(
             id=event_id("offer", "0123456789abcdef", at_ms=AT),
             at_ms=AT + 650,
@@ -100,19 +93,19 @@ def test_an_answered_offer_tells_of_its_end_and_of_the_answer() -> None:
             proxy_type="webext",
             trace="Root=1-0-0",
         ),
-    )
+    ]
 
 
 def test_an_answered_offer_may_be_without_a_trace() -> None:
-    assert [event.trace for event in read_record(answered(trace={"S": ""})).events] == [None, None]
+    assert [event.trace for event in read_events(answered(trace={"S": ""}))] == [None, None]
 
 
 @pytest.mark.parametrize("changes", [{"ended_at": {"S": "x"}}, {"sk": {"S": "x#c"}}])
-def test_an_offer_that_cant_be_read_is_named(changes: dict[str, Any]) -> None:
-    found = read_record(answered(**changes))
-    assert (found.events, len(found.bad)) == ((), 1)
+def test_an_offer_that_cant_be_read_is_malformed(changes: dict[str, Any]) -> None:
+    with pytest.raises(Malformed):
+        read_events(answered(**changes))
 
 
 def test_another_change_tells_of_nothing() -> None:
     for change in (answered(state={"S": "matched"}), answered(pk={"S": "waiting#restricted"})):
-        assert (read_record(change).events, read_record(change).bad) == ((), ())
+        assert read_events(change) == ()
