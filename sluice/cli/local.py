@@ -90,7 +90,11 @@ def up(
         stages = peer_stages((*cloud.sites, *wanted_sites))
         context = ({PEER_ACCOUNTS: accounts} if accounts else {}) | ({PEER_STAGES: stages} if stages else {})
         deployer = Deployer(cloud=cloud, context=context, progress=progress, expect=progress.expect)
-        cloud = deployer.deploy(*sites_to_deploy(cloud.sites, wanted_sites))
+        try:
+            cloud = deployer.deploy(*sites_to_deploy(cloud.sites, wanted_sites))
+        except KeyboardInterrupt:
+            print_note("stopped; the embedded cloud runs on: `sluice local up` continues, `sluice local down` stops it")
+            raise
     _print_cloud(cloud)
 
 

@@ -258,8 +258,7 @@ class SplitQueue(Construct):
         kinds = {queue.fifo for queue in queues} | (set() if fifo is None else {fifo})
         if len(kinds) > 1:
             raise BadConfiguration(f"{self.node.path}: all queues and fifo must be of one type, FIFO or standard")
-        is_fifo = kinds.pop() if kinds else False
-        entry = {"queue_id": queue_id, "fifo": is_fifo}
+        entry = {"queue_id": queue_id, "fifo": bool(kinds) and kinds.pop()}
         entry |= _existing_queue_field("source", source_queue) | _existing_queue_field("main", main_queue)
         if both := entry.keys() & parameters:
             raise BadConfiguration(f"{self.node.path}: {', '.join(both)} is an argument, so it can't be in parameters")

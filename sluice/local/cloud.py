@@ -168,11 +168,13 @@ def start_cloud(
         keeps_state=keep_state or save_state,
     )
     cloud = replace(cloud, pid=_spawn(cloud, python, server, ends_with_us=ends_with_us))
-    _write(cloud)
     try:
+        _write(cloud)
         _wait(cloud.is_running, lambda: _is_process_running(cloud.pid), READY_TIMEOUT_S)
-    except TimeoutError:
+    except (TimeoutError, KeyboardInterrupt) as error:
         cloud.stop()
+        if isinstance(error, KeyboardInterrupt):
+            raise
         raise CloudFailed(f"the embedded cloud didn't start\n{tail(cloud.server_log)}") from None
     return cloud
 

@@ -183,6 +183,7 @@ class Deployer:
                 errors="replace",
             )
             overdue = threading.Timer(TIMEOUT_S, process.kill)
+            overdue.daemon = True  # after ctrl-C the program would wait for it
             overdue.start()
             with process:
                 for line in process.stdout or ():

@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import permutations
@@ -193,3 +194,15 @@ def test_old_assemblies_go_but_for_the_newest_and_those_that_are_wanted(tmp_path
     assert find("gone", tmp_path) is None
     delete_old(tmp_path)
     assert {int(each.name) for each in tmp_path.iterdir()} == {0, *range(4, MIN_CACHED + 3)}
+
+
+def test_ctrl_c_amid_a_command_leaves_nothing_that_the_program_waits_for(tmp_path: Path) -> None:
+    cdk = tmp_path / "cdk"
+    cdk.write_text("#!/bin/sh\nkill -INT $PPID\n")
+    cdk.chmod(0o755)
+    cloud = Clouds(tmp_path).cloud
+    with pytest.raises(KeyboardInterrupt):
+        Deployer(cloud=cloud, cdk=lambda: cdk, assemblies=tmp_path / "assemblies").assembly()
+    assert [
+        thread for thread in threading.enumerate() if isinstance(thread, threading.Timer) and not thread.daemon
+    ] == []

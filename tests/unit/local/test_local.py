@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sluice.local.cloud import FILE, STATE, describe_lost_state
+from sluice.local.cloud import FILE, STATE, describe_lost_state, start_cloud
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.processes import end_session
 from sluice.local.requests import BY_CALL, BY_TRIGGER, RequestLog, action_and_queue
@@ -94,6 +94,13 @@ def test_what_a_harsh_cloud_does_is_handed_on_as_text() -> None:
 def test_a_chance_is_at_most_one_and_no_delay_negative(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Behaviours(**wrong)
+
+
+def test_ctrl_c_while_the_cloud_starts_leaves_no_process(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        start_cloud(tmp_path / "cloud", server="tests.unit.local.interrupting_server")
+    left = subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, text=True, check=False)
+    assert left.stdout == ""
 
 
 def test_a_session_ends_with_all_its_groups() -> None:
