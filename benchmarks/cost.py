@@ -19,7 +19,7 @@ from benchmarks import rest
 from benchmarks.counts import BATCH_S, RATE, UNANSWERED, Counts, count
 from benchmarks.limits import tables as limit_tables
 from benchmarks.polling import CAPPED, PROVISIONED, batches
-from benchmarks.pool_costs import BROKER_S, QUICK_S, early_usd
+from benchmarks.pool_costs import BROKER_S, DELETE_S, QUICK_S, early_usd
 from benchmarks.prices import MONTH_H, Used, price_list, times, together
 from benchmarks.report import Figure, report
 from benchmarks.rest import DAILY_JOB_S, PEERED, POLLED, SCHEDULED_S, Months, used_in_a_month
@@ -282,7 +282,8 @@ def _messages(costs: Costs) -> str:
     )
     said = (
         f"\nCounted on {costs.counts.on} by `python -m benchmarks.cost`.\n"
-        f"Assumed: a warm broker takes {BROKER_S:g} s, a proxy {QUICK_S:g} s, ten messages sent on {BATCH_S:g} s.\n"
+        f"Assumed: a warm broker takes {BROKER_S:g} s, a proxy {QUICK_S:g} s and {DELETE_S:g} s for a deletion, "
+        f"ten messages sent on {BATCH_S:g} s.\n"
     )
     return "\n".join([*rows, ""]) + said
 

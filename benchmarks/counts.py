@@ -17,7 +17,7 @@ from benchmarks import federation, splitting
 from benchmarks.counting_cloud import start_counting, unit_log
 from benchmarks.federation import OVER_ROUTES, OverRoute
 from benchmarks.polling import CAPPED, PROVISIONED, batches
-from benchmarks.pool_costs import BROKER_S, METRICS_KB, QUICK_S
+from benchmarks.pool_costs import BROKER_S, DELETE_S, METRICS_KB, QUICK_S
 from benchmarks.prices import Used, times, together
 from benchmarks.simulated import Load, Steady, Unanswered, steady, unanswered
 from benchmarks.spark_source import Measured, memory_sqs, runs, spark_python
@@ -237,7 +237,7 @@ def _met(found: Steady, parameters: Parameters) -> Used:
         "lambda_calls": found.broker_calls + PROXY_CALLS,
         "lambda_gb_s": (
             found.broker_calls * BROKER_S * rendezvous.broker_memory_mb
-            + PROXY_CALLS * QUICK_S * rendezvous.proxy_memory_mb
+            + (PROXY_CALLS * QUICK_S + DELETE_S) * rendezvous.proxy_memory_mb
         )
         / 1024,
         "logs_gb": _logged_gb(found.broker_calls) + PROXY_CALLS * METRICS_KB / 1e6,

@@ -19,6 +19,7 @@ PAID_FOR = {
 }
 PROXY_GB, BROKER_GB = 0.25, 0.5
 QUICK_S = 0.015  # a warm invocation that asks the table once or twice
+DELETE_S = 0.007  # more, where the proxy function deletes the message of the offer that was answered
 BROKER_S = 0.15
 METRICS_KB = 0.22  # a line with one metric, of a call that isn't one of many alike; of calls Lambda itself logs nothing
 # To tell of a poll, in write units: an item of its own, or of one that is sent away a part of what its environment
@@ -66,8 +67,8 @@ UNITS: Mapping[Step, Units] = {
     # Waits; the pool is asked again.
     Step.OFFER_WAITED: Units(writes=1, reads=1),
     Step.OFFER_LEFT: Units(writes=1),
-    # Its match is read, the offer updated, the answer sent; that write tells of both.
-    Step.ANSWER: Units(writes=1, reads=0.5, sqs=1, invocations=1, gb_s=_POLL_GB_S),
+    # Its match is read, the offer updated, the answer sent, its offer deleted; that write tells of both.
+    Step.ANSWER: Units(writes=1, reads=0.5, sqs=1, invocations=1, gb_s=_POLL_GB_S + PROXY_GB * DELETE_S),
 }
 # Its record written and deleted; the pool asked. Sent, looked up and received by the client, received and deleted by
 # the trigger; its queue made, the reply that nobody answered sent, the queue deleted.
@@ -76,7 +77,8 @@ OFFER = Units(writes=2, reads=1, sqs=3 + 2 + 3, invocations=1, gb_s=BROKER_GB * 
 PACE: Mapping[str, Units] = {
     "add": Units(writes=1),
     "lately": Units(reads=2 * 0.5),
-    "start_cooldown": Units(writes=1),
+    "start_cooldown": Units(writes=2),  # with the sweeper's deletion
+    "has_cooldown": Units(reads=0.5),
 }
 
 

@@ -16,6 +16,7 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Any
 
+from sluice.aws.rendezvous.pace import KEPT_S
 from sluice.rendezvous.pacing import Pacing
 from sluice.rendezvous.protocol.addresses import KEY_BYTES, hash_address
 from sluice.rendezvous.protocol.matching import (
@@ -128,6 +129,7 @@ class MemoryPaceStore:
     minutes: dict[int, Counts] = field(default_factory=dict)
     hours: dict[int, Counts] = field(default_factory=dict)
     cooldowns: dict[str, int] = field(default_factory=dict)
+    known_until_ms: dict[str, int] = field(default_factory=dict)
 
     def add(self, minute: Counts, hour: Counts, *, now_ms: int) -> None:
         """Add to the counts of this minute and of this hour."""
@@ -148,13 +150,20 @@ class MemoryPaceStore:
         self.calls["lately"] += 1
         return dict(self.minutes), dict(self.hours)
 
-    def start_cooldown(self, address: str, next_ms: int, *, now_ms: int, after_ms: int | None = None) -> int | None:
+    def has_cooldown(self, address: str, *, now_ms: int) -> bool:
+        """Return whether the address has a cooldown, or is still known for one."""
+        self.calls["has_cooldown"] += 1
+        return self.known_until_ms.get(address, 0) > now_ms
+
+    def start_cooldown(
+        self, address: str, next_ms: int, *, now_ms: int, after_ms: int | None = None, is_held: bool = False
+    ) -> int | None:
         """Start an address's cooldown; return the end of another one that still holds."""
         self.calls["start_cooldown"] += 1
         standing = self.cooldowns.get(address, 0)
-        if standing > now_ms and standing not in {next_ms, after_ms}:
+        if standing != next_ms and (standing > now_ms if after_ms is None else standing != after_ms):
             return standing
-        self.cooldowns[address] = next_ms
+        self.cooldowns[address], self.known_until_ms[address] = next_ms, next_ms + (0 if is_held else 1000 * KEPT_S)
         return None
 
 
@@ -324,7 +333,7 @@ class Run:
         cooldown_ms = (HOLD_MS if is_held else 0) + round(COOLDOWN * interval_ms)
         elapsed_fraction = environment.start_cooldown(volunteer.address, cooldown_ms)
         if is_held and elapsed_fraction >= 1:
-            elapsed_fraction = environment.confirm(volunteer.address, cooldown_ms)
+            elapsed_fraction = environment.confirm(volunteer.address, cooldown_ms, is_held=True)
         if is_held and elapsed_fraction >= 1:
             self._hold(volunteer, environment, place, interval_ms)
             return

@@ -35,8 +35,8 @@ SEED = 8
 class Steady:
     """Requests and units per answered rendezvous, while as many are swept as arrive.
 
-    `sqs` excludes the receives of held polls without an offer, and `reads` the queries of polls without a client.
-    Counting events is separate.
+    `sqs` excludes the receives of held polls without an offer, `reads` the queries of polls without a client, and
+    `writes` their events. Counting events is separate.
     """
 
     answered: int
@@ -138,7 +138,7 @@ class Load(Rendezvous):
         brokers = self.ended.calls["broker"] - self.began.calls["broker"]
         answered, polls = self.ended.answered - self.began.answered, self.ended.polls - self.began.polls
         idle_receives = sqs["mailbox receive_message"] - sqs["mailbox send_message"]
-        idle_looks = max(1 - answered / polls, 0.0) * units.get(("waiting", READ), 0.0)
+        idle = max(1 - answered / polls, 0.0)
         own = own_units(units)
         # Each call of the broker is a trigger's receive and delete, which no client makes. A call whose offers all wait
         # deletes none of them, but changes their visibility; the proxy function deletes them.
@@ -147,8 +147,8 @@ class Load(Rendezvous):
             answered=answered,
             polls=polls,
             sqs=(sqs.total() - idle_receives + 2 * brokers - all_wait) / answered,
-            writes=own[WRITE] / answered,
-            reads=(own[READ] - idle_looks) / answered,
+            writes=(own[WRITE] - idle * units.get(("told", WRITE), 0.0)) / answered,
+            reads=(own[READ] - idle * units.get(("waiting", READ), 0.0)) / answered,
             broker_calls=brokers / answered,
         )
 

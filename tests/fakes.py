@@ -218,7 +218,13 @@ class FakePaceStore:
         self._check()
         return dict(self.minutes), dict(self.hours)
 
-    def start_cooldown(self, address: str, next_ms: int, *, now_ms: int, after_ms: int | None = None) -> int | None:
+    def has_cooldown(self, address: str, *, now_ms: int) -> bool:
+        self._check()
+        return address in self.cooldowns
+
+    def start_cooldown(
+        self, address: str, next_ms: int, *, now_ms: int, after_ms: int | None = None, is_held: bool = False
+    ) -> int | None:
         self._check()
         standing = self.cooldowns.get(address, 0)
         if standing != next_ms and (standing > now_ms if after_ms is None else standing != after_ms):

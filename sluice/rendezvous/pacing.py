@@ -34,9 +34,10 @@ MAX_COOLDOWNS = 50_000  # in memory, about 15 MB
 class Pacing:
     """The counts and cooldowns of one environment; thread-safe. `log` gets the errors of reads and writes.
 
-    An environment remembers the cooldowns that began there, so an address that polls in several of them at once has
-    several. It gains little: the table has a cooldown of each address that polled too early somewhere, and confirms one
-    before the address gets an offer. A write for every poll would be a third of a large site's cost.
+    An environment remembers the cooldowns that began there. The table has those of addresses that polled too early in
+    one of them, or that hold polls, and confirms them before such an address gets an offer. An item for every address
+    would be a tenth of a rendezvous' cost. An address that polls in several environments, and in none too early, may
+    get several offers, but unheld polls take milliseconds, so there are few environments.
     """
 
     store: "DynamoPaceStore"
@@ -117,16 +118,20 @@ class Pacing:
             self._store(address, next_ms, now_ms=now_ms)
         return elapsed_fraction
 
-    def confirm(self, address: str | None, cooldown_ms: int, *, waited: float = 0.0) -> float:
-        """Start a cooldown in the table, before the address gets an offer. Returns how much of the last one is over.
+    def confirm(self, address: str | None, cooldown_ms: int, *, is_held: bool = False, waited: float = 0.0) -> float:
+        """Confirm before an address gets an offer that its last cooldown is over. Returns how much of it is.
 
-        If so much of it is over that the address may take an offer that waited this part of its time, the cooldowns add
-        up: otherwise an address that always comes early would get more offers than its cooldowns allow.
+        The table starts a cooldown of an address that polled too early, or whose poll is to be held, since many can be
+        held at once. If so much of the last one is over that the address may take an offer that waited this part of its
+        time, the cooldowns add up: otherwise an address that always comes early would get more offers than its
+        cooldowns allow.
         """
         pace, now_ms = self.pace(), self.now_ms()
         if address is None or not (pace.is_crowd and pace.has_demand):
             return 1.0
-        next_ms = self._store(address, now_ms + cooldown_ms, now_ms=now_ms)
+        if not (is_held or self._is_stored(address)):
+            return 1.0
+        next_ms = self._store(address, now_ms + cooldown_ms, now_ms=now_ms, is_held=is_held)
         if next_ms is None:
             return 1.0
         elapsed_fraction = compute_elapsed_fraction(next_ms, now_ms=now_ms, cooldown_ms=cooldown_ms)
@@ -136,10 +141,20 @@ class Pacing:
             return 0.0
         return elapsed_fraction
 
-    def _store(self, address: str, next_ms: int, *, now_ms: int, after_ms: int | None = None) -> int | None:
+    def _is_stored(self, address: str) -> bool:
+        """Return whether the table knows a cooldown of the address, perhaps an earlier one. False if the call fails."""
+        try:
+            return self._cooldowns.get(address, (0, False))[1] or self.store.has_cooldown(address, now_ms=self.now_ms())
+        except CallFailed as error:
+            self.log(error)
+            return False
+
+    def _store(
+        self, address: str, next_ms: int, *, now_ms: int, after_ms: int | None = None, is_held: bool = False
+    ) -> int | None:
         """Start a cooldown in the table. Returns the end of one that still holds, or None, also if the call fails."""
         try:
-            standing = self.store.start_cooldown(address, next_ms, now_ms=now_ms, after_ms=after_ms)
+            standing = self.store.start_cooldown(address, next_ms, now_ms=now_ms, after_ms=after_ms, is_held=is_held)
         except CallFailed as error:
             self.log(error)
             return None

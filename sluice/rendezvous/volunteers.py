@@ -69,7 +69,7 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
         cooldown_ms = (HOLD_MS if is_held else 0) + round(COOLDOWN * interval_ms)
         elapsed_fraction = pacing.start_cooldown(address, cooldown_ms)
         if is_held and elapsed_fraction >= 1:
-            elapsed_fraction = pacing.confirm(address, cooldown_ms)
+            elapsed_fraction = pacing.confirm(address, cooldown_ms, is_held=True)
         sid = hash_sid(poll.sid)
         proxy = WaitingProxy(
             poll_id=site.new_id(),

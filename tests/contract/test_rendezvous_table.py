@@ -471,10 +471,17 @@ def test_lately_are_the_last_minutes_and_the_hours_of_a_day(table: Table) -> Non
 
 def test_a_cooldown_starts_when_the_last_one_of_its_address_is_over(table: Table) -> None:
     start = table.pace.start_cooldown
+    assert not table.pace.has_cooldown("a", now_ms=NOW)
     assert start("a", NOW + 1_000, now_ms=NOW) is None
+    assert table.pace.has_cooldown("a", now_ms=NOW + 9_000)
     assert start("a", NOW + 9_000, now_ms=NOW + 999) == NOW + 1_000
     assert start("b", NOW + 9_000, now_ms=NOW + 999) is None
     assert start("a", NOW + 2_000, now_ms=NOW + 1_000) is None
+
+
+def test_the_cooldown_of_a_held_poll_is_forgotten_as_it_ends(table: Table) -> None:
+    table.pace.start_cooldown("a", NOW + 1_000, now_ms=NOW, is_held=True)
+    assert [table.pace.has_cooldown("a", now_ms=NOW + later_ms) for later_ms in (0, 1_000)] == [True, False]
 
 
 def test_a_cooldown_is_added_to_the_one_that_was_read(table: Table) -> None:

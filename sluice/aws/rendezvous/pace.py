@@ -20,7 +20,7 @@ from sluice.times import DAY_MS, HOUR_MS, MINUTE_MS
 PACE = "pace"
 MINUTE, HOUR = "minute", "hour"
 GROUPS = "groups"
-KEPT_S = 10 * 60  # An item expires this long after its last use.
+KEPT_S = 10 * 60  # An item expires this long after its last use; the cooldown of a held poll as it ends.
 
 
 class DynamoPaceStore(msgspec.Struct, frozen=True):
@@ -60,14 +60,20 @@ class DynamoPaceStore(msgspec.Struct, frozen=True):
         pages = query_pages(self.client, self.table, PACE, "sk BETWEEN :since AND :until", between)
         return {int(text(item, "sk").partition("#")[2]): parse_counts(item) for page in pages for item in page}
 
-    def start_cooldown(self, address: str, next_ms: int, *, now_ms: int, after_ms: int | None = None) -> int | None:
+    def has_cooldown(self, address: str, *, now_ms: int) -> bool:
+        """Return whether an address has a cooldown that hasn't expired (eventually consistent)."""
+        pages = query_pages(self.client, self.table, f"turn#{address}")
+        return any(number(item, "expires_at") * 1000 > now_ms for page in pages for item in page)
+
+    def start_cooldown(
+        self, address: str, next_ms: int, *, now_ms: int, after_ms: int | None = None, is_held: bool = False
+    ) -> int | None:
         """Start an address's cooldown until `next_ms`, if the last one is over; or only after one until `after_ms`.
 
         Returns the end of another one, which still holds, or None if it started.
         """
-        item = attributes(
-            {"pk": f"turn#{address}", "sk": "turn", "next": next_ms, "expires_at": next_ms // 1000 + KEPT_S}
-        )
+        expires_at = next_ms // 1000 + (0 if is_held else KEPT_S)
+        item = attributes({"pk": f"turn#{address}", "sk": "turn", "next": next_ms, "expires_at": expires_at})
         condition, values = "attribute_not_exists(pk) OR #next <= :now", {":now": now_ms}
         if after_ms is not None:
             condition, values = "#next = :after", {":after": after_ms}

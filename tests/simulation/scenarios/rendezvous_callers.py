@@ -4,9 +4,11 @@ They do what Snowflake's programs do. What they are told goes to the `Watch`.
 """
 
 import base64
+import ipaddress
 import json
 import math
 import re
+import zlib
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -33,6 +35,8 @@ LOOKUPS, RECEIVES, POLL_S = 5, 5, 20
 PATTERN = "snowflake.torproject.net$"
 POLL_LASTS_S = 16.0  # ten seconds, three for a letter that is late, and what calls take
 THINKS_S = (0.2, 0.5, 1.0, 2.0, 4.0, 7.0)  # the last is too late
+
+FIRST_ADDRESS, ADDRESSES = 1 << 24, 7 << 24  # 1.0.0.0 to 7.255.255.255, which are all public
 
 # What is wrong with an offer, and what its client is told.
 MALFORMED = (
@@ -189,7 +193,7 @@ class Callers:
     def polled(self, sid: str, nat: str) -> tuple[str | None, float]:
         """Poll once; the name of the client whose offer it got, or None, and the seconds up to its next poll."""
         began_at = self.world.now
-        by, status, text = self._ask("POST", "/proxy", _poll(sid, nat))
+        by, status, text = self._ask("POST", "/proxy", _poll(sid, nat), sender=sid)
         lasted_s = self.world.now - began_at
         if status != 200 or lasted_s > POLL_LASTS_S:
             self.watch.failed(by, f"the poll {sid} got {status} after {lasted_s:.1f} s")
@@ -204,7 +208,7 @@ class Callers:
     def answer(self, sid: str, name: str) -> None:
         """Answer the offer of this client under this Sid."""
         body = json.dumps({"Version": "1.3", "Sid": sid, "Answer": described("answer", name, sid)})
-        by, status, text = self._ask("POST", "/answer", body, about=self.watch.attempts[name])
+        by, status, text = self._ask("POST", "/answer", body, sender=sid, about=self.watch.attempts[name])
         if status != 200:
             self.watch.failed(by, f"the answer of {sid} got {status}")
         elif json.loads(text)["Status"] == "success" and sid not in self.watch.shared_sids:
@@ -213,7 +217,7 @@ class Callers:
     def hang_up(self, sid: str, nat: str) -> None:
         """Poll, and don't wait for what comes of it: the function does."""
         self.watch.requests += 1
-        self.world.lambdas.run(self.proxy, _request("POST", "/proxy", _poll(sid, nat)), lambda _: None)
+        self.world.lambdas.run(self.proxy, _request("POST", "/proxy", _poll(sid, nat), sender=sid), lambda _: None)
 
     def _answer_unasked(self, sid: str) -> None:
         body = json.dumps({"Version": "1.3", "Sid": sid, "Answer": described("answer", "nobody", sid)})
@@ -244,24 +248,28 @@ class Callers:
         body: str = "",
         *,
         headers: dict[str, str] | None = None,
+        sender: str = "",
         about: Attempt | None = None,
     ) -> tuple[str, int, str]:
-        """Make a request; by which invocation it was served, its status and its body."""
+        """Make a request from the sender's address; by which invocation it was served, its status and its body."""
         function = self.http if path.startswith(("/client", "/amp")) else self.proxy
         by = f"{function.name}-{function.made + 1}"
         self.watch.requests += 1
         if about is not None:
             about.invocations.add(by)
-        outcome = self.world.lambdas.invoke_now(function, _request(method, path, body, headers))
+        outcome = self.world.lambdas.invoke_now(function, _request(method, path, body, headers, sender=sender))
         if outcome.error is not None:
             return by, 502, ""
         return by, outcome.answer["statusCode"], outcome.answer["body"]
 
 
-def _request(method: str, path: str, body: str = "", headers: dict[str, str] | None = None) -> dict[str, Any]:
-    """Spell a function URL's event."""
+def _request(
+    method: str, path: str, body: str = "", headers: dict[str, str] | None = None, *, sender: str
+) -> dict[str, Any]:
+    """Spell a function URL's event. Each sender has an address; a name's polls, whose Sids differ, have the same."""
+    address = ipaddress.IPv4Address(FIRST_ADDRESS + zlib.crc32(sender.partition("/")[0].encode()) % ADDRESSES)
     return {
-        "requestContext": {"http": {"method": method, "sourceIp": "192.0.2.7"}},
+        "requestContext": {"http": {"method": method, "sourceIp": str(address)}},
         "rawPath": path,
         "headers": headers or {},
         "body": body,

@@ -1,6 +1,7 @@
-"""Addresses have a cooldown after each poll: each environment knows its own, and the table confirms it."""
+"""Addresses have a cooldown after each poll: each environment knows its own, and the table those of early ones."""
 
 import itertools
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -57,7 +58,7 @@ def test_the_table_confirms_one_cooldown_of_those_that_began_at_once_and_that_is
     site = crowded()
     here, there = site.new_pacing(), site.new_pacing()
     assert [one.start_cooldown(ADDRESS, COOLDOWN_MS) for one in (here, there)] == [1, 1]
-    assert there.confirm(ADDRESS, COOLDOWN_MS) == 1
+    assert there.confirm(ADDRESS, COOLDOWN_MS, is_held=True) == 1
     site.clock.ms += COOLDOWN_MS // 2
     assert here.confirm(ADDRESS, COOLDOWN_MS) == 0.5
     site.clock.ms += COOLDOWN_MS // 4
@@ -66,6 +67,7 @@ def test_the_table_confirms_one_cooldown_of_those_that_began_at_once_and_that_is
 
 def test_an_offer_that_is_taken_early_adds_a_cooldown() -> None:
     site = crowded()
+    site.pace.cooldowns[ADDRESS] = site.clock.ms
     assert site.pacing.confirm(ADDRESS, COOLDOWN_MS) == 1
     site.clock.ms += COOLDOWN_MS // 2
     assert site.pacing.confirm(ADDRESS, COOLDOWN_MS, waited=0.5) == 0.5
@@ -77,10 +79,11 @@ def test_an_offer_that_is_taken_early_adds_a_cooldown() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, COOLDOWN_MS), st.floats(0, 0.999)), max_size=60))
-def test_an_address_gets_an_offer_a_cooldown_and_two_more_however_old_offers_are(
+def test_an_address_that_came_early_gets_an_offer_a_cooldown_and_two_more_however_old_offers_are(
     polls: list[tuple[int, float]],
 ) -> None:
     site = crowded()
+    site.pace.cooldowns[ADDRESS] = site.clock.ms
     began_ms, taken = site.clock.ms, 0
     for number, (after_ms, waited) in enumerate(polls):
         site.clock.ms += after_ms
@@ -92,15 +95,15 @@ def test_an_address_gets_an_offer_a_cooldown_and_two_more_however_old_offers_are
 
 def test_an_address_that_takes_another_offer_at_the_same_time_is_refused_one() -> None:
     site = crowded()
-    site.pacing.confirm(ADDRESS, COOLDOWN_MS)
+    site.pacing.confirm(ADDRESS, COOLDOWN_MS, is_held=True)
     site.clock.ms += COOLDOWN_MS // 2
     start, other = site.pace.start_cooldown, site.new_pacing()
 
-    def start_both(address: str, next_ms: int, *, now_ms: int, after_ms: int | None = None) -> int | None:
+    def start_both(address: str, next_ms: int, *, after_ms: int | None = None, **given: Any) -> int | None:
         if after_ms is not None:
             site.pace.start_cooldown = start  # type: ignore[method-assign]
             assert other.confirm(ADDRESS, COOLDOWN_MS + 1, waited=0.9) > 0
-        return start(address, next_ms, now_ms=now_ms, after_ms=after_ms)
+        return start(address, next_ms, after_ms=after_ms, **given)
 
     site.pace.start_cooldown = start_both  # type: ignore[method-assign]
     assert site.pacing.confirm(ADDRESS, COOLDOWN_MS, waited=0.9) == 0
@@ -110,7 +113,7 @@ def test_an_address_gets_its_offer_though_the_table_fails() -> None:
     site = crowded()
     site.pacing.pace()
     site.pace.failing = CallFailed("PutItem", "Throttled", "later")
-    assert site.pacing.confirm(ADDRESS, COOLDOWN_MS) == 1
+    assert [site.pacing.confirm(ADDRESS, COOLDOWN_MS, is_held=is_held) for is_held in (False, True)] == [1, 1]
 
 
 def test_cooldowns_in_memory_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,16 +134,25 @@ def test_an_address_that_polls_too_early_somewhere_is_known_everywhere() -> None
     asked = site.pace.start_cooldown
     calls = list[str]()
 
-    def start(address: str, next_ms: int, **given: int) -> int | None:
+    def start(address: str, next_ms: int, **given: Any) -> int | None:
         calls.append(address)
         return asked(address, next_ms, **given)
 
-    site.pace.start_cooldown = start  # type: ignore[method-assign,assignment]
+    site.pace.start_cooldown = start  # type: ignore[method-assign]
     for _ in range(9):
         assert here.start_cooldown(ADDRESS, COOLDOWN_MS) == 0.5
     assert calls == [ADDRESS]
     assert there.start_cooldown(ADDRESS, COOLDOWN_MS) == 1
     assert there.confirm(ADDRESS, COOLDOWN_MS) == 0.5
+
+
+def test_an_address_that_never_polled_too_early_is_not_stored() -> None:
+    site = crowded()
+    for _ in range(3):
+        assert site.pacing.start_cooldown(ADDRESS, COOLDOWN_MS) == 1
+        assert site.pacing.confirm(ADDRESS, COOLDOWN_MS) == 1
+        site.clock.ms += COOLDOWN_MS
+    assert site.pace.cooldowns == {}
 
 
 @pytest.mark.parametrize("offers", [0, 9])
@@ -154,7 +166,7 @@ def test_a_poll_that_gets_no_offer_asks_nothing_of_the_table(offers: int) -> Non
 
 def test_without_demand_the_table_confirms_nothing() -> None:
     site = crowded(offers=0)
-    assert [site.pacing.confirm(ADDRESS, COOLDOWN_MS) for _ in range(2)] == [1, 1]
+    assert [site.pacing.confirm(ADDRESS, COOLDOWN_MS, is_held=True) for _ in range(2)] == [1, 1]
     assert site.pace.cooldowns == {}
 
 
