@@ -123,10 +123,12 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
         config = self.repointed.get(action.queue_id)
         # The trigger of a split that is no longer configured was deleted by the deployment.
         is_on = self.triggers.is_on(config.trigger_id) if config else False
-        if config is None or is_on == action.on:
+        hold_events = self._acquire_hold(split_consumers)
+        # What is seen may change while another invocation holds the consumers and has announced a switch.
+        is_stable = split_consumers.splitter_on is not None or hold_events != ()
+        if config is None or (is_on == action.on and is_stable):
             yield SplitterSwitched(action.queue_id, bool(is_on))
         elif is_on is not None:
-            hold_events = self._acquire_hold(split_consumers)
             if hold_events is not None:
                 yield from hold_events
             elif split_consumers.splitter_on is not None:

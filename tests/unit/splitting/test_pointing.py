@@ -10,6 +10,7 @@ from msgspec.structs import replace as changed
 from sluice.errors import BadConfiguration, CallFailed
 from sluice.splitting.consumers.targets import (
     Consumer,
+    Consumers,
     LambdaVariable,
     SystemsManagerParameter,
     Target,
@@ -20,8 +21,9 @@ from sluice.splitting.filters.values import Filter, QueueFilter
 from sluice.splitting.operation_handler import OperationHandler
 from sluice.splitting.operations import SplittingView
 from sluice.splitting.pointing import HOLD_MS
-from sluice.splitting.sessions.events import ConsumersHeld
-from sluice.splitting.sessions.state import Phase, Reason, Split, Status
+from sluice.splitting.sessions.actions import SwitchSplitter
+from sluice.splitting.sessions.events import ConsumersHeld, SplitterSwitched
+from sluice.splitting.sessions.state import Phase, Reason, Registry, Split, Status
 from sluice.splitting.settings import Repointed, SplitConfig
 from tests.fakes import Clock
 from tests.splitting_fakes import SETTINGS, FakeConsumers, FakeRegistryStore, FakeSplitQueues, pointing
@@ -448,3 +450,14 @@ def test_a_consumer_on_its_way_to_a_queue_that_isnt_wanted_any_more_goes_by_the_
     at: str | None, to: str | None, wanted: str, leg: tuple[str, tuple[str, ...]] | None
 ):
     assert changed(Consumer(target=VARIABLE), at=at, to=to).next_move(wanted, source="source") == leg
+
+
+def test_a_trigger_that_another_invocation_is_about_to_switch_is_not_believed() -> None:
+    """Its late call would switch the trigger on after all, and nobody would look again."""
+    world = World()
+    held = Consumers(queue_id="q", splitter_on=None, held_by="another", held_until_ms=world.clock.ms + HOLD_MS)
+    registry = Registry(splits={"q": Split(queue_id="q", source="source", static=False)}, consumers={"q": held})
+    switch = SwitchSplitter("q", on=False)
+    assert list(world.control().pointing.run(switch, registry)) == []
+    world.clock.ms += HOLD_MS
+    assert list(world.control().pointing.run(switch, registry)) == [SplitterSwitched("q", False)]
