@@ -281,9 +281,11 @@ class FakeMappings(ADAPTER):
     strike: Callable[[], None] = NEVER_STRUCK
     numbers: Any = field(default_factory=count)
 
-    def reconcile(self, queue: str, scaling: MappingScaling, *, on: bool) -> str:
+    def reconcile(self, queue: str, scaling: MappingScaling, *, on: bool, creates: bool = True) -> str:
         self._call("ListEventSourceMappings")
         there = next((id_ for id_, mapping in self.made.items() if mapping.queue == queue), None)
+        if there is None and not creates:
+            return ""
         id_ = there or f"mapping-{next(self.numbers)}"
         self.made[id_] = FakeMapping(queue, on, scaling)
         self.strike()

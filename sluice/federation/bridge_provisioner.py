@@ -114,7 +114,7 @@ class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
             case Action.RECONCILE:
                 if record.changed:
                     self.reconfigure(record, registry)
-                mapping = self.reconcile_mapping(queue, registry, on=due.on)
+                mapping = self.reconcile_mapping(record, registry, on=due.on)
                 return record_resources(name, mapping=mapping, on=due.on, changed=UNSET, made_for=bridge)
             case Action.COUNT_QUEUE:
                 return record_count(name, self.count(queue))
@@ -186,9 +186,14 @@ class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
             queue, {name: value for name, value in attributes.items() if name not in ENCRYPTION}
         )
 
-    def reconcile_mapping(self, queue: str, registry: Registry, *, on: bool) -> str:
-        """Make the queue's mapping as its bridges need it. Returns the mapping's id. Raises `CallFailed`."""
-        return self.mappings.reconcile(queue, choose_scaling(registry.bridges_reading(queue), queue), on=on)
+    def reconcile_mapping(self, record: BridgeRecord, registry: Registry, *, on: bool) -> str:
+        """Make the mapping of a bridge's queue as its bridges need it. Returns the mapping's id. Raises `CallFailed`.
+
+        If a recorded mapping is missing, the id is empty, because another invocation may have removed the bridge.
+        """
+        queue = record.queue or ""
+        scaling = choose_scaling(registry.bridges_reading(queue), queue)
+        return self.mappings.reconcile(queue, scaling, on=on, creates=record.mapping is None)
 
     def count(self, queue: str) -> int:
         """Return the number of messages in a queue; 0 if it is missing. Raises `CallFailed`."""

@@ -1,6 +1,6 @@
 """Repairs drift: compares the recorded resources of routes and bindings with those that exist.
 
-A missing queue or binding is removed from the registry, so that its creation becomes due. A deleted bound queue loses
+A missing resource is removed from the registry, so that its creation becomes due. A deleted bound queue loses
 its bindings. Copies that became dead letters in the meantime are redriven. Every step is idempotent.
 """
 
@@ -214,9 +214,10 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
                     if record.makes_queue and not record.closing and provisioner.configure_queue(queue, bridge):
                         self._record_repair(record, SETTINGS)
                 if record.mapping is not None:
-                    made = provisioner.reconcile_mapping(queue, registry, on=record.on)
-                    changes.append(record_resources(bridge.name, mapping=made, on=record.on, error=record.error))
-                    if made != record.mapping:
+                    mapping = provisioner.reconcile_mapping(record, registry, on=record.on)
+                    on = record.on and bool(mapping)
+                    changes.append(record_resources(bridge.name, mapping=mapping, on=on, error=record.error))
+                    if mapping != record.mapping:
                         self._record_repair(record, MAPPING)
             except CallFailed as error:
                 # The other routes are still compared. A transient error is left to the next sweep.

@@ -106,6 +106,12 @@ def test_a_mapping_is_made_as_asked(
     assert scripted.mappings.reconcile("q", scaling, on=False) == ONE
 
 
+def test_one_that_is_missing_is_only_made_where_asked(scripted: Scripted) -> None:
+    scripted.listed()
+    assert scripted.mappings.reconcile("q", TEN, on=True, creates=False) == ""
+    assert FakeMappings().reconcile("q", TEN, on=True, creates=False) == ""
+
+
 @pytest.mark.parametrize("state", ["Enabled", "Enabling", "Creating", "Updating"])
 def test_one_that_reads_as_asked_is_left_alone(scripted: Scripted, state: str) -> None:
     scripted.listed(standing(state))

@@ -30,6 +30,10 @@ def test_every_message_reaches_whoever_is_bound_and_routes_mend(group: int):
     holds(Federation, range(FIRST_SEED + group, FIRST_SEED + SEEDS, GROUPS))
 
 
+def test_a_sweep_does_not_make_the_trigger_of_a_route_that_goes_meanwhile():
+    run(Federation, 20261181)
+
+
 def test_a_peer_gets_nothing_by_a_hello_in_anothers_name():
     run(Forged, 0)
 

@@ -27,9 +27,10 @@ class BridgeMappings(msgspec.Struct, frozen=True, kw_only=True):
     function: str
     arn_prefix: str
 
-    def reconcile(self, queue: str, scaling: MappingScaling, *, on: bool) -> str:
+    def reconcile(self, queue: str, scaling: MappingScaling, *, on: bool, creates: bool = True) -> str:
         """Create the queue's mapping, or change what differs in the existing one. Returns its id.
 
+        Unless it `creates` a missing mapping, it returns an empty id for that.
         An up-to-date mapping isn't updated, because it can't be switched for some seconds after an update. Raises
         `CallFailed`, which is transient if the mapping is being deleted, or isn't listed yet.
         """
@@ -43,6 +44,8 @@ class BridgeMappings(msgspec.Struct, frozen=True, kw_only=True):
                 with calls("UpdateEventSourceMapping"):
                     self.client.update_event_source_mapping(UUID=mapping["UUID"], **options)
             return mapping["UUID"]
+        if not creates:
+            return ""
         with calls("CreateEventSourceMapping"):
             return self.client.create_event_source_mapping(
                 EventSourceArn=self.arn_prefix + queue,

@@ -130,11 +130,11 @@ def test_a_queue_that_lambda_does_not_see_yet_is_waited_for(world: World, monkey
     """In its first second, and while the function's role may not read it yet."""
     here, make, seen_at_ms = world["A"], world["A"].mappings.reconcile, world.at_ms + 20_000
 
-    def reconcile(queue: str, pace: MappingScaling, *, on: bool) -> str:
+    def reconcile(queue: str, pace: MappingScaling, *, on: bool, creates: bool = True) -> str:
         if world.at_ms < seen_at_ms:
             text = "The provided execution role does not have permissions to call ReceiveMessage on SQS"
             raise CallFailed("CreateEventSourceMapping", "InvalidParameterValueException", text)
-        return make(queue, pace, on=on)
+        return make(queue, pace, on=on, creates=creates)
 
     monkeypatch.setattr(here.mappings, "reconcile", reconcile)
     here.mappings.made.clear()
