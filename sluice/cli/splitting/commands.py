@@ -6,22 +6,20 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from sluice.aws.connections import Connection, fetch_user_id, program_variables, remove_aws_variables
+from sluice.aws.connections import fetch_user_id, program_variables, remove_aws_variables
 from sluice.aws.deployment import read_stack_output
 from sluice.building.project import require_modules
 from sluice.cli.completion import complete_sessions, complete_split_queues
 from sluice.cli.output import is_json, print_result, show_json, show_table
 from sluice.cli.sites import PlainCommand, SiteTyper
 from sluice.cli.splitting.filters import read_filters
-from sluice.cli.splitting.handlers import EventQueue, LocalFunction, serve
-from sluice.cli.splitting.heartbeats import heartbeat_process
+from sluice.cli.splitting.handlers import load_handler
 from sluice.cli.splitting.programs import choose_variables, queue_variables, run_program
 from sluice.cli.splitting.registration import (
     CONSUMER_FORMS,
@@ -45,7 +43,7 @@ from sluice.operator.documents import read_documents
 from sluice.operator.functions import ControlClient
 from sluice.operator.logs import FunctionLogs
 from sluice.operator.messages import read_filter_input
-from sluice.operator.sessions import OpenSession, SessionFailed, open_session, session_document
+from sluice.operator.sessions import SessionFailed, open_session, session_document
 from sluice.operator.site_names import SiteOptions
 from sluice.splitting.adoption import plan_adoption
 from sluice.splitting.filters.texts import Envelope
@@ -430,7 +428,7 @@ def run(
     by_queue, key = read_filters(filter_file, filters or [], jq=jq or [], mirror=mirror or [], key=key)
     connection = site.connect()
     client = ControlClient.connect(connection)
-    serve = None if function is None else _load_handler(connection, function, handler, batch_size)
+    serve = None if function is None else load_handler(connection, function, handler, batch_size)
     environment = {} if serve else {**remove_aws_variables(os.environ), **program_variables(connection)}
     if command:  # what the program needs is checked before a session starts
         if shutil.which(command[0], path=environment.get("PATH")) is None:
@@ -486,20 +484,3 @@ def agent(
         if once:
             return
         time.sleep(wait_s)
-
-
-def _load_handler(
-    connection: Connection, function: str, handler: str | None, batch_size: int
-) -> Callable[[OpenSession], int]:
-    """Load a function's handler and return a function that invokes it with a session's messages."""
-    # Heartbeats use the caller's environment, as the handler's own credentials may expire.
-    caller = dict(os.environ)
-    loaded = LocalFunction.load(connection, function, handler)
-
-    def serving(opened: OpenSession) -> int:
-        queues = [EventQueue.open(connection, opened.queue_url(queue.queue_id)) for queue in opened.view.queues]
-        print_note("ready; stop with ctrl-C, and messages that you haven't read return to the consumer")
-        with heartbeat_process(opened.client, opened.view.session_id, environment=caller):
-            return serve(loaded, queues, opened, most=batch_size)
-
-    return serving

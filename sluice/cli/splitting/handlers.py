@@ -20,6 +20,7 @@ from typing import Any
 
 from sluice.aws.connections import Connection, program_variables, remove_aws_variables
 from sluice.aws.queues import ConsumedQueue, delete_batch
+from sluice.cli.splitting.heartbeats import heartbeat_process
 from sluice.cli.terminal import SIGNAL_EXIT_BASE, print_note
 from sluice.errors import BadConfiguration, CallFailed, QueueGone
 from sluice.operator.functions import DeployedFunction
@@ -215,3 +216,20 @@ def _attribute_document(value: Mapping[str, Any]) -> dict[str, Any]:
     if "BinaryValue" in value:
         return {"binaryValue": base64.b64encode(value["BinaryValue"]).decode(), **common}
     return {"stringValue": value["StringValue"], **common}
+
+
+def load_handler(
+    connection: Connection, function: str, handler: str | None, batch_size: int
+) -> Callable[[OpenSession], int]:
+    """Load a function's handler and return a function that invokes it with a session's messages."""
+    # Heartbeats use the caller's environment, as the handler's own credentials may expire.
+    caller = dict(os.environ)
+    loaded = LocalFunction.load(connection, function, handler)
+
+    def serving(opened: OpenSession) -> int:
+        queues = [EventQueue.open(connection, opened.queue_url(queue.queue_id)) for queue in opened.view.queues]
+        print_note("ready; stop with ctrl-C, and messages that you haven't read return to the consumer")
+        with heartbeat_process(opened.client, opened.view.session_id, environment=caller):
+            return serve(loaded, queues, opened, most=batch_size)
+
+    return serving
