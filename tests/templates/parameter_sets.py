@@ -193,7 +193,7 @@ MANY = ParameterSet(
         **_highest(),
         "sluice.rendezvous.bridges": _bridges(),
         "sluice.rendezvous.allowed_relay_pattern": "^$",
-        "sluice.splitting.queues": [{"queue_id": name} for name in _numbered(15, "split-{}")],
+        "sluice.splitting.queues": [{"queue_id": name} for name in _numbered(35, "split-{}")],
         "sluice.splitting.policies": [{"max_sessions": 1_000, "max_time_limit_s": 604_800}] * 10,
         "sluice.splitting.kms_key_arns": _numbered(100, THEIR_KEY),
         "sluice.splitting.s3_bucket_arns": _numbered(100, "arn:aws:s3:::their-bucket-{}"),
@@ -227,9 +227,9 @@ MAXIMUM = ParameterSet(
             {
                 "queue_id": name,
                 "drain_timeout_s": 1_209_600,
-                "tags": dict.fromkeys(_numbered(50, "tag-{}"), "v"),
+                "tags": dict.fromkeys(_numbered(20, "tag-{}"), "v"),
             }
-            for name in _numbered(15, "split-{}", width=128)
+            for name in _numbered(35, "split-{}", width=128)
         ],
         "sluice.federation.tag": "t" * 32,
         "sluice.federation.access": "role",

@@ -10,6 +10,7 @@ from tests.templates.conftest import Assemblies
 from tests.templates.parameter_sets import MANY, MAXIMUM, NO_QUEUES, SETS, ParameterSet
 
 HOLDS_LESS = {  # beside what the limit of their number is, all have to fit into what a function is told
+    "sluice.splitting.queues",
     "sluice.federation.peer_stages",
     "sluice.federation.peers",
     "sluice.federation.bindings",
