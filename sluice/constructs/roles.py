@@ -79,7 +79,9 @@ def role(
 ) -> iam.Role:
     """Create a role with these statements. Raises `BadParameter` if they exceed the quotas of a role's policies."""
     allowed = [*allowed, *allow_site_key(scope)]
-    inline, *managed = _distribute_statements(Stack.of(scope), id_, [statement.for_policy() for statement in allowed])
+    # A site may have none of a statement's resources, such as queues to bind, and a policy refuses a list without any.
+    statements = [statement.for_policy() for statement in allowed if statement.resources]
+    inline, *managed = _distribute_statements(Stack.of(scope), id_, statements)
     made = iam.Role(
         scope,
         id_,
@@ -88,8 +90,8 @@ def role(
         assumed_by=assumed_by,
         inline_policies={"Allowed": iam.PolicyDocument(statements=inline)},
     )
-    for place, statements in enumerate(managed):
-        made.add_managed_policy(iam.ManagedPolicy(made, f"Allowed{place}", statements=statements))
+    for place, part in enumerate(managed):
+        made.add_managed_policy(iam.ManagedPolicy(made, f"Allowed{place}", statements=part))
     acknowledge_wildcards(made, allowed)
     return made
 

@@ -60,12 +60,11 @@ LEAST = ParameterSet(
         "sluice.rendezvous.trusted_hops": 2,
         "sluice.splitting.queues": [],
         "sluice.federation.exchanges": [],
+        "sluice.federation.queue_names": [],  # so that no queue could be bound
         "sluice.pipeline.statistics_at": "null",
         "sluice.pipeline.compaction_at": "null",
     },
 )
-# The same, and no queue that could be bound.
-NO_QUEUES = ParameterSet(name="no queues", parameters={**LEAST.parameters, "sluice.federation.queue_names": []})
 # Every queue that can be is somebody else's, and so are roles, keys, a bucket, the topic that alarms go to.
 ADOPTED = ParameterSet(
     name="adopted",

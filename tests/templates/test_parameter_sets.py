@@ -6,8 +6,7 @@ import pytest
 
 from sluice.parameters import Parameters, parameter_schemas
 from tests.stacks.conftest import CONTEXT
-from tests.templates.conftest import Assemblies
-from tests.templates.parameter_sets import MANY, MAXIMUM, NO_QUEUES, SETS, ParameterSet
+from tests.templates.parameter_sets import MANY, MAXIMUM, SETS, ParameterSet
 
 HOLDS_LESS = {  # beside what the limit of their number is, all have to fit into what a function is told
     "sluice.splitting.queues",
@@ -41,12 +40,3 @@ def test_at_the_maximum_every_number_and_every_list_is_as_large_as_it_may_be(giv
 
 def test_sets_are_told_apart_by_their_names() -> None:
     assert len({each.name for each in SETS}) == len(SETS)
-
-
-@pytest.mark.xfail(
-    strict=True,
-    raises=RuntimeError,
-    reason="a site without events, split queues and queue_names can't be synthesized: a statement has no queue",
-)
-def test_a_site_without_any_queue_to_bind_can_be_deployed(assemblies: Assemblies) -> None:
-    assert "SluiceFederation" in assemblies(NO_QUEUES).stacks
