@@ -140,7 +140,7 @@ def apply_operation(operation: ControlOperation, context: LambdaContext) -> obje
     result = made.make_operation_handler(control).apply(operation)
     for queue_id, number in control.returned.items():
         publish(SERVICE, {"MessagesReturned": number}, dimensions={"queue": queue_id})
-    if isinstance(operation, SweepQueues) and made.settings.repointed:  # once a minute
+    if isinstance(operation, SweepQueues) and control.pointing.repointed:  # once a minute
         away = sum(split.is_consumer_away for split in control.view().splits.values())
         publish(SERVICE, {"ConsumersAway": away})  # the metric of an alarm
     if operation.changes:

@@ -24,7 +24,7 @@ from sluice.rendezvous.counts.events import Event, OfferEvent, PollEvent, parse_
 from sluice.rendezvous.operations import LEAST_S, SweepAnswers
 from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import Pool
-from sluice.times import DAY_MS, format_day, iso, parse_time_ms
+from sluice.times import DAY_MS, format_day, parse_time_ms
 from sluice.ulids import ULID, derive_ulid
 from tests.deployed import Deployed
 from tests.traffic import Proxies, answer, offer_body
@@ -268,24 +268,3 @@ def test_a_day_that_is_over_is_in_the_log(deployed: Deployed, site: Site) -> Non
             "",
         ]
     )
-
-
-def test_what_is_no_event_is_a_dead_letter_with_the_reason(deployed: Deployed) -> None:
-    told = json.dumps([{"kind": "offer", "at": iso(now_ms())}])
-    deployed.dynamodb.put_item(
-        TableName=deployed.deployment.table_name,
-        Item={"pk": {"S": "told"}, "sk": {"S": uuid.uuid4().hex}, "events": {"S": told}},
-    )
-    deadline = time.monotonic() + WITHIN_S
-    while time.monotonic() < deadline:
-        letters = deployed.sqs.receive_message(
-            QueueUrl=deployed.deployment.dead_letters_url, WaitTimeSeconds=5, MessageAttributeNames=["All"]
-        ).get("Messages", [])
-        for letter in letters:
-            deployed.sqs.delete_message(
-                QueueUrl=deployed.deployment.dead_letters_url, ReceiptHandle=letter["ReceiptHandle"]
-            )
-        reasons = [letter["MessageAttributes"]["sluice-reason"]["StringValue"] for letter in letters]
-        if "Malformed: id is no text" in reasons:
-            return
-    pytest.fail("no dead letter")

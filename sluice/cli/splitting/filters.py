@@ -50,8 +50,8 @@ def read_filters(
         left_out = describe_ignored(read)
         if left_out is not None:
             say(f"{file}: {left_out}")
-        key = key or read_key(read, _read_templates(read, None))
-        return parse_filters(read, compile_problem=compile_problem, templates=_read_templates(read, key)), key
+        key = key or read_key(read, _read_templates(None))
+        return parse_filters(read, compile_problem=compile_problem, templates=_read_templates(key)), key
     document = build_document(options)
     queues = document[ROOT]
     if key is not None and not (options or jq):
@@ -65,15 +65,16 @@ def read_filters(
         if queue_id not in queues:
             raise BadFilter("--mirror", f"there is no filter for {queue_id!r}: add --filter or --jq for it")
         queues[queue_id]["queue_mode"] = Mode.MIRROR.value
-    return parse_filters(document, compile_problem=compile_problem, templates=_read_templates(document, key)), key
+    return parse_filters(document, compile_problem=compile_problem, templates=_read_templates(key)), key
 
 
-def _read_templates(document: object, key: str | None) -> Templates:
-    """Read the values of a document's templates. As for mirrord, `MIRRORD_BRANCH_NAME` overrides the Git branch."""
+def _read_templates(key: str | None) -> Templates:
+    """Read the values of templates. As for mirrord, `MIRRORD_BRANCH_NAME` overrides the Git branch."""
     variables = {"key": key, "git_branch": os.environ.get("MIRRORD_BRANCH_NAME")}
-    with suppress(OSError, LookupError):  # no Git, or a user without a name
-        if "git_branch" in str(document) and variables["git_branch"] is None:
+    with suppress(OSError, LookupError):  # a user without a name
+        variables["user"] = getpass.getuser()
+    if variables["git_branch"] is None:
+        with suppress(OSError):  # no Git
             git = subprocess.run(["git", "branch", "--show-current"], capture_output=True, text=True, check=False)  # noqa: S607
             variables["git_branch"] = git.stdout.strip()
-        variables["user"] = getpass.getuser()
     return Templates({name: value for name, value in variables.items() if value}, os.environ)
