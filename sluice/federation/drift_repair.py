@@ -1,7 +1,7 @@
 """Repairs drift: compares the recorded resources of routes and bindings with those that exist.
 
-A missing resource is removed from the registry, so that its creation becomes due. A deleted bound queue loses
-its bindings. Copies that became dead letters in the meantime are redriven. Every step is idempotent.
+A missing resource is removed from the registry, so that its creation becomes due. A deleted bound queue loses its
+bindings. Copies that became dead letters in the meantime are redriven. Every step is idempotent.
 """
 
 from collections.abc import Callable, Collection, Mapping

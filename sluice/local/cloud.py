@@ -171,10 +171,11 @@ def start_cloud(
     try:
         _write(cloud)
         _wait(cloud.is_running, lambda: _is_process_running(cloud.pid), READY_TIMEOUT_S)
-    except (TimeoutError, KeyboardInterrupt) as error:
+    except KeyboardInterrupt:
         cloud.stop()
-        if isinstance(error, KeyboardInterrupt):
-            raise
+        raise
+    except TimeoutError:
+        cloud.stop()
         raise CloudFailed(f"the embedded cloud didn't start\n{tail(cloud.server_log)}") from None
     return cloud
 

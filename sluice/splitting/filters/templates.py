@@ -11,7 +11,8 @@ from sluice.errors import BadFilter
 
 VARIABLES = ("git_branch", "key", "user")
 
-_TEMPLATE = re.compile(r"\{\{-?\s*(.{0,400}?)\s*-?\}\}|\{%.{0,400}?%\}", re.DOTALL)
+# No part of it can match in two ways, so the time grows with the text's length only.
+_TEMPLATE = re.compile(r"\{\{((?:(?!\{\{).)*?)\}\}|\{%(?:(?!\{%).)*?%\}", re.DOTALL)
 _STEP = re.compile(r"(\w+)\s*(?:\(((?:[^`()]|`[^`]*`)*)\)\s*)?(?:\|\s*|\Z)")
 _ARGUMENT = re.compile(r"(\w+)\s*=\s*`([^`]*)`")
 _FILTERS: Mapping[str, Callable[..., str]] = {
@@ -46,7 +47,7 @@ class Templates(msgspec.Struct, frozen=True):
 
         def evaluate(template: re.Match[str]) -> str:
             source, expression = template[0].replace("`", "'"), protect_quotes(template[0])
-            value, names = self._evaluate(place, source, _TEMPLATE.sub(r"\1", expression))
+            value, names = self._evaluate(place, source, _TEMPLATE.sub(r"\1", expression).strip("-").strip())
             if kind == "pattern" and names[0] in VARIABLES and "regex_escape" not in names:
                 value = re.escape(value)
             return json.dumps(value)[1:-1] if kind == "program" else value
