@@ -8,7 +8,7 @@ It also writes cdk.json's section. A test checks that the files are current. A t
 import json
 import re
 from collections.abc import Iterator, Mapping
-from inspect import Parameter, formatannotation, signature
+from inspect import Parameter, signature
 from pathlib import Path
 from signal import SIGINT
 from typing import Any, get_type_hints
@@ -19,6 +19,7 @@ from sluice import constructs
 from sluice.building.project import PROJECT
 from sluice.cli.main import COMMANDS, load_command
 from sluice.cli.terminal import SIGNAL_EXIT_BASE
+from sluice.constructs.arguments import describe_annotation
 from sluice.operator.permissions import DEPLOYMENT, EVERY_COMMAND, ROWS, Resource
 from sluice.parameters import ROOT, Parameters, json_schema
 from sluice.parameters.values import Model, describe_type
@@ -29,7 +30,6 @@ ARGUMENTS = re.compile(r"(<!-- arguments: -->\n).*?(<!-- end -->)", re.DOTALL)
 EXIT_CODES = re.compile(r"(<!-- exit codes: -->\n).*?(<!-- end -->)", re.DOTALL)
 # The sentences of a command's help that name exit codes.
 NAMES_EXIT_CODES = re.compile(r"[^.]*\bexit code\b(?:[^.]|\.(?! |$))*\.", re.IGNORECASE)
-TYPE_PACKAGES = re.compile(r"\b[a-z0-9_.]+\.")  # before a type's name in an annotation
 MAX_DEFAULT_CHARACTERS = 40  # tables refer to cdk.json for longer defaults
 
 
@@ -103,11 +103,7 @@ def _render_arguments() -> str:
 
 
 def _render_types(types: Mapping[str, Any]) -> str:
-    texts = []
-    for name, type_ in types.items():
-        options = dict.fromkeys(TYPE_PACKAGES.sub("", formatannotation(type_)).split(" | "))
-        texts.append(f"`{name}`: {' or '.join(option for option in options if option != 'None')}")
-    return "; ".join(texts)
+    return "; ".join(f"`{name}`: {describe_annotation(type_)}" for name, type_ in types.items())
 
 
 def _render_default(field: Mapping[str, Any]) -> str:

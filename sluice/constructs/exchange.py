@@ -21,6 +21,7 @@ from sluice.building.project import PROJECT
 from sluice.bundles.assets import Assets
 from sluice.constructs import roles
 from sluice.constructs.alarms import Capability, own_metric
+from sluice.constructs.arguments import SiteProps, check_arguments
 from sluice.constructs.exchange_state import BRIDGE_TIMEOUT, EXCHANGE_TIMEOUT, LINKS_TIMEOUT, STATE, ExchangeState
 from sluice.constructs.functions import (
     AT_RUN_TIME,
@@ -37,7 +38,6 @@ from sluice.constructs.site_construct import (
     NOTHING,
     Output,
     SiteConstruct,
-    SiteProps,
     name_construct_in_errors,
 )
 from sluice.constructs.splitting import SplitQueue
@@ -73,6 +73,7 @@ QUEUES = f"{AT_RUN_TIME} federation.queue_names says which queues operators bind
 OF_PEERS = "CloudFormation generates the ends of the names of peer sites' queues and roles."
 
 
+@check_arguments
 class Exchange(SiteConstruct):
     """All exchanges of a site, which send published messages to bound queues of this site and of linked sites.
 

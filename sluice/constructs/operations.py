@@ -32,9 +32,10 @@ from sluice.constructs.alarms import (
     own_metric,
     queue_metric,
 )
+from sluice.constructs.arguments import SiteProps, check_arguments
 from sluice.constructs.dashboard import create_unanswered_metric, draw
 from sluice.constructs.references import import_into, read_ref
-from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, SiteProps
+from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct
 from sluice.constructs.watched import Watched
 from sluice.errors import BadConfiguration
 from sluice.federation.bridge_provisioner import bridge_queue_name
@@ -46,6 +47,7 @@ from sluice.stages import add_stage_prefix
 FAILED_RUNS = ["FAILED"]  # EMR Serverless's state of failed job runs; cancelled ones are intended
 
 
+@check_arguments
 class Operations(SiteConstruct):
     """Alarms of a site's constructs, which notify a topic; a dashboard and budgets if the parameters ask for them.
 

@@ -28,13 +28,14 @@ from sluice.bundles.assets import Assets
 from sluice.bundles.environment import SparkAssets, image_target
 from sluice.constructs import roles, storage
 from sluice.constructs.alarms import SPARK_NAMESPACE, Capability, Rule, own_metric
+from sluice.constructs.arguments import SiteProps, check_arguments
 from sluice.constructs.exchange import Exchange
 from sluice.constructs.exchange_state import ExchangeState
 from sluice.constructs.functions import Functions, add_reader, every_minute, log_group
 from sluice.constructs.network import Network, allow_endpoints, create_network
 from sluice.constructs.references import import_into
 from sluice.constructs.roles import Statement, allow, pass_role
-from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, SiteProps
+from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct
 from sluice.constructs.splitting import SplitQueue, SplitQueues
 from sluice.constructs.storage import LOGS_PREFIX
 from sluice.errors import BadConfiguration
@@ -91,6 +92,7 @@ def find_landed_queue(queues: Sequence[SplitQueues], parameters: Parameters) -> 
     return next((split.main for split in queues if split.parameters.queue_id == queue_id), None)
 
 
+@check_arguments
 class LandingPipeline(SiteConstruct):
     """Jobs on EMR Serverless that land a queue's messages in tables, and the function that manages their runs.
 

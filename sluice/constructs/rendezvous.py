@@ -19,6 +19,7 @@ from sluice.building.project import PROJECT
 from sluice.bundles.assets import Assets
 from sluice.constructs import storage
 from sluice.constructs.alarms import FIVE_MINUTES, Capability, Rule, own_metric
+from sluice.constructs.arguments import SiteProps, check_arguments
 from sluice.constructs.exchange import Exchange
 from sluice.constructs.exchange_state import ExchangeState
 from sluice.constructs.functions import (
@@ -34,7 +35,7 @@ from sluice.constructs.functions import (
 )
 from sluice.constructs.references import import_into
 from sluice.constructs.roles import Statement, acknowledge, acknowledge_wildcards, allow, allow_site_key
-from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, SiteProps
+from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct
 from sluice.errors import BadConfiguration
 from sluice.parameters import Parameters
 from sluice.parameters.event_sources import Reading
@@ -113,6 +114,7 @@ class RendezvousState:
         return str(self.table.table_stream_arn)
 
 
+@check_arguments
 class Rendezvous(SiteConstruct):
     """Receives clients' offers over SQS and HTTP, and matches them with volunteers' proxies.
 

@@ -8,6 +8,7 @@ from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
+from sluice.constructs.arguments import SiteProps, check_arguments
 from sluice.constructs.encryption import use_key
 from sluice.constructs.exchange import Exchange
 from sluice.constructs.exchange_state import ExchangeState
@@ -15,7 +16,7 @@ from sluice.constructs.operations import Operations
 from sluice.constructs.operations import alarms_topic as made_topic
 from sluice.constructs.pipeline import LandingPipeline, PipelineState, find_landed_queue
 from sluice.constructs.rendezvous import Rendezvous, RendezvousState
-from sluice.constructs.site_construct import NOTHING, SiteConstruct, SiteProps, parse_parameters
+from sluice.constructs.site_construct import NOTHING, SiteConstruct, parse_parameters
 from sluice.constructs.splitting import Splitting, SplittingState
 from sluice.parameters import Parameters
 
@@ -45,6 +46,7 @@ class SiteState:
         )
 
 
+@check_arguments
 class Site(Construct):
     """All of Sluice in one stack of yours, instead of the six stacks of `sluice deploy`.
 

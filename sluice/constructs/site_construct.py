@@ -8,8 +8,7 @@ resources that roles and peers refer to by name.
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from inspect import getfullargspec
-from typing import Any, ClassVar, TypedDict, cast
+from typing import Any, ClassVar, cast
 
 import jsii
 from aws_cdk import Aspects, CfnOutput, IAspect, RemovalPolicy, Stack, Stage
@@ -19,9 +18,10 @@ from constructs import Construct, IConstruct
 
 from sluice.constructs import stored
 from sluice.constructs.alarms import Capability, Rule, Watch, create_alarm
+from sluice.constructs.arguments import SiteProps
 from sluice.constructs.encryption import use_key
 from sluice.errors import BadConfiguration, BadParameter
-from sluice.parameters import ROOT, Architecture, Parameters
+from sluice.parameters import ROOT, Parameters
 from sluice.stages import add_stage_prefix
 
 Given = Mapping[str, object] | Parameters  # a construct's argument `parameters`
@@ -30,28 +30,9 @@ CLAIMED_BY = "sluice:claimed-by"
 OUTPUTS = "outputs"  # folder in Systems Manager for outputs of constructs in users' own stacks
 
 
-class SiteProps(TypedDict, total=False):
-    """Keyword arguments of all constructs of a site. Their defaults are those of the parameters of the same names.
-
-    `stage` is a prefix of names, which allows several sites in one account and region. `removal_policy` applies to
-    tables, buckets and users' queues: RETAIN, which is the default, or DESTROY.
-    """
-
-    stage: str | None
-    architecture: lambda_.Architecture | Architecture
-    removal_policy: RemovalPolicy
-    kms_key_arn: str
-    log_retention_days: int
-    log_level: str
-    tracing: bool
-
-
 def parse_parameters(construct: Construct, section: str | None, given: Given, props: SiteProps) -> Parameters:
     """Parse a construct's parameters. `section` None means all. Raises `BadConfiguration` with the construct's path."""
     place = construct.node.path
-    for name in props.keys() - SiteProps.__annotations__.keys():
-        arguments = ", ".join([*getfullargspec(type(construct).__init__).kwonlyargs, *SiteProps.__annotations__])
-        raise BadConfiguration(f"{place}: there is no argument {name}; there are {arguments}")
     if isinstance(given, Parameters):
         return given
     common: dict[str, Any] = dict(props)

@@ -23,6 +23,7 @@ from sluice.bundles.assets import Assets
 from sluice.codec import pick_shared_fields
 from sluice.constructs import repointing, storage
 from sluice.constructs.alarms import Capability, own_metric
+from sluice.constructs.arguments import SiteProps, check_arguments
 from sluice.constructs.encryption import use_key
 from sluice.constructs.functions import (
     AT_RUN_TIME,
@@ -35,7 +36,7 @@ from sluice.constructs.functions import (
 )
 from sluice.constructs.references import import_into
 from sluice.constructs.roles import Statement, allow
-from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, SiteProps, parse_parameters
+from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, parse_parameters
 from sluice.errors import BadConfiguration
 from sluice.parameters import Parameters
 from sluice.parameters.consumers import KubernetesParameters, to_targets
@@ -155,6 +156,7 @@ class SplittingState:
         return cls(table=table, dead_letters=dead_letters, control_queue=control_queue, queues=queues)
 
 
+@check_arguments
 class Splitting(SiteConstruct):
     """The functions for all split queues of a site. Only one is allowed per stage, account and region.
 
@@ -228,6 +230,7 @@ class Splitting(SiteConstruct):
         self.home.publish(self, outputs)
 
 
+@check_arguments
 class SplitQueue(Construct):
     """One queue that sessions can share: producers send to its source, the deployed consumer reads its main queue.
 

@@ -250,7 +250,11 @@ Account = Annotated[str, value_limits("the twelve digits of an AWS account id", 
 ExternalId = Annotated[str, value_limits("an external id", pattern=r"^[A-Za-z0-9+=,.@:/_-]{2,128}$")]
 KmsKeyArn = Annotated[
     str,
-    value_limits("the ARN of a KMS key", pattern=r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]{1,64}$"),
+    value_limits(
+        "the ARN of a KMS key",
+        # A token stands for the ARN of a key in the constructs' app.
+        pattern=r"^(arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]{1,64}|\$\{Token\[[A-Za-z0-9_.]+\]\})$",
+    ),
 ]
 SqsUrl = Annotated[str, value_limits("an http or https URL", pattern=r"^https?://[A-Za-z0-9.:-]{1,253}/?$")]
 QueuePattern = Annotated[

@@ -6,13 +6,15 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
-from aws_cdk import App, RemovalPolicy, Stack, Validations, aws_ec2, aws_iam, aws_kms, aws_sns, aws_sqs
+from aws_cdk import App, Aws, RemovalPolicy, Stack, Token, Validations, aws_ec2, aws_iam, aws_kms, aws_sns, aws_sqs
 from aws_cdk.assertions import Match, Template
 from cdk_nag import AwsSolutionsChecks
 from constructs import Construct
 
+from sluice import constructs
 from sluice.constructs import Exchange, LandingPipeline, Operations, Rendezvous, Site, SplitQueue, Splitting
 from sluice.errors import BadConfiguration
 from tests.stacks.conftest import PROJECT
@@ -168,14 +170,17 @@ def test_jobs_run_in_the_vpc_that_is_given(stack: Stack) -> None:
     assert pipeline.queue is queue
 
 
-def test_an_app_with_a_key_and_two_split_queues_has_no_queue_without_the_key(stack: Stack) -> None:
+@pytest.mark.parametrize("is_in_app", [False, True])
+def test_an_app_with_a_key_and_two_split_queues_has_no_queue_without_the_key(stack: Stack, is_in_app: bool) -> None:
     key = "arn:aws:kms:us-east-1:111111111111:key/12345678-90ab-cdef-1234-567890abcdef"
+    if is_in_app:
+        key = aws_kms.Key(stack, "Key").key_arn
     orders = SplitQueue(stack, "Orders", queue_id="orders", kms_key_arn=key)
     invoices = SplitQueue(stack, "Invoices", queue_id="invoices", splitting=orders.splitting)
     exchange = Exchange(stack, "Exchange", kms_key_arn=key)
     LandingPipeline(stack, "Pipeline", queue=invoices, exchange=exchange, kms_key_arn=key)
     queues = resources(stack, "AWS::SQS::Queue")
-    assert [id_ for id_, queue in queues.items() if queue.get("KmsMasterKeyId") != key] == []
+    assert [id_ for id_, queue in queues.items() if queue.get("KmsMasterKeyId") != stack.resolve(key)] == []
 
 
 def test_who_is_granted_offers_may_do_what_clients_do(stack: Stack) -> None:
@@ -261,6 +266,57 @@ def test_an_argument_that_a_construct_does_not_take_is_refused_with_those_it_tak
 ) -> None:
     with pytest.raises(BadConfiguration, match=f"^Theirs/It: there is no argument {typo}; there are {first}, .*stage"):
         create(stack, "It", **required, **{typo: None})
+
+
+def _bind(stack: Stack, **arguments: Any) -> None:
+    Exchange(stack, "It").bind(**{"queue": aws_sqs.Queue(stack, "Queue"), "exchange": "events", **arguments})
+
+
+TEXT, NUMBER = Aws.REGION, Token.as_number({"Ref": "Number"})
+LATER = "its value is a CDK token, known only at deployment: give a literal"
+
+
+@pytest.mark.parametrize(
+    ("create", "arguments", "said"),
+    [
+        (SplitQueue, {"queue_id": "orders", "main_queue": "orders"}, "argument main_queue: 'orders' is not IQueue"),
+        (SplitQueue, {"queue_id": 5}, "argument queue_id: 5 is not str"),
+        (SplitQueue, {"queue_id": "orders", "parameters": None}, "argument parameters: None is not Mapping"),
+        (SplitQueue, {"queue_id": "orders", "splitting": Mock()}, "argument splitting: Mock is not Splitting"),
+        (SplitQueue, {}, "missing a required argument: 'queue_id'"),
+        (SplitQueue, {"queue_id": TEXT}, f"argument queue_id: {LATER}"),
+        (Splitting, {"parameters": {"queues": [{TEXT: 1}]}}, "argument parameters[queues][0][${Token[AWS.Region."),
+        (Splitting, {"parameters": {"max_concurrency": NUMBER}}, f"argument parameters[max_concurrency]: {LATER}"),
+        (Splitting, {"parameters": {"queues": Mock()}}, "argument parameters[queues]: Mock is not JSON"),
+        (LandingPipeline, {"exchange": "events"}, "argument exchange: 'events' is not Exchange or ExchangeState"),
+        (Site, {"stage": TEXT}, f"argument stage: {LATER}"),
+        (Site, {"kms_key_arn": ["key"]}, "argument kms_key_arn: list is not str"),
+        (Operations, {"watched": [Mock()]}, "argument watched[0]: Mock is not SiteConstruct"),
+        (Operations, {"watched": "all"}, "argument watched: 'all' is not Sequence[SiteConstruct]"),
+        (lambda stack, _, **given: _bind(stack, **given), {"queue": "orders"}, "argument queue of bind: 'orders' is"),
+        (lambda stack, _, **given: _bind(stack, **given), {"key": TEXT}, f"argument key of bind: {LATER}"),
+        (lambda stack, _, **given: _bind(stack, **given), {"keys": "#"}, "there is no argument keys of bind; there"),
+    ],
+)
+def test_an_argument_of_another_type_or_known_only_at_deployment_is_refused(
+    stack: Stack, create: Any, arguments: Mapping[str, object], said: str
+) -> None:
+    with pytest.raises(BadConfiguration) as refused:
+        create(stack, "It", **arguments)
+    assert str(refused.value).startswith(f"Theirs/It: {said}")
+
+
+def test_a_scope_that_is_no_construct_is_refused() -> None:
+    with pytest.raises(BadConfiguration, match=r"^Exchange: argument scope: 'Theirs' is not Construct"):
+        Exchange("Theirs", "It")  # type: ignore[arg-type]  # the error
+
+
+def test_every_construct_checks_its_arguments() -> None:
+    created = [getattr(constructs, name) for name in constructs.__all__]
+    unchecked = [
+        each for each in created if issubclass(each, Construct) and not hasattr(vars(each)["__init__"], "__wrapped__")
+    ]
+    assert unchecked == []
 
 
 def test_two_stages_and_two_regions_have_an_exchange_each() -> None:
