@@ -34,6 +34,7 @@ class FakeConsumers(ADAPTER):
     texts: dict[str, str] = field(default_factory=dict)
     triggers: dict[str, bool] = field(default_factory=dict)
     bad: set[str] = field(default_factory=set)
+    roles: dict[str, str | BadConsumer] = field(default_factory=dict)  # what a role lacks, or why nobody knows
     failing: set[str] = field(default_factory=set)  # AWS refuses to change them, for now
     error: CallFailed = field(default_factory=lambda: CallFailed("PutParameter", "ThrottlingException", ""))
     warnings: list[tuple[str, str, str]] = field(default_factory=list)
@@ -53,6 +54,13 @@ class FakeConsumers(ADAPTER):
             raise BadConsumer(describe_target(target), f"doesn't name {instead_of}")
         self.texts[describe_target(target)] = queue
         return text == queue
+
+    def check_role(self, target: Target, *, source: str, queue: str) -> str:
+        assert queue != source
+        found = self.roles.get(describe_target(target), "")
+        if isinstance(found, BadConsumer):
+            raise found
+        return found
 
     def reads(self, target: Target, *, queue: str) -> bool:
         if describe_target(target) in self.failing:

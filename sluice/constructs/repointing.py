@@ -19,6 +19,7 @@ from sluice.parameters.consumers import (
 )
 
 REVISIONS = "A revision's number is known once it is registered; the roles that it may have are named."
+ROLES = "A function's role is known once the function is read."
 PARTS = 7  # parts of a function's ARN without an alias
 TASKS = "Tasks have ids of their own; the wildcard follows their cluster."
 
@@ -39,6 +40,10 @@ def list_statements(
         yield allow(
             "lambda", actions, *_deduplicate(_format_arn(stack, "lambda:function", function) for function in functions)
         )
+    roles = [role for consumer in consumers for role in getattr(consumer, "role_arns", ())]
+    roles += [stack.format_arn(service="iam", region="", resource="role", resource_name="*")] if functions else []
+    if roles:
+        yield allow("iam", ["SimulatePrincipalPolicy"], *_deduplicate(roles), wildcards=ROLES)
     if names := [consumer.name for consumer in consumers if isinstance(consumer, SystemsManagerParameters)]:
         yield allow(
             "ssm",

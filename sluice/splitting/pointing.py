@@ -142,7 +142,7 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
         source = registry.splits[action.queue_id].source
         moves = _next_moves(action, split_consumers, source)
         if unseen := _find_unseen(split_consumers):
-            yield self._inspect_consumers(split_consumers.queue_id, unseen, source)
+            yield from self._inspect_consumers(action, unseen, source)
         elif not moves:
             yield ConsumerPointed(split_consumers.queue_id, action.at)
         elif any(split_consumers.consumers[place].to is None for place in moves):
@@ -164,16 +164,23 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
                     if is_moved:
                         yield ConsumerMoved(split_consumers.queue_id, place, queue)
 
-    def _inspect_consumers(self, queue_id: str, unseen: Mapping[int, Target], source: str) -> Event:
+    def _inspect_consumers(self, action: PointConsumer, unseen: Mapping[int, Target], source: str) -> Iterator[Event]:
         own_targets = {place: target for place, target in unseen.items() if agent_cluster(target) is None}
         try:
             with _as_bad_consumer(DENIED):
                 originals = {
                     place: self.consumers.read_original(target, queue=source) for place, target in own_targets.items()
                 }
+                unproved = [
+                    self.consumers.check_role(target, source=source, queue=action.at) for target in own_targets.values()
+                ]
         except BadConsumer as error:
-            return ConsumerRefused(queue_id, str(error))
-        return ConsumersSeen(queue_id, originals)
+            yield ConsumerRefused(action.queue_id, str(error))
+            return
+        for reason in filter(None, unproved):
+            self.warn("RoleNotProved", action.queue_id, reason)
+            yield ConsumerNotMoved(action.queue_id, reason)
+        yield ConsumersSeen(action.queue_id, originals)
 
     def _refuse_consumer(self, queue_id: str, place: int, reason: str, *, queue: str, source: str) -> Event:
         if queue != source:

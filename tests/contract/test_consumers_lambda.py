@@ -11,6 +11,7 @@ import pytest
 from botocore.stub import Stubber
 from moto import mock_aws
 
+from sluice.aws.splitting.consumers.lambda_functions import LambdaVariables
 from sluice.aws.splitting.consumers.targets import AwsConsumers
 from sluice.errors import BadConsumer, CallFailed
 from sluice.splitting.consumers.targets import LambdaTrigger, LambdaVariable, Place
@@ -134,6 +135,7 @@ def test_a_variable_names_another_queue_and_then_the_first() -> None:
     deploy()
     original = consumers().read_original(VARIABLE, queue=SOURCE)
     assert original == CONFIG
+    assert LambdaVariables(client=client("lambda"), arn_prefix=PREFIX).read_role(VARIABLE).endswith(":role/orders")
     until_true(lambda: consumers().point(VARIABLE, original, queue=MAIN, instead_of=(SOURCE,)))
     assert variables() == {"CONFIG": CONFIG.replace(SOURCE, MAIN), "OTHER": "ä"}
     until_true(lambda: consumers().point(VARIABLE, original, queue=SOURCE, instead_of=(MAIN,)))

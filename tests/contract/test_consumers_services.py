@@ -3,6 +3,7 @@
 Moto doesn't roll over: what ECS says of deployments and tasks meanwhile is put into its answers.
 """
 
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
@@ -242,6 +243,53 @@ def test_what_does_not_read_the_queue_is_refused(target: EcsVariable, cause: str
     deploy()
     with pytest.raises(BadConsumer, match=cause):
         consumers().read_original(target, queue=SOURCE)
+
+
+ROLE = DEFINITION["taskRoleArn"]
+
+
+def with_role(*allowed: str, error: str = "") -> AwsConsumers:
+    """Consumers of an account whose IAM simulates that a role may read these queues, or refuses to simulate."""
+    iam: Any = boto3.client("iam", region_name=REGION)
+
+    def simulate(params: dict[str, Any], **_: Any) -> tuple[SimpleNamespace, dict[str, Any]]:
+        asked = params["body"]
+        assert asked["PolicySourceArn"] == ROLE
+        decision = (
+            "allowed" if asked["ResourceArns.member.1"] in {PREFIX + name for name in allowed} else "implicitDeny"
+        )
+        actions = [value for key, value in asked.items() if key.startswith("ActionNames")]
+        results = [{"EvalActionName": action, "EvalDecision": decision} for action in actions]
+        said: dict[str, Any] = {"Error": {"Code": error, "Message": ""}} if error else {"EvaluationResults": results}
+        return SimpleNamespace(status_code=403 if error else 200), said | {"ResponseMetadata": {}}
+
+    iam.meta.events.register("before-call.iam.SimulatePrincipalPolicy", simulate)
+    made = {"iam": iam, "ecs": client()}
+    return AwsConsumers(client=made.__getitem__, arn_prefix=PREFIX, now_ms=lambda: 0)
+
+
+@mock_aws
+def test_a_role_that_may_read_the_source_alone_is_refused_before_anything_is_changed() -> None:
+    first = deploy()
+    cause = f"{ROLE} lacks sqs:DeleteMessage, sqs:ReceiveMessage on {PREFIX}{MAIN}"
+    with pytest.raises(BadConsumer, match=cause):
+        with_role(SOURCE).check_role(TARGET, source=SOURCE, queue=MAIN)
+    assert revisions() == [first]
+
+
+@mock_aws
+@pytest.mark.parametrize("allowed", [(SOURCE, MAIN), (MAIN,), ()])
+def test_a_role_is_taken_that_reads_both_or_by_what_isnt_simulated(allowed: tuple[str, ...]) -> None:
+    deploy()
+    assert with_role(*allowed).check_role(TARGET, source=SOURCE, queue=MAIN) == ""
+
+
+@mock_aws
+def test_an_account_that_refuses_to_simulate_is_told_and_goes_on() -> None:
+    deploy()
+    assert "AccessDenied" in with_role(error="AccessDenied").check_role(TARGET, source=SOURCE, queue=MAIN)
+    with pytest.raises(CallFailed):
+        with_role(error="Throttling").check_role(TARGET, source=SOURCE, queue=MAIN)
 
 
 @mock_aws

@@ -367,6 +367,7 @@ def test_control_may_do_exactly_this_to_repoint_consumers(repointed: Templates) 
         ({"ecs:DescribeTasks"}, {of_service("ecs", "task/shop/*")}),
         ({"ecs:DescribeTaskDefinition", "ecs:DeregisterTaskDefinition"}, {"*"}),
         ({"ecs:RegisterTaskDefinition"}, {of_service("ecs", "task-definition/*:*")}),
+        ({"iam:SimulatePrincipalPolicy"}, {*ROLES, "arn:{AWS::Partition}:iam::{AWS::AccountId}:role/*"}),
         ({"eks:DescribeCluster"}, {of_service("eks", "cluster/shop-eks")}),
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 from msgspec.structs import replace as changed
 
-from sluice.errors import BadConfiguration, CallFailed
+from sluice.errors import BadConfiguration, BadConsumer, CallFailed
 from sluice.splitting.consumers.targets import (
     Consumer,
     Consumers,
@@ -153,6 +153,26 @@ def test_a_consumer_that_isnt_there_refuses_the_session_and_leaves_the_others_al
     assert "/queue" in world.store.registry.sessions[session_id].reason
     assert world.at == {"source"}
     world.until(lambda: world.store.registry.splits["q"].is_at_rest)
+
+
+def test_a_role_that_cant_read_main_refuses_the_session_and_no_consumer_is_touched(world: World):
+    lacking = BadConsumer(describe_target(PARAMETER), "its role lacks sqs:ReceiveMessage")
+    world.consumers.roles[describe_target(PARAMETER)] = lacking
+    session_id = world.start()
+    world.until(lambda: world.store.registry.sessions[session_id].status is Status.START_ERROR)
+    assert "lacks sqs:ReceiveMessage" in world.store.registry.sessions[session_id].reason
+    assert all(each.to is None for each in world.store.registry.find_consumers("q").consumers)
+    world.until(lambda: world.store.registry.splits["q"].is_at_rest)
+
+
+def test_a_role_that_nobody_may_simulate_is_said_and_moves(world: World):
+    world.consumers.roles[describe_target(VARIABLE)] = "SimulatePrincipalPolicy: AccessDenied"
+    world.start()
+    world.until(lambda: bool(world.consumers.warnings))
+    assert world.consumers.warnings == [("RoleNotProved", "q", "SimulatePrincipalPolicy: AccessDenied")]
+    [shown] = world.show().splits
+    assert "AccessDenied" in shown.not_moved
+    world.until(lambda: world.at != {"source"})
 
 
 def test_one_that_cant_be_moved_midway_has_the_others_put_back(world: World):

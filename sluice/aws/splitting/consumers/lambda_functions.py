@@ -137,6 +137,10 @@ class LambdaVariables(msgspec.Struct, frozen=True, kw_only=True):
         check_named(value, target.place, queue=self.arn_prefix + queue, of=describe_target(target))
         return value
 
+    def read_role(self, target: LambdaVariable) -> str:
+        """Return the ARN of the function's role. Raises `CallFailed`."""
+        return self._get_configuration(target)["Role"]
+
     def point(self, target: LambdaVariable, _: str, *, queue: str, instead_of: Collection[str]) -> bool:
         """Make the variable name `queue` instead of `instead_of`. Returns True once new invocations see it.
 

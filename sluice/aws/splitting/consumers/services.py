@@ -51,6 +51,11 @@ class EcsServices(msgspec.Struct, frozen=True, kw_only=True):
         check_named(value, target.place, queue=self.arn_prefix + queue, of=describe_target(target))
         return revision.arn
 
+    def read_role(self, target: EcsVariable) -> str:
+        """Return the ARN of the tasks' role; "" if there is none, as on instances whose own role is used."""
+        fields = self._describe_revision(self._describe_service(target)["taskDefinition"]).fields
+        return str(fields.get("taskRoleArn", ""))
+
     def point(self, target: EcsVariable, original: str, *, queue: str, instead_of: Collection[str]) -> bool:
         """Run a revision of the service that names `queue`. Returns True once no task of another revision runs.
 

@@ -26,12 +26,15 @@ from sluice.splitting.consumers.targets import (
     LambdaVariable,
     SystemsManagerParameter,
     Target,
+    describe_target,
 )
+from sluice.splitting.consumers.temporary_queues import PREFIX
 
 TOKEN_PREFIX = "k8s-aws-v1."  # noqa: S105 - what each begins with
 TOKEN_S = 60  # seconds until a token expires; EKS accepts no more
 HEADER = "x-k8s-aws-id"
 SIGNED = "before-sign.sts.GetCallerIdentity"
+READ_ACTIONS = ("sqs:DeleteMessage", "sqs:ReceiveMessage")
 
 
 class AwsConsumers(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +68,34 @@ class AwsConsumers(msgspec.Struct, frozen=True, kw_only=True):
         """
         is_done: bool = self._build_adapter(target).point(target, original, queue=queue, instead_of=instead_of)
         return is_done
+
+    def check_role(self, target: Target, *, source: str, queue: str) -> str:
+        """Check that a role which may read `source` may also read `queue`. Changes nothing.
+
+        Returns why this can't be known if IAM refuses to simulate, else "". Raises `BadConsumer` for a role that lacks
+        permissions, and `CallFailed`.
+        """
+        # Lambda checks the role of a trigger itself. The roles of all other consumers are unknown.
+        role = self._build_adapter(target).read_role(target) if isinstance(target, EcsVariable | LambdaVariable) else ""
+        try:
+            denied = self._list_denied(role, queue) if role else set()
+            # If the source is denied as well, its policy or a condition allows it, and neither is simulated.
+            lacking = ", ".join(sorted(denied - self._list_denied(role, source))) if denied else ""
+        except CallFailed as error:
+            if error.is_transient:
+                raise
+            return f"{role} isn't proved to read {queue}: {error}"
+        if lacking:
+            cause = f"{role} lacks {lacking} on {self.arn_prefix}{queue}: allow it on {self.arn_prefix}{PREFIX}*"
+            raise BadConsumer(describe_target(target), cause)
+        return ""
+
+    def _list_denied(self, role: str, queue: str) -> set[str]:
+        with calls("SimulatePrincipalPolicy"):
+            results = self.client("iam").simulate_principal_policy(
+                PolicySourceArn=role, ActionNames=READ_ACTIONS, ResourceArns=[self.arn_prefix + queue]
+            )["EvaluationResults"]
+        return {result["EvalActionName"] for result in results if result["EvalDecision"] != "allowed"}
 
     def reads(self, target: Target, *, queue: str) -> bool:
         """Return whether the target is configured to read this queue now. Changes nothing. Raises `CallFailed`."""
