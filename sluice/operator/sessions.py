@@ -80,6 +80,7 @@ def open_session(
     owner: str | None = None,
     user_id: str | None = None,
     key: str | None = None,
+    name: str = "",
     time_limit_s: int | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Iterator[OpenSession]:
@@ -88,7 +89,8 @@ def open_session(
     Raises `SessionFailed` if it doesn't become ready, and the client's errors.
     """
     owner = owner or f"{getpass.getuser()}@{socket.gethostname()}"  # as others see it
-    view = client.ask(StartSession(filters=filters, owner=owner, user_id=user_id, key=key, time_limit_s=time_limit_s))
+    start = StartSession(filters=filters, owner=owner, user_id=user_id, key=key, name=name, time_limit_s=time_limit_s)
+    view = client.ask(start)
     session_id = view.session_id
     try:
         deadline, last_status = time.monotonic() + READY_WITHIN_S, None

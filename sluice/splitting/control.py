@@ -135,6 +135,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         owner: str,
         user_id: str | None = None,
         key: str | None = None,
+        name: str = "",
         time_limit_s: int | None = None,
     ) -> str:
         """Start a session. Returns its id; its status tells when it is ready. Raises `SessionRefused`."""
@@ -149,18 +150,22 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         selected = {queue_id: select_filter(filters, queue_id) for queue_id in self.settings.by_id}
         chosen = {queue_id: queue_filter for queue_id, queue_filter in selected.items() if queue_filter is not None}
 
-        def new_name(queue_id: str, *, is_main: bool = False) -> str:
-            source, token = self.settings.by_id[queue_id].source, self.new_token()
+        def new_name(queue_id: str, token: str, *, is_main: bool = False) -> str:
+            source = self.settings.by_id[queue_id].source
             return temporary_queue_name(source, deployment=self.settings.deployment, token=token, is_main=is_main)
 
-        names = {queue_id: new_name(queue_id) for queue_id in chosen}
+        names: dict[str, str] = {}
+        for queue_id in chosen:  # shortened names of two queues may be equal
+            own = new_name(queue_id, session_id)
+            names[queue_id] = new_name(queue_id, self.new_token()) if own in names.values() else own
         repointed = chosen.keys() & self.pointing.repointed.keys()
-        main_names = {queue_id: new_name(queue_id, is_main=True) for queue_id in repointed}
+        main_names = {queue_id: new_name(queue_id, self.new_token(), is_main=True) for queue_id in repointed}
         requested = SessionRequested(
             session_id=session_id,
             key=key,
             owner=owner,
             user_id=user_id,
+            name=name,
             filters=chosen,
             names=names,
             main_names=main_names,
@@ -340,11 +345,13 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
             return QueueNotCreated(action.name, str(error))
         queue, session = self._look_up(action.name)
         of_session = queue is not None and queue.session_id is not None
-        owner = (session.user_id, session.session_id) if session else (None, None)
+        own_tags = (
+            {"user_id": session.user_id, "session_id": session.session_id, "name": session.name} if session else {}
+        )
         self.queues.create(
             action.name,
             temporary_attributes(attributes, original_name=config.source, name=action.name, of_session=of_session),
-            temporary_tags(tags, configured=config.tags, user_id=owner[0], session_id=owner[1]),
+            temporary_tags(tags, configured=config.tags, **own_tags),
         )
         return QueueCreated(action.name)
 

@@ -23,7 +23,7 @@ MAX_TIME_LIMIT_S = 7 * 24 * 60 * 60
 
 Text = Annotated[str, Meta(min_length=1)]
 # What the value of a tag may be: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Tags.html#tag-restrictions
-UserId = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9 _.:/=+@-]{1,256}\Z")]
+TagValue = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9 _.:/=+@-]{1,256}\Z")]
 Outcome: TypeAlias = Literal["seen", "moved", "waits", "refused", "failed"]
 
 
@@ -61,6 +61,7 @@ class SessionView(Struct, frozen=True, kw_only=True, tag_field="is", tag="known"
     """A session in the registry. `messages` is the number of messages that it was sent."""
 
     session_id: str
+    name: str = ""
     key: str
     owner: str
     status: Status
@@ -157,13 +158,14 @@ class StepReport(Struct, frozen=True, kw_only=True):
 class StartSession(Operation[AnySession], frozen=True, kw_only=True, tag="start"):
     """Start a session with filters by queue id, `*` for every other queue. The key defaults to the session's id.
 
-    The session's queues are tagged with `user_id`, by which IAM policies can limit who reads them.
+    The session's queues are tagged with `user_id`, by which IAM policies can limit who reads them, and with `name`.
     """
 
     changes = True
     filters: Annotated[Mapping[Text, QueueFilter], Meta(min_length=1, max_length=MAX_QUEUES)]
     owner: Text
-    user_id: UserId | None = None
+    user_id: TagValue | None = None
+    name: TagValue | Literal[""] = ""
     key: Text | None = None
     time_limit_s: Annotated[int, Meta(ge=1, le=MAX_TIME_LIMIT_S)] | None = None
 

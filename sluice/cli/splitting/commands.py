@@ -92,6 +92,7 @@ Key = Annotated[
         "without filters the session takes messages with mirrord-session=KEY."
     ),
 ]
+Name = Annotated[str, typer.Option(help="Name of the session in `split status`, the console and its queues' tags.")]
 TimeLimit = Annotated[int | None, typer.Option("--time-limit", min=1, help="Seconds until the session ends by itself.")]
 
 
@@ -249,6 +250,7 @@ def start(
     jq: JqFilters = None,
     mirror: Mirrored = None,
     key: Key = None,
+    name: Name = "",
     time_limit: TimeLimit = None,
     site: SiteOptions,
 ) -> None:
@@ -257,7 +259,9 @@ def start(
     connection = site.connect()
     client, user = ControlClient.connect(connection), fetch_user_id(connection)
     _exit_on_sigterm()
-    with open_session(client, by_queue, user_id=user, key=key, time_limit_s=time_limit, progress=print_note) as opened:
+    with open_session(
+        client, by_queue, user_id=user, key=key, name=name, time_limit_s=time_limit, progress=print_note
+    ) as opened:
         print_result(session_document(opened.view), lambda: show_session(opened.view))
         if not is_json():
             print_note("ready; stop with ctrl-C, and messages that you haven't read return to the consumer")
@@ -340,7 +344,9 @@ def stop(
     session_ids: Annotated[
         list[str],
         typer.Argument(
-            metavar="SESSION", help="A session's id or key, as in `split status`.", autocompletion=complete_sessions
+            metavar="SESSION",
+            help="A session's id, key or name, as in `split status`.",
+            autocompletion=complete_sessions,
         ),
     ],
     *,
@@ -352,7 +358,8 @@ def stop(
     ids = dict.fromkeys(
         session_id
         for name in session_ids
-        for session_id in [known.session_id for known in sessions if name in {known.session_id, known.key}] or [name]
+        for session_id in [known.session_id for known in sessions if name in {known.session_id, known.key, known.name}]
+        or [name]
     )
     ended = [client.ask(StopSession(session_id=session_id)) for session_id in ids]
     said = "\n".join(f"{ended_session.session_id}: {ended_session.status}" for ended_session in ended)
@@ -405,6 +412,7 @@ def run(
     jq: JqFilters = None,
     mirror: Mirrored = None,
     key: Key = None,
+    name: Name = "",
     time_limit: TimeLimit = None,
     site: SiteOptions,
 ) -> None:
@@ -439,7 +447,9 @@ def run(
         queue_variables(dict.fromkeys(chosen, "/"), queue)
     _exit_on_sigterm()
     user = fetch_user_id(connection)
-    with open_session(client, by_queue, user_id=user, key=key, time_limit_s=time_limit, progress=print_note) as opened:
+    with open_session(
+        client, by_queue, user_id=user, key=key, name=name, time_limit_s=time_limit, progress=print_note
+    ) as opened:
         if serve is None:
             urls = {own.queue_id: opened.queue_url(own.queue_id) for own in opened.view.queues}
             code = run_program(command or [], {**environment, **queue_variables(urls, queue or [])}, opened)

@@ -18,6 +18,7 @@ def show_sessions(sessions: Iterable[SessionView]) -> None:
     rows = [
         (
             session.session_id,
+            session.name,
             session.owner,
             session.key,
             time.strftime("%H:%M:%S", time.localtime(session.started_at_ms / 1000)),
@@ -31,7 +32,20 @@ def show_sessions(sessions: Iterable[SessionView]) -> None:
         for session in sessions
     ]
     show_table(
-        ("session", "owner", "key", "since", "status", "reason", "queues", "shadowed by", "messages", "returned"), rows
+        (
+            "session",
+            "name",
+            "owner",
+            "key",
+            "since",
+            "status",
+            "reason",
+            "queues",
+            "shadowed by",
+            "messages",
+            "returned",
+        ),
+        rows,
     )
 
 

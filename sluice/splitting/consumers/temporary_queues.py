@@ -1,8 +1,8 @@
 """Temporary queues: their names, and the attributes and tags that they copy from their originals. Pure.
 
-A session's queue is named `sluice-tmp-<random>-<original>`, the deployed consumer's
-`sluice-tmp-<random>-main-<original>`. The random part begins with the deployment's tag, by which a sweep recognizes the
-deployment's queues. At a stage, the stage's name precedes the queue's name, and the tag.
+A session's queue is named `sluice-tmp-<deployment's tag><session's id>-<original>`, the deployed consumer's
+`sluice-tmp-<tag><random>-main-<original>`. By the tag, a sweep recognizes the deployment's queues. At a stage, the
+stage's name precedes the queue's name, and the tag.
 """
 
 import json
@@ -23,6 +23,7 @@ MAX_TAGS = 50  # SQS's limit of tags per queue
 RESERVED_TAG = "aws:"  # prefix that only AWS may use, for example CloudFormation
 USER_TAG = "sluice-user"  # the `aws:userid` of a session's owner, by which IAM policies can distinguish queues
 SESSION_TAG = "sluice-session"  # the session's id
+NAME_TAG = "sluice-name"  # the session's name
 # The attributes that are copied. Omitted are DelaySeconds (the message was delayed already), MaximumMessageSize (the
 # session's attribute may make a message larger), RedriveAllowPolicy, and read-only attributes.
 COPIED = (
@@ -121,13 +122,14 @@ def temporary_tags(
     configured: Mapping[str, str],
     user_id: str | None = None,
     session_id: str | None = None,
+    name: str | None = None,
 ) -> dict[str, str]:
     """Merge the original's tags and the configured ones, which take precedence, even if SQS's limit is exceeded.
 
-    `USER_TAG` and `SESSION_TAG` are given, or else missing, whatever the original or the configuration has.
+    The tags of the session are given, or else missing, whatever the original or the configuration has.
     """
     inherited = {key: value for key, value in original.items() if not key.startswith(RESERVED_TAG)}
     merged = dict(configured) | {key: value for key, value in sorted(inherited.items()) if key not in configured}
-    own_tags = {USER_TAG: user_id, SESSION_TAG: session_id}
+    own_tags = {USER_TAG: user_id, SESSION_TAG: session_id, NAME_TAG: name}
     own = {key: value for key, value in own_tags.items() if value}
     return dict(list((own | {key: value for key, value in merged.items() if key not in own_tags}).items())[:MAX_TAGS])

@@ -37,6 +37,7 @@ class SessionRequested(msgspec.Struct, frozen=True, kw_only=True):
     names: Mapping[str, str]
     main_names: Mapping[str, str] = msgspec.field(default_factory=dict)
     user_id: str | None = None
+    name: str = ""
     time_limit_s: int | None = None
     policies: Sequence[Policy] = ()
 

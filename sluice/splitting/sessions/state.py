@@ -169,6 +169,7 @@ class Session(Struct, frozen=True, kw_only=True):
     changed_at_version: int = 0
     changed_at_ms: int = 0
     ended_at_ms: int | None = None
+    name: str = ""
 
 
 SPLITS = Format(kind="split", version=1, type=Split)

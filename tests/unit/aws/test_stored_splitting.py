@@ -70,6 +70,7 @@ SESSION = Session(
     changed_at_version=7,
     changed_at_ms=1_700_000_003_000,
     ended_at_ms=1_700_000_003_000,
+    name="my branch",
 )
 OF_LINES = replace(
     SESSION,

@@ -32,7 +32,7 @@ from tests.fakes import Clock
 from tests.splitting_fakes import SETTINGS, FakeRegistryStore, FakeSplitQueues, pointing
 
 FILTERS = {"q": QueueFilter(filter=Filter(attributes=(("client", "a"),)))}
-SESSION_QUEUE = f"sluice-tmp-{SETTINGS.deployment}000000000001-source"  # the first token is the session's id
+SESSION_QUEUE = f"sluice-tmp-{SETTINGS.deployment}000000000000-source"  # the first token is the session's id
 
 
 @dataclass
@@ -85,6 +85,21 @@ def test_a_sessions_queue_is_tagged_with_who_may_read_it(world: World) -> None:
     session_id = world.control.start(FILTERS, owner="me", user_id="AROAEXAMPLE:me@example.com")
     assert world.queues.tags[SESSION_QUEUE]["sluice-user"] == "AROAEXAMPLE:me@example.com"
     assert world.control.view().sessions[session_id].user_id == "AROAEXAMPLE:me@example.com"
+
+
+def test_a_sessions_name_is_shown_and_its_queue_says_whose_it_is(world: World) -> None:
+    session_id = world.control.start(FILTERS, owner="me", name="my branch")
+    assert world.control.view().sessions[session_id].name == "my branch"
+    assert world.queues.tags[SESSION_QUEUE]["sluice-name"] == "my branch"
+    assert session_id in SESSION_QUEUE
+
+
+def test_queues_whose_shortened_names_are_equal_get_their_own(world: World) -> None:
+    sources = {"p": "s" * 70 + "p", "q": "s" * 70 + "q"}
+    configured = tuple(SplitConfig(queue_id=id_, source=source, main=id_) for id_, source in sources.items())
+    control = replace(world.control, settings=replace(SETTINGS, split_queues=configured))
+    session_id = control.start(dict.fromkeys(sources, FILTERS["q"]), owner="me")
+    assert len({queue.name for queue in control.view().list_session_queues(session_id)}) == len(sources)
 
 
 def test_a_session_gets_a_queue_like_the_source_with_its_tags_and_the_configured_ones(world: World) -> None:

@@ -69,7 +69,7 @@ function buildTargets(place, queue, sessions, colours) {
     const { mode } = findOwn(session, queue);
     const value = session.counted[queue.queue_id];
     return {
-      key: session.session_id, name: session.owner || session.session_id, value, colour: colours.get(session.session_id),
+      key: session.session_id, name: nameSession(session), value, colour: colours.get(session.session_id),
       dashed: mode === "mirror", note: `${formatAmount(value, mode === "mirror" ? "copied" : "taken")} · ${session.status}`,
       href: place.buildHref("splitting", { queue: queue.queue_id, session: session.session_id }),
     };
@@ -106,8 +106,10 @@ function drawSplits(found) {
 
 // Sessions
 
+const nameSession = (session) => session.name || session.owner || session.session_id;
+
 function drawSessions(place, found, queue, sessions, colours) {
-  const page = paginate(place, sessions, (session) => [session.session_id, session.owner, session.key, session.status].join("\n"),
+  const page = paginate(place, sessions, (session) => [session.session_id, session.name, session.owner, session.key, session.status].join("\n"),
     (many) => `${many} of ${formatNumber(sessions.length)}, in the order in which they are asked`);
   const columns = [{ name: "Owner" }, { name: "State" }, { name: "Mode" }, { name: "Filter" }, { name: `${found.minutes} min`, number: true },
     { name: "Total", number: true }, { name: "Returned", number: true }, { name: "Started" }, { name: "Last heartbeat" }];
@@ -115,7 +117,7 @@ function drawSessions(place, found, queue, sessions, colours) {
     const own = findOwn(session, queue);
     return [
       el("span", { class: "named" }, drawSwatch(colours.get(session.session_id)),
-        el("a", { href: place.buildHref("splitting", { queue: queue.queue_id, session: session.session_id, find: page.sought, from: page.from || null }), "aria-label": `${session.owner}, session ${session.session_id}` }, session.owner || session.session_id)),
+        el("a", { href: place.buildHref("splitting", { queue: queue.queue_id, session: session.session_id, find: page.sought, from: page.from || null }), "aria-label": `${session.owner}, session ${session.session_id}` }, nameSession(session))),
       drawBadge(session.status), own.shadowed_by ? `${own.mode}, shadowed by ${own.shadowed_by}` : own.mode, el("code", { class: "brief" }, own.asks_for),
       session.counted[queue.queue_id] ?? "–", session.messages, own.returned,
       drawAge(session.started_at_ms), el("span", { class: "nowrap" }, formatAge(session.heartbeat_at_ms)),
@@ -137,7 +139,7 @@ function drawSession(place, found) {
   if (!session) return drawSection("Session", el("p", {}, `Session ${id} has ended.`), close);
   return drawSection("Session",
     el("dl", { class: "about" },
-      drawPair("Session", el("code", {}, session.session_id)), drawPair("Key", el("code", {}, session.key)), drawPair("Owner", session.owner),
+      drawPair("Session", el("code", {}, session.session_id)), session.name ? drawPair("Name", session.name) : null, drawPair("Key", el("code", {}, session.key)), drawPair("Owner", session.owner),
       drawPair("State", [drawBadge(session.status), session.reason ? ` ${session.reason}` : ""]), drawPair("Started", formatTime(session.started_at_ms)),
       drawPair("Last heartbeat", formatAge(session.heartbeat_at_ms)), drawPair("Messages", formatNumber(session.messages))),
     el("h3", {}, "Filters"),

@@ -88,6 +88,7 @@ def test_a_session_is_json_as_programs_read_it() -> None:
     queue = {"mode": "steal", "asks_for": "", "shadowed_by": "", "returned": 0}
     assert session_document(view_of("Ready")) == {
         "session_id": "s",
+        "name": "",
         "key": "s",
         "owner": "me",
         "status": "Ready",

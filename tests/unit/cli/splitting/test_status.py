@@ -34,11 +34,11 @@ def test_a_session_that_is_missing_is_no_success(site: FakeSite) -> None:  # noq
     assert (missing.exit_code, "Ended" in missing.stdout, "Unused" in missing.stderr) == (1, True, True)
 
 
-def test_sessions_are_stopped_by_their_key_too(
+def test_sessions_are_stopped_by_their_key_or_name_too(
     site: FakeSite,  # noqa: F811 - pytest's way
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    others = [{**SESSION, "session_id": "s-2", "key": "alice"}, {**SESSION, "session_id": "s-3", "key": "alice"}]
+    others = [{**SESSION, "session_id": "s-2", "key": "alice"}, {**SESSION, "session_id": "s-3", "name": "alice"}]
     monkeypatch.setattr(test_status, "SESSIONS", [SESSION, *others])
     assert split("stop", "alice", "s-1", "s-3", "unknown").exit_code == 0
     assert site.stopped == ["s-2", "s-3", "s-1", "unknown"]

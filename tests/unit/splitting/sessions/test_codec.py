@@ -70,6 +70,7 @@ ANY_SESSION = st.builds(
     changed_at_version=TIMES,
     changed_at_ms=TIMES,
     ended_at_ms=st.none() | TIMES,
+    name=TEXTS,
 )
 ANY_QUEUE = st.builds(
     TemporaryQueue,
