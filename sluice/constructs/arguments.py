@@ -52,20 +52,20 @@ def _check_calls(method: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        given: dict[str, Any] = {**dict(zip(parameters, args, strict=False)), **kwargs}
-        construct = given.pop("self")
+        arguments: dict[str, Any] = {**dict(zip(parameters, args, strict=False)), **kwargs}
+        construct = arguments.pop("self")
         if method.__name__ != "__init__":
             place, of = construct.node.path, f" of {method.__name__}"
-        elif isinstance(scope := given.get("scope"), Construct):
-            place, of = f"{scope.node.path}/{given.get('id_')}".lstrip("/"), ""
+        elif isinstance(scope := arguments.get("scope"), Construct):
+            place, of = f"{scope.node.path}/{arguments.get('id_')}".lstrip("/"), ""
         else:
             place, of = type(construct).__name__, ""
         types = get_type_hints(method)
         types |= get_type_hints(SiteProps) if types.pop("props", None) else {}
         names = [name for name in types if name not in {"scope", "id_", "return"}]
-        for name in given.keys() - types.keys():
+        for name in arguments.keys() - types.keys():
             raise BadConfiguration(f"{place}: there is no argument {name}{of}; there are {', '.join(names)}")
-        for name, value in given.items():
+        for name, value in arguments.items():
             for part, cause in _find_faults(value, types[name], name):
                 raise BadConfiguration(f"{place}: argument {part}{of}: {cause}")
         try:
