@@ -24,7 +24,6 @@ from sluice.rendezvous.protocol.matching import (
     Pool,
     Profile,
     WaitingProxy,
-    pool_for_proxy,
     pools_for,
 )
 from sluice.rendezvous.protocol.pace import Counts
@@ -155,25 +154,22 @@ class FakeOfferStore:
         poll_id, offer, _ = self.polls.get(proxy.sid, ("", None, proxy))
         return poll_id != proxy.poll_id and (offer is None or offer.answers_until_ms < over_ms)
 
-    def answer(self, sid: str, *, token: str, now_ms: int) -> Match | None:
-        _, offer, proxy = self.polls.get(sid, ("", None, None))
-        if offer is None or proxy is None or offer.answers_until_ms <= now_ms:
-            return None
+    def answer(self, sid: str, *, token: str, now_ms: int, match: Match | None = None) -> Match | None:
+        if match is None or match.answers_until_ms <= now_ms:
+            _, offer, proxy = self.polls.get(sid, ("", None, None))
+            if offer is None or proxy is None or offer.answers_until_ms <= now_ms:
+                return None
+            has_waited = offer.record.key in self.waited
+            match = Match.parse(offer.for_answer, proxy.profile, has_waited=has_waited)
         with self.lock:
-            key = offer.record.key
+            key = match.record.key
             record = self.offers[key]
             if record.end is not None and self.answered_by.get(key) != token:
                 return None
             self.answered_by[key] = token
             self.offers[key] = replace(record, end=End.OFFER_MATCHED)
             self.ended.setdefault(key, (End.OFFER_MATCHED, now_ms))
-        return Match(
-            record=self.offers[key],
-            pool=pool_for_proxy(proxy.profile.nat),
-            reply_to=offer.reply_to,
-            answers_until_ms=offer.answers_until_ms,
-            has_waited=key in self.waited,
-        )
+        return replace(match, record=self.offers[key])
 
     def end(self, offer: OfferRecord, end: End, *, now_ms: int) -> bool:
         with self.lock:

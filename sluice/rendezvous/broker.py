@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from functools import partial
-from threading import Lock
+from threading import RLock
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -149,7 +149,7 @@ class Matchmaker:
     _tried: set[str] = field(default_factory=set)
     _queries: int = 0
     _queried: dict[Pool, int] = field(default_factory=dict)  # the number of a pool's last query
-    _lock: Lock = field(default_factory=Lock)
+    _lock: RLock = field(default_factory=RLock)
 
     def match(self, offer: OpenOffer, proxy: WaitingProxy | None, *, after: int = 0) -> bool:
         """Give the offer to this proxy, or to the next one if it is gone. Returns False if none is left, or no time."""
@@ -210,6 +210,19 @@ class Matchmaker:
     def next_candidate(self, nat: Nat, *, after: int = 0) -> WaitingProxy | None:
         """Find a proxy to try for a client, and for no other offer of the batch. Returns None if there is none.
 
+        Raises `CallFailed`.
+        """
+        with self._lock:
+            left = self.read_candidates(nat, after=after)
+            if not left:
+                return None
+            proxy = left.popleft()
+            self._tried.add(proxy.poll_id)
+            return proxy
+
+    def read_candidates(self, nat: Nat, *, after: int = 0) -> deque[WaitingProxy]:
+        """Return the proxies left to try in the first of a client's pools that has any; empty if none has.
+
         An empty pool is not queried again unless the caller asks for entries newer than query number `after`. Raises
         `CallFailed`.
         """
@@ -232,15 +245,13 @@ class Matchmaker:
                     new = [proxy for proxy in waiting if proxy.poll_id not in self._tried]
                     left.extend(rank_proxies(new, ties=[site.random() for _ in new]))
                 if left:
-                    proxy = left.popleft()
-                    self._tried.add(proxy.poll_id)
-                    return proxy
-        return None
+                    return left
+        return deque()
 
 
 def mailbox_message(offer: OpenOffer, poll_id: str) -> str:
-    """Build the mailbox message that brings the offer to the held poll."""
-    return json.dumps({"for": poll_id} | offer.for_proxy)
+    """Build the mailbox message that brings the offer to the held poll, with what the proxy's answer needs."""
+    return json.dumps({"for": poll_id} | offer.for_proxy | offer.for_answer)
 
 
 class Broker(msgspec.Struct, frozen=True, kw_only=True):
@@ -295,7 +306,7 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
         offer, record = self._read(message, client_id=client_id, sent_at_ms=sent_at_ms)
         if is_stale(sent_at_ms=sent_at_ms, now_ms=site.now_ms()):
             return self._decide(record) if message.receive_count > 1 else _Served(End.OFFER_STALE)
-        is_first, reply_to = self._receive(record)
+        is_first, reply_to = self._receive(record, matchmaker)
         if not is_first:
             return _Served(End.OFFER_REPEATED)
         if isinstance(offer, OfferRefused):
@@ -331,17 +342,21 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
         )
         return offer, replace(record, receipt_handle=message.receipt_handle)
 
-    def _receive(self, record: OfferRecord) -> tuple[bool, str]:
-        """Record an offer and create its answer queue, concurrently. Returns whether it is new, and the queue's URL.
+    def _receive(self, record: OfferRecord, matchmaker: Matchmaker) -> tuple[bool, str]:
+        """Record an offer, create its answer queue, and read its candidates, concurrently.
 
-        The sweep finds queues by their records. If only the record fails, the message is redelivered and recorded then.
+        Returns whether the offer is new, and the queue's URL. The sweep finds queues by their records. If only the
+        record fails, the message is redelivered and recorded then; if only the candidates fail, they are read later.
         """
         site, until_ms = self.site, record.sent_at_ms + PATIENCE_MS
         name = self.answer_prefix + record.client_id
         recording = site.executor.submit(site.retry_until, until_ms, lambda: site.offers.record(record))
+        reading = None if record.end else site.executor.submit(matchmaker.read_candidates, record.nat)
         try:
             reply_to = site.retry_until(until_ms, lambda: site.queues.create(name, ANSWER_QUEUE_ATTRIBUTES))
         finally:
+            if reading is not None:
+                reading.exception()
             is_first = recording.result()
         return is_first, reply_to
 

@@ -15,6 +15,7 @@ from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import (
     HOLD_MS,
     PATIENCE_MS,
+    Match,
     OfferMethod,
     OpenOffer,
     Profile,
@@ -33,6 +34,7 @@ from sluice.rendezvous.protocol.messages import (
 from sluice.rendezvous.protocol.pace import COOLDOWN, may_take, spread_interval
 
 ARRIVES_WITHIN_MS = 3_000  # longest time from a match to the arrival of its mailbox message
+MAX_MATCHES = 100  # that an environment remembers
 MAX_TRIED_OFFERS = 5  # waiting offers to try, the oldest first; other polls may take some
 
 
@@ -49,6 +51,7 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
     held_min: int
     held_max: int
     delete_message: Callable[[str], None]
+    _matches: dict[str, Match] = msgspec.field(default_factory=dict)  # of the last polls, by Sid, until their answers
 
     def poll(self, poll: Poll, *, address: str) -> tuple[End, str]:
         """Serve a poll from `address`, within about ten seconds. Returns its end and the body for the proxy."""
@@ -125,7 +128,17 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
             message = self.mailbox.receive_for(proxy.poll_id, until_ms=until_ms)
         except QueueGone:
             return {}
-        return {name: message[name] for name in ("offer", "nat", "relay")} if message else {}
+        if not message:
+            return {}
+        if "reply_to" in message:  # A broker of an earlier version doesn't send it.
+            self._remember(proxy, Match.parse(message, proxy.profile))
+        return {name: message[name] for name in ("offer", "nat", "relay")}
+
+    def _remember(self, proxy: WaitingProxy, match: Match) -> None:
+        """Keep a match, since the answer mostly comes to this environment: others are busy where polls are held."""
+        if len(self._matches) >= MAX_MATCHES:
+            del self._matches[next(iter(self._matches))]
+        self._matches[proxy.sid] = match
 
     def _list_waiting_offers(self, proxy: WaitingProxy, *, consistent: bool = False) -> Sequence[OpenOffer]:
         """List offers that wait for such a proxy, the oldest first."""
@@ -148,17 +161,20 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
                 # A broker gave the proxy another offer in the meantime, or its Sid still has an offer to answer.
                 site.waiting.add([offer])
                 break
+            self._remember(proxy, Match.parse(offer.for_answer, proxy.profile, has_waited=True))
             return offer.for_proxy
         return {}
 
     def answer(self, answer: ProxyAnswer, *, address: str) -> End:
         """Send a proxy's answer to its client, if the client still waits. `address` is the proxy's. Returns soon."""
         site = self.site
-        match = site.offers.answer(hash_sid(answer.sid), token=site.new_id(), now_ms=site.now_ms())
+        sid = hash_sid(answer.sid)
+        known = self._matches.pop(sid, None)
+        match = site.offers.answer(sid, token=site.new_id(), now_ms=site.now_ms(), match=known)
         if match is None:
             site.recorder.record_late_answer(address=address)
             return End.ANSWER_TOO_LATE
-        site.pacing.count_given(match.pool, is_answered=True)
+        site.pacing.count_given(pool_for_proxy(match.profile.nat), is_answered=True)
         record = match.record
         if record.method is OfferMethod.SQS:
             body = answer_reply(answer.answer)

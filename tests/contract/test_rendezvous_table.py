@@ -17,6 +17,7 @@ from sluice.rendezvous.protocol.matching import (
     ANSWERING_MS,
     HOLD_MS,
     PATIENCE_MS,
+    Match,
     Nat,
     OfferMethod,
     OfferRecord,
@@ -183,6 +184,16 @@ def test_an_answer_finds_its_offer_once_and_whoever_took_it_may_ask_again(table:
     assert (taken.reply_to, taken.answers_until_ms) == ("q-c", NOW + PATIENCE_MS)
     assert table.offers.answer("sid-p", token="t", now_ms=NOW + 2) is not None
     assert table.offers.answer("sid-p", token="another", now_ms=NOW + 2) is None
+
+
+def test_an_answer_whose_match_is_known_needs_no_look_unless_its_time_is_over(table: Table) -> None:
+    table.offers.record(offer())
+    known = Match.parse(opened().for_answer, proxy().profile, has_waited=True)
+    assert table.offers.answer("sid-p", token="t", now_ms=NOW + PATIENCE_MS, match=known) is None
+    taken = table.offers.answer("sid-p", token="t", now_ms=NOW + 1, match=known)
+    assert taken is not None
+    assert (taken.record.end, taken.reply_to, taken.has_waited) == (End.OFFER_MATCHED, "q-c", True)
+    assert table.offers.answer("sid-p", token="another", now_ms=NOW + 2, match=known) is None
 
 
 def test_an_answer_counts_only_in_time(table: Table) -> None:

@@ -176,7 +176,7 @@ def test_an_answered_offer(table: Table) -> None:
     table.put("match")
     assert table.offers.answer(PROXY.sid, token="t", now_ms=NOW + 900) == Match(
         record=replace(OFFER, end=End.OFFER_MATCHED, shard=3),
-        pool=Pool.UNRESTRICTED,
+        profile=PROXY.profile,
         reply_to=OPEN.reply_to,
         answers_until_ms=OPEN.answers_until_ms,
         has_waited=True,

@@ -34,6 +34,38 @@ class Inline(Executor):
         return future
 
 
+class SideBySide(Executor):
+    """Runs what it is given at once, and counts the calls that would follow one another if it ran side by side.
+
+    `calls` are those so far, of the longest chain. Whoever asks for a result has waited for all that led to it.
+    """
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        before = self.calls
+        future = _Awaited(self, Inline().submit(fn, *args, **kwargs))
+        self.calls = before
+        return future
+
+
+class _Awaited(Future[Any]):
+    """What another future has, known only after as many calls as that took."""
+
+    def __init__(self, executor: SideBySide, done: Future[Any]) -> None:
+        super().__init__()
+        self._executor, self._done, self._calls = executor, done, executor.calls
+
+    def result(self, timeout: float | None = None) -> Any:
+        self._executor.calls = max(self._executor.calls, self._calls)
+        return self._done.result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._executor.calls = max(self._executor.calls, self._calls)
+        return self._done.exception(timeout)
+
+
 def way_of(call: Callable[[], Any]) -> Way:
     """Trace a call. Only calls of this repository's own functions count, whoever called them."""
     files: set[str] = set()

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from aws_lambda_powertools.logging import Logger
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from sluice.aws.client_types import DynamoDBClient
 from sluice.aws.clients import calls
@@ -51,7 +51,6 @@ from sluice.rendezvous.protocol.matching import (
     Profile,
     WaitingProxy,
     choose_shard,
-    pool_for_proxy,
 )
 
 SHARDS = 8
@@ -106,11 +105,7 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
         record = offer.record
         values = {
             "poll_id": proxy.poll_id,
-            "client_id": record.client_id,
-            "sent_at": record.sent_at_ms,
-            "method": record.method,
-            "reply_to": offer.reply_to,
-            "answers_until": offer.answers_until_ms,
+            **offer.for_answer,
             "has_waited": int(has_waited),
             "profile": json.dumps(asdict(proxy.profile)),
             "expires_at": now_ms // 1000 + MATCH_KEPT_S,
@@ -141,42 +136,37 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
         item = _match_key(proxy.sid) | attributes(values)
         return write_if(self.client, self.table, item, is_free, {":over": over_ms, ":poll_id": proxy.poll_id})
 
-    def answer(self, sid: str, *, token: str, now_ms: int) -> Match | None:
+    def answer(self, sid: str, *, token: str, now_ms: int, match: Match | None = None) -> Match | None:
         """Accept the answer of the proxy with this Sid: once, and only in time. Returns None if no client waits for it.
 
-        `token` identifies this answer, so that a retry of the same call succeeds.
+        `token` identifies this answer, so that a retry of the same call succeeds. The `match` of the Sid is read unless
+        the caller knows it; while its answer is accepted, the Sid has no other.
         """
-        # Most matches are found by the eventually consistent read, which costs half.
-        for consistent in (False, True):
-            item = get_item(self.client, self.table, _match_key(sid), consistent=consistent)
-            if number(item, "answers_until") > now_ms:
-                break
-        else:
+        if match is None or match.answers_until_ms <= now_ms:
+            match = self._read_match(sid, now_ms=now_ms)
+        if match is None:
             return None
-        record = OfferRecord(
-            client_id=text(item, "client_id"),
-            sent_at_ms=number(item, "sent_at"),
-            method=OfferMethod(text(item, "method")),
-        )
-        profile = read_profile(item)
         answered: dict[str, str | int] = {
             "state": End.OFFER_MATCHED.state,
             "ended_at": now_ms,
             "answered_by": token,
-            "proxy_type": profile.type,
-            "proxy_nat": profile.nat,
-            "proxy_country": profile.country,
+            "proxy_type": match.profile.type,
+            "proxy_nat": match.profile.nat,
+            "proxy_country": match.profile.country,
         }
-        updated = self._end(record, answered, or_condition=" OR answered_by = :answered_by")
-        if updated is None:
-            return None
-        return Match(
-            record=parse_offer_record(updated),
-            pool=pool_for_proxy(profile.nat),
-            reply_to=text(item, "reply_to"),
-            answers_until_ms=number(item, "answers_until"),
-            has_waited=bool(number(item, "has_waited")),
-        )
+        updated = self._end(match.record, answered, or_condition=" OR answered_by = :answered_by")
+        return None if updated is None else replace(match, record=parse_offer_record(updated))
+
+    def _read_match(self, sid: str, *, now_ms: int) -> Match | None:
+        """Read the match of a Sid whose answer is still accepted. Returns None if there is none."""
+        # Most matches are found by the eventually consistent read, which costs half.
+        for consistent in (False, True):
+            item = get_item(self.client, self.table, _match_key(sid), consistent=consistent)
+            if number(item, "answers_until") > now_ms:
+                texts = {name: text(item, name) for name in ("client_id", "method", "reply_to")}
+                fields = texts | {name: number(item, name) for name in ("sent_at", "answers_until")}
+                return Match.parse(fields, read_profile(item), has_waited=bool(number(item, "has_waited")))
+        return None
 
     def end(self, offer: OfferRecord, end: End, *, now_ms: int) -> bool:
         """Store the end of an offer that no proxy answered. Returns False if the offer has ended already."""

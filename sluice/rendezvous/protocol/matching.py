@@ -2,8 +2,9 @@
 
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
@@ -146,6 +147,17 @@ class OpenOffer(msgspec.Struct, frozen=True, kw_only=True):
         """Return the fields that the proxy gets."""
         return {"offer": self.offer, "nat": self.record.nat, "relay": self.relay}
 
+    @property
+    def for_answer(self) -> dict[str, str | int]:
+        """Return the fields that the proxy's answer needs, as they are stored with the match."""
+        return {
+            "client_id": self.record.client_id,
+            "sent_at": self.record.sent_at_ms,
+            "method": self.record.method,
+            "reply_to": self.reply_to,
+            "answers_until": self.answers_until_ms,
+        }
+
     def compute_waited_fraction(self, now_ms: int) -> float:
         """Return the part of the time for which the offer can wait that is over."""
         sent_at_ms = self.record.sent_at_ms
@@ -153,16 +165,29 @@ class OpenOffer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Match(msgspec.Struct, frozen=True, kw_only=True):
-    """An offer that was given to a proxy of this pool, with the data that the proxy's answer needs.
+    """An offer that was given to the proxy of this poll, with the data that the proxy's answer needs.
 
     `has_waited` says that a poll took it: then its message, if it has one, is still in the offers queue.
     """
 
     record: OfferRecord
-    pool: Pool
+    profile: Profile
     reply_to: str
     answers_until_ms: int
     has_waited: bool = False
+
+    @classmethod
+    def parse(cls, fields: Mapping[str, Any], profile: Profile, *, has_waited: bool = False) -> "Match":
+        """Read the fields of `OpenOffer.for_answer`. Raises KeyError or ValueError for any others."""
+        return cls(
+            record=OfferRecord(
+                client_id=fields["client_id"], sent_at_ms=fields["sent_at"], method=OfferMethod(fields["method"])
+            ),
+            profile=profile,
+            reply_to=fields["reply_to"],
+            answers_until_ms=fields["answers_until"],
+            has_waited=has_waited,
+        )
 
 
 def pool_for_proxy(proxy: Nat) -> Pool:

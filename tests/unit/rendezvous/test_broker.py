@@ -84,7 +84,8 @@ def test_a_matched_offer_is_in_the_proxys_mailbox_and_its_client_hears_when_nobo
     world = World()
     world.proxy("p")
     assert world.serve(post()) == [End.OFFER_MATCHED]
-    assert world.letters("p") == [{"for": "poll-p", "offer": DESCRIPTION, "nat": "unknown", "relay": RELAY}]
+    given = {"for": "poll-p", "offer": DESCRIPTION, "nat": "unknown", "relay": RELAY}
+    assert world.letters("p") == [given | matched(world).for_answer]
     assert (world.replies("c1"), world.hears_at_last("c1")) == ([], [(25, End.OFFER_TIMED_OUT.reply)])
     assert (world.pools.proxies, world.waiting.offers) == ({}, {})
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from sluice.errors import CallFailed, QueueGone
 from sluice.rendezvous.mailbox import USED_FOR_MS, Mailbox
@@ -22,7 +23,7 @@ from sluice.rendezvous.protocol.matching import (
 )
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, Poll, ProxyAnswer, RelayPattern
 from sluice.rendezvous.protocol.pace import CROWD, Counts
-from sluice.rendezvous.volunteers import Volunteers, hash_sid
+from sluice.rendezvous.volunteers import MAX_MATCHES, Volunteers, hash_sid
 from sluice.times import DAY_MS, HOUR_MS, MINUTE_MS
 from tests.fakes import FakeMailboxStore, Meeting, url
 
@@ -405,6 +406,44 @@ def test_an_answer_reaches_its_client_once() -> None:
     world.match(world.offer())
     assert [world.answer() for _ in range(2)] == [True, False]
     assert world.queues.queues[url("snowflake-client-c")] == ['{"answer":"a"}']
+
+
+@pytest.mark.parametrize("has_waited", [False, True])
+def test_an_answer_to_the_environment_that_gave_the_offer_needs_no_look_at_its_match(has_waited: bool) -> None:
+    world = World()
+    if has_waited:
+        world.waiting.add([world.offer()])
+    else:
+        world.meanwhile(lambda: world.broker_gives(world.offer()))
+    world.poll()
+    world.offers.polls.clear()
+    assert [world.answer() for _ in range(2)] == [True, False]
+    assert world.deleted == (["handle of c"] if has_waited else [])
+
+
+def test_a_letter_of_an_earlier_version_says_nothing_of_the_answer_which_looks_at_the_match() -> None:
+    world = World()
+    send = world.queues.send
+
+    def send_less(url: str, body: str, **more: Any) -> None:
+        said = {name: text for name, text in json.loads(body).items() if name in {"for", "offer", "nat", "relay"}}
+        send(url, json.dumps(said) if "for" in said else body, **more)
+
+    world.queues.send = send_less  # type: ignore[method-assign]
+    world.meanwhile(lambda: world.broker_gives(world.offer()))
+    assert world.poll()[0] is End.POLL_MATCHED
+    assert world.answer()
+
+
+def test_an_environment_remembers_a_hundred_matches() -> None:
+    world = World(held_min=0)
+    for number in range(MAX_MATCHES + 1):
+        world.waiting.add([world.offer(f"c{number}")])
+        world.poll(replace(poll(), sid=f"s{number}"))
+    world.offers.polls.clear()
+    answers = [replace(ANSWER, sid=f"s{number}") for number in (0, 1, MAX_MATCHES)]
+    ends = [world.volunteers.answer(answer, address=ADDRESS) for answer in answers]
+    assert ends == [End.ANSWER_TOO_LATE, End.ANSWER_DELIVERED, End.ANSWER_DELIVERED]
 
 
 def test_an_answer_to_a_client_over_http_goes_to_the_mailbox_that_waits_for_it() -> None:
