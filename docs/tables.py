@@ -17,7 +17,7 @@ from constructs import Construct
 
 from sluice import constructs
 from sluice.building.project import PROJECT
-from sluice.cli.main import COMMANDS, load_command
+from sluice.cli.program import COMMANDS, load_command
 from sluice.cli.terminal import SIGNAL_EXIT_BASE
 from sluice.constructs.arguments import describe_annotation
 from sluice.operator.permissions import DEPLOYMENT, EVERY_COMMAND, ROWS, Resource

@@ -14,7 +14,7 @@ from mkdocs.structure.files import File, Files
 from typer.cli import get_docs_for_click
 from typer.models import Context
 
-from sluice.cli.main import app
+from sluice.cli.program import app
 
 ROOT = Path(__file__).parents[2]
 BESIDE = {

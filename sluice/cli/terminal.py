@@ -91,4 +91,4 @@ def show_unexpected_error(error: BaseException, *, debug: bool) -> None:
     frames = traceback.extract_tb(error.__traceback__)
     place = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
     said = " ".join(mask_secrets(str(error)).split())
-    show_error(f"{type(error).__name__}{': ' if said else ''}{said}{place}; `sluice --debug …` prints the traceback")
+    show_error(f"{type(error).__name__}{': ' if said else ''}{said}{place}; `--debug` prints the traceback")

@@ -10,7 +10,7 @@ from moto import mock_aws
 from typer.testing import CliRunner, Result
 
 from sluice.aws.connections import Connection
-from sluice.cli.main import app
+from sluice.cli.program import app
 from sluice.errors import QueueGone
 from sluice.operator.queues import queue_arn, read_adopted_queue
 from sluice.splitting.adoption import MAIN, SOURCE

@@ -23,7 +23,7 @@ from sluice.aws.connections import (
     program_variables,
     remove_aws_variables,
 )
-from sluice.cli.main import app
+from sluice.cli.program import app
 from tests.unit.cli.pipeline.test_commands import FakeAws, serving
 
 REGION = "eu-central-1"

@@ -16,7 +16,7 @@ from sluice.aws.clients import now_ms
 from sluice.aws.connections import Connection, connect_environment
 from sluice.aws.splitting.registry_store import DynamoRegistryStore
 from sluice.cli import deploying
-from sluice.cli.main import app
+from sluice.cli.program import app
 from sluice.local.cloud import Cloud
 from sluice.local.sites import Site
 from sluice.operator.deployments import NAME_TAKEN_S

@@ -3,7 +3,7 @@
 import pytest
 from typer.testing import CliRunner
 
-from sluice.cli.main import app
+from sluice.cli.program import app
 from tests.deployed import Deployed
 
 NAMES_NOTHING = [

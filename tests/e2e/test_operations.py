@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from sluice.aws.deployment import read_stack_output, read_stack_outputs
 from sluice.aws.federation.publisher import Publisher, PublishRequest
-from sluice.cli.main import app
+from sluice.cli.program import app
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.operations import AddExchange, BindQueue, DeleteExchange, SweepSite, UnbindQueue
 from sluice.message import TRACE_HEADER

@@ -20,7 +20,7 @@ from sluice.aws.dead_letters import SOURCE
 from sluice.aws.deployment import STACK, read_stack_output
 from sluice.aws.rendezvous.clients import ClientUser
 from sluice.building.project import PROJECT
-from sluice.cli.main import app
+from sluice.cli.program import app
 from sluice.console.requests import Topic
 from sluice.console.sites import WatchedSite
 from sluice.console.watching import READERS, WatchedSites

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from sluice.cli.main import app
+from sluice.cli.program import app
 from sluice.splitting.operations import StopSession
 from tests.deployed import LOOK_EVERY_S, Deployed
 from tests.e2e.commands import noted, program, running, said

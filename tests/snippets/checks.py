@@ -15,7 +15,7 @@ import typer.main
 import yaml
 from botocore import xform_name
 
-from sluice.cli.main import app
+from sluice.cli.program import app
 from sluice.cli.sites import with_first_site
 from sluice.local.sites import DEFAULT_SITE
 from tests.snippets.documents import COMMANDS, COMMENT, ROOT, Block, Command, commands, is_shell

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from sluice.cli.main import app
+from sluice.cli.program import app
 from tests.snippets.documents import ROOT
 
 pytestmark = pytest.mark.slow

@@ -79,7 +79,7 @@ def test_a_wheel_says_what_it_is_and_under_which_licence(wheels: dict[str, Path]
 
 def test_every_command_can_be_asked_for_help_without_extras(base: Installed) -> None:
     program = (
-        "import typer.main; from sluice.cli.main import app\n"
+        "import typer.main; from sluice.cli.program import app\n"
         "def walk(command, *path):\n"
         "    for name, each in getattr(command, 'commands', {}).items(): walk(each, *path, name)\n"
         "    try: command.main([*path[1:], '--help'][-1:], prog_name=' '.join(path))\n"

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from sluice.cli import completion
 from sluice.cli.completion import complete_from
-from sluice.cli.main import app
+from sluice.cli.program import app
 from sluice.federation.operations import ListBindings
 from sluice.operator.federated_sites import use_clients
 from sluice.operator.site_names import SiteName

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from sluice.aws.dead_letters import DeadLetters, outgoing
-from sluice.cli.main import app
+from sluice.cli.program import app
 from sluice.message import DeadLetter, Message, Value
 from sluice.operator.dead_letters import DeadLetterSelection, prepare_redrive
 from tests.unit.cli.test_status import REGION, FakeSite, site  # noqa: F401 - pytest finds the fixture here

@@ -1,6 +1,9 @@
 """What becomes of an error that nobody has foreseen, and what `--debug` says: all, but for secrets."""
 
 import logging
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,7 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from sluice.cli.main import app
+from sluice.cli.program import app
 from sluice.cli.terminal import MASK, mask_secrets
 from sluice.errors import BadConfiguration
 from sluice.operator.federated_sites import use_clients
@@ -27,13 +30,13 @@ def log() -> Iterator[None]:
     root.setLevel(level)
 
 
-def run(error: BaseException, *options: str, env: dict[str, str] | None = None) -> Result:
+def run(error: BaseException, arguments: str = "exchange list us-east-1", env: dict[str, str] | None = None) -> Result:
     def ask(_: SiteName) -> Any:
         logging.getLogger("botocore.endpoint").debug("SecretAccessKey: %s", SECRET)
         raise error
 
     with use_clients(ask):
-        return CliRunner().invoke(app, [*options, "exchange", "list", "us-east-1"], env=env)
+        return CliRunner().invoke(app, arguments.split(), env=env)
 
 
 def test_a_bug_is_one_line_with_its_place_and_says_how_to_see_more() -> None:
@@ -42,15 +45,23 @@ def test_a_bug_is_one_line_with_its_place_and_says_how_to_see_more() -> None:
     [line] = done.stderr.splitlines()
     assert line.startswith("KeyError: 'x' at ")
     assert "test_debugging.py:" in line
-    assert "`sluice --debug …`" in line
+    assert "`--debug` prints the traceback" in line
 
 
-@pytest.mark.parametrize("said", [(["--debug"], None), ([], {"SLUICE_DEBUG": "1"})])
+@pytest.mark.parametrize(
+    ("arguments", "env"),
+    [
+        ("--debug exchange list us-east-1", {}),
+        ("exchange --debug list us-east-1", {}),
+        ("exchange list us-east-1 --json --debug", {}),
+        ("exchange list us-east-1", {"SLUICE_DEBUG": "1"}),
+    ],
+)
 @pytest.mark.parametrize("error", [RuntimeError(f"secret_access_key={SECRET}"), BadConfiguration("wrong")])
 def test_debug_shows_the_traceback_and_the_log_without_secrets(
-    error: Exception, said: tuple[list[str], dict[str, str] | None]
+    error: Exception, arguments: str, env: dict[str, str]
 ) -> None:
-    done = run(error, *said[0], env=said[1])
+    done = run(error, arguments, env)
     assert done.exit_code == 1
     assert "Traceback (most recent call last)" in done.stderr
     assert f"botocore.endpoint DEBUG SecretAccessKey: {MASK}" in done.stderr
@@ -61,9 +72,36 @@ def test_without_debug_no_log_is_shown() -> None:
     assert run(BadConfiguration("wrong")).stderr == "wrong\n"
 
 
+def test_debug_after_two_hyphens_is_an_option_of_another_program() -> None:
+    done = CliRunner().invoke(app, ["split", "run", "--lambda", "consumer", "--", "program", "--debug"])
+    assert done.exit_code == 2
+    assert "Traceback" not in done.stderr
+
+
 def test_ctrl_c_ends_without_a_word() -> None:
     done = run(KeyboardInterrupt())
     assert (done.exit_code, done.output) == (130, "")
+
+
+INTERRUPTED_IMPORT = """
+import os, signal, sys
+module, sys.argv[1:] = sys.argv[1], ["exchange", "list", "--json", "."]
+class Interrupt:
+    def find_spec(name, *_):
+        if name == module:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupt)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored if the tests are in a shell's background
+from sluice.cli.main import main
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["typer", "sluice.cli.program", "sluice.cli.sites", "botocore", "msgspec"])
+def test_ctrl_c_during_an_import_ends_without_a_word(module: str) -> None:
+    command = [sys.executable, "-c", INTERRUPTED_IMPORT, module]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode in {130, -signal.SIGINT}, done.stdout, done.stderr) == (True, "", "")
 
 
 def test_bugs_and_errors_that_come_together_are_both_told() -> None:

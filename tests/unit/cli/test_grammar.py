@@ -14,7 +14,7 @@ import pytest
 from typer.main import get_command
 
 import sluice
-from sluice.cli.main import app
+from sluice.cli.program import app
 from sluice.cli.sites import OPTIONS, SITES
 from tests.sources import parse_source
 

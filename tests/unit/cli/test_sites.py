@@ -8,7 +8,7 @@ import typer
 from moto import mock_aws
 from typer.testing import CliRunner, Result
 
-from sluice.cli.main import app
+from sluice.cli.program import app
 from sluice.cli.sites import DestText, SiteText, SiteTyper, SrcText, with_first_site
 from sluice.local.cloud import Cloud, CloudFailed
 from sluice.local.sites import Site

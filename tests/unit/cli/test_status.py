@@ -27,7 +27,7 @@ from typer.testing import CliRunner, Result
 from sluice.aws.connections import Connection, connect_user
 from sluice.aws.queues import fetch_depth
 from sluice.cli import site_status
-from sluice.cli.main import app
+from sluice.cli.program import app
 from sluice.federation.operations import ShowSite
 from sluice.operations import build_reply, parse_request
 from sluice.operator.site_status import SiteClient, read_site

@@ -16,7 +16,7 @@ import pytest
 from msgspec.structs import replace
 from typer.testing import CliRunner, Result
 
-from sluice.cli.main import app
+from sluice.cli.program import app
 from sluice.codec import encode
 from sluice.errors import BadConfiguration, QueueGone, SenderFault
 from sluice.federation.link_service import LinkService

@@ -14,7 +14,7 @@ import typer
 from moto import mock_aws
 from typer.testing import CliRunner, Result
 
-from sluice.cli.main import app
+from sluice.cli.program import app
 from sluice.codec import encode
 from sluice.errors import CallFailed, RequestRefused
 from sluice.federation.declared import BindingDeclaration

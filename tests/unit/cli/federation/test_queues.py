@@ -11,7 +11,7 @@ from moto import mock_aws
 from typer.testing import CliRunner, Result
 
 from sluice.aws.federation.queues import SqsSiteQueues
-from sluice.cli.main import app
+from sluice.cli.program import app
 from sluice.codec import encode
 from sluice.errors import BadConfiguration, QueueGone, SenderFault
 from sluice.federation.links.links import Bridge, Endpoint, Link

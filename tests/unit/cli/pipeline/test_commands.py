@@ -22,7 +22,7 @@ from msgspec import structs
 from msgspec.structs import replace
 from typer.testing import CliRunner, Result
 
-from sluice.cli.main import app
+from sluice.cli.program import app
 from sluice.errors import BadRequest
 from sluice.local.jobs import ENTRY_POINT, SPARK_PYTHON, LocalRuns, NoSpark, end_all, find_spark_python
 from sluice.local.pipeline import LocalPipeline, local_settings

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from sluice.aws.connections import Connection
 from sluice.aws.deployment import NotUsable
-from sluice.cli.main import app
+from sluice.cli.program import app
 from sluice.cli.splitting.handlers import BadHandler, Context, EventQueue, LocalFunction, build_record, serve
 from sluice.cli.splitting.heartbeats import heartbeat_process, send_heartbeats
 from sluice.errors import CallFailed, QueueGone, RequestRefused

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from sluice.cli.main import app
+from sluice.cli.program import app
 from sluice.cli.splitting.filters import read_filters
 from sluice.cli.splitting.registration import build_section
 from sluice.cli.splitting.resources import BadResource, ImportedQueues, import_queues

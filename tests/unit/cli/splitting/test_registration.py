@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from sluice.cli.main import app
+from sluice.cli.program import app
 from sluice.cli.splitting.registration import BadRegistration, parse_consumer
 
 ARN = "arn:aws:sqs:eu-central-1:123456789012:"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from sluice.cli.main import app
+from sluice.cli.program import app
 from sluice.cli.splitting.tables import BadPeriod, format_message, new_messages, parse_period
 from sluice.errors import CallFailed
 from sluice.operator.logs import LATE_MS, FunctionLogs

@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner, Result
 
-from sluice.cli.main import app
+from sluice.cli.program import app
 from tests.unit.cli import test_status
 from tests.unit.cli.test_status import SESSION, SPLIT, FakeSite, site  # noqa: F401 - pytest finds the fixture here
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 from typer.testing import CliRunner, Result
 
-from sluice.cli.main import app
+from sluice.cli.program import app
 from sluice.message import Message, Value
 from sluice.operator.documents import BadFile
 from sluice.operator.messages import read_filter_input
