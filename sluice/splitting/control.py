@@ -52,7 +52,7 @@ from sluice.splitting.sessions.events import (
     TimePassed,
 )
 from sluice.splitting.sessions.rules import apply, limit_changes
-from sluice.splitting.sessions.state import ALIVE, Phase, Registry, Session, Split, Status, TemporaryQueue
+from sluice.splitting.sessions.state import ALIVE, Phase, Reason, Registry, Session, Split, Status, TemporaryQueue
 from sluice.splitting.settings import ControlSettings
 
 if TYPE_CHECKING:  # only for type hints: a shell gets its adapters as arguments
@@ -287,7 +287,13 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         return after
 
     def _with_configured_splits(self, registry: Registry) -> Registry:
-        """Return the registry with the configured splits. One that is no longer configured stays while it is in use."""
+        """Return the registry with the configured splits. One that is no longer configured stays while it is in use.
+
+        No splitter reads the source of such a split any more, so its sessions end.
+        """
+        for session in registry.sessions.values():
+            if session.status in ALIVE and not session.filters.keys() <= self.settings.by_id.keys():
+                registry = registry.with_ended(session, Reason.QUEUE_REMOVED, now_ms=self.now_ms())
         configured = {
             config.queue_id: Split(
                 queue_id=config.queue_id,

@@ -47,6 +47,7 @@ class Reason(StrEnum):
     FILTER_TOO_SLOW = "FilterTooSlow"  # twice too slow on the messages of a batch together
     QUEUE_REFUSED = "QueueRefused"  # SQS refused messages; its error is appended
     QUEUE_GONE = "QueueGone"  # somebody deleted the session's queue
+    QUEUE_REMOVED = "QueueRemoved"  # a deployment has removed a split queue of the session
 
 
 class QueueState(StrEnum):

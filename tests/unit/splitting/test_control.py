@@ -343,11 +343,12 @@ def test_a_queue_that_isnt_configured_any_more_fails_its_session_and_no_tick(wor
     session_id = replace(world.control, may_go_on=lambda: False).start(FILTERS, owner="me")
     replace(world.control, settings=replace(SETTINGS, split_queues=())).advance()
     assert world.store.registry.sessions[session_id].status is Status.START_ERROR
-    assert "no such queue: q" in world.store.registry.sessions[session_id].reason
+    assert world.store.registry.sessions[session_id].reason == Reason.QUEUE_REMOVED
 
 
 def test_a_session_of_a_queue_that_isnt_configured_any_more_ends_as_any_other(world: World) -> None:
     session_id = world.start()
+    world.pass_s(2)
     world.queues.messages[SESSION_QUEUE] = [Message(message_id="1", body="1")]
     without = replace(world.control, settings=replace(SETTINGS, split_queues=()))
     without.stop(session_id, Reason.STOPPED)

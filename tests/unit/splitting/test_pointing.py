@@ -437,6 +437,26 @@ def test_what_isnt_configured_any_more_is_put_back(world: World):
     assert world.at == {"source"}
 
 
+def test_a_queue_that_a_deployment_takes_out_amid_a_split_ends_its_sessions_and_put_back_its_consumers_return(
+    world: World,
+):
+    """Plain `cdk deploy` asks nobody: the trigger is gone, and with it the right to change the consumers."""
+    session_id = world.ensure_started()
+    configured, world.repointed = world.repointed, ()
+    world.consumers.failing |= world.consumers.texts.keys()
+    world.consumers.error = CallFailed("UpdateFunctionConfiguration", "AccessDenied", "not authorized")
+    world.until(lambda: bool(world.consumers.warnings))
+    assert world.store.reasons[session_id] == Reason.QUEUE_REMOVED
+    assert "source" not in world.at
+    [shown] = world.show().splits
+    assert (shown.waits_for, "AccessDenied" in shown.not_moved) == ("its consumers to read source", True)
+    world.repointed = configured  # the entry is in cdk.json again, and deployed
+    world.consumers.failing.clear()
+    world.until(lambda: world.store.registry.splits["q"].is_at_rest)
+    assert world.at == {"source"}
+    world.ensure_started()
+
+
 def test_one_invocation_at_a_time_moves_consumers_until_it_cant_live_any_more(world: World):
     world.start()
     world.until(lambda: world.store.registry.splits["q"].consumer_at is None)
