@@ -74,23 +74,14 @@ class OpenSession:
 
 @contextmanager
 def open_session(
-    client: ControlClient,
-    filters: QueueFilters,
-    *,
-    owner: str | None = None,
-    user_id: str | None = None,
-    key: str | None = None,
-    name: str = "",
-    time_limit_s: int | None = None,
-    progress: Callable[[str], None] = lambda _: None,
+    client: ControlClient, filters: QueueFilters, *, progress: Callable[[str], None] = lambda _: None, **fields: Any
 ) -> Iterator[OpenSession]:
     """Start a session, yield it when it is ready, send heartbeats, and stop it on exit.
 
-    Raises `SessionFailed` if it doesn't become ready, and the client's errors.
+    `fields` are others of `StartSession`. Raises `SessionFailed` if it doesn't become ready, and the client's errors.
     """
-    owner = owner or f"{getpass.getuser()}@{socket.gethostname()}"  # as others see it
-    start = StartSession(filters=filters, owner=owner, user_id=user_id, key=key, name=name, time_limit_s=time_limit_s)
-    view = client.ask(start)
+    owner = f"{getpass.getuser()}@{socket.gethostname()}"  # as others see it
+    view = client.ask(StartSession(**{"owner": owner, "filters": filters, **fields}))
     session_id = view.session_id
     try:
         deadline, last_status = time.monotonic() + READY_WITHIN_S, None

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -52,7 +52,7 @@ from sluice.splitting.sessions.events import (
     TimePassed,
 )
 from sluice.splitting.sessions.rules import apply, limit_changes
-from sluice.splitting.sessions.state import ALIVE, Phase, Reason, Registry, Session, Split, Status, TemporaryQueue
+from sluice.splitting.sessions.state import ALIVE, Reason, Registry, Session, Split, Status, TemporaryQueue
 from sluice.splitting.settings import ControlSettings
 
 if TYPE_CHECKING:  # only for type hints: a shell gets its adapters as arguments
@@ -128,17 +128,11 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         self.registry_cache.begin()
 
-    def start(
-        self,
-        filters: QueueFilters,
-        *,
-        owner: str,
-        user_id: str | None = None,
-        key: str | None = None,
-        name: str = "",
-        time_limit_s: int | None = None,
-    ) -> str:
-        """Start a session. Returns its id; its status tells when it is ready. Raises `SessionRefused`."""
+    def start(self, filters: QueueFilters, *, key: str | None = None, **fields: Any) -> str:
+        """Start a session. Returns its id; its status tells when it is ready. Raises `SessionRefused`.
+
+        `fields` are others of `SessionRequested`, with at least the `owner`.
+        """
         session_id = self.new_token()
         key = session_id if key is None else key
         if not KEY.fullmatch(key):
@@ -163,14 +157,11 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         requested = SessionRequested(
             session_id=session_id,
             key=key,
-            owner=owner,
-            user_id=user_id,
-            name=name,
             filters=chosen,
             names=names,
             main_names=main_names,
-            time_limit_s=time_limit_s,
             policies=self.settings.policies,
+            **fields,
         )
         self.advance([requested], only={*names.values(), *main_names.values()})
         return session_id
@@ -181,11 +172,11 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         self.advance([SessionStopped(session_id, reason)], only=set())
 
     def release(self, queue_id: str) -> None:
-        """End the drain of a queue; the next ticks move its consumers. Raises `BadConfiguration`."""
+        """End the drain or linger time of a queue; the next ticks move its consumers. Raises `BadConfiguration`."""
         split = self.view().splits.get(queue_id)
         if split is None:
             raise BadConfiguration(f"no such queue: {queue_id}")
-        if split.phase not in {Phase.RELEASING, Phase.DRAINING}:
+        if not split.is_releasable:
             raise BadConfiguration(f"{queue_id} isn't being drained: it is {split.phase}")
         self.advance([DrainEnded(queue_id)], only=set())
 

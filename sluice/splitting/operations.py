@@ -19,11 +19,12 @@ MAX_CLUSTERS = 100  # clusters of one agent
 MAX_REPORTS = 1_000  # for ten consumers of each of a hundred queues
 # Characters of a consumer's state; ten states are stored in one item, whose limit is 400 KB.
 MAX_REPORT_CHARACTERS = 16_384
+MAX_LINGER_S = 3_600
 MAX_TIME_LIMIT_S = 7 * 24 * 60 * 60
 
 Text = Annotated[str, Meta(min_length=1)]
 # What the value of a tag may be: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Tags.html#tag-restrictions
-TagValue = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9 _.:/=+@-]{1,256}\Z")]
+TagValue = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9 _.:/=+@-]{0,256}\Z")]
 Outcome: TypeAlias = Literal["seen", "moved", "waits", "refused", "failed"]
 
 
@@ -159,13 +160,15 @@ class StartSession(Operation[AnySession], frozen=True, kw_only=True, tag="start"
     """Start a session with filters by queue id, `*` for every other queue. The key defaults to the session's id.
 
     The session's queues are tagged with `user_id`, by which IAM policies can limit who reads them, and with `name`.
+    Their re-pointed consumers stay where they are for `linger_s` after it.
     """
 
     changes = True
     filters: Annotated[Mapping[Text, QueueFilter], Meta(min_length=1, max_length=MAX_QUEUES)]
     owner: Text
     user_id: TagValue | None = None
-    name: TagValue | Literal[""] = ""
+    name: TagValue = ""
+    linger_s: Annotated[int, Meta(ge=0, le=MAX_LINGER_S)] = 0
     key: Text | None = None
     time_limit_s: Annotated[int, Meta(ge=1, le=MAX_TIME_LIMIT_S)] | None = None
 
@@ -198,7 +201,7 @@ class ShowSplitting(Operation[SplittingView], frozen=True, kw_only=True, tag="sh
 
 
 class ReleaseQueue(Operation[None], frozen=True, kw_only=True, tag="release"):
-    """End the drain of a queue after its last session: the consumers go back, then main's remaining messages."""
+    """End the drain or linger time of a queue after its last session: consumers, then main's messages, go back."""
 
     changes = True
     queue_id: Text

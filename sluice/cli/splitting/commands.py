@@ -49,7 +49,14 @@ from sluice.splitting.adoption import plan_adoption
 from sluice.splitting.filters.texts import Envelope
 from sluice.splitting.filters.values import select_filter
 from sluice.splitting.jq_runner import JqRunner
-from sluice.splitting.operations import EndedSession, FindSession, ReleaseQueue, ShowSplitting, StopSession
+from sluice.splitting.operations import (
+    MAX_LINGER_S,
+    EndedSession,
+    FindSession,
+    ReleaseQueue,
+    ShowSplitting,
+    StopSession,
+)
 from sluice.splitting.routing.trials import try_filter
 
 TAIL_INTERVAL_S = 2.0  # FilterLogEvents allows five calls a second per account
@@ -93,6 +100,14 @@ Key = Annotated[
     ),
 ]
 Name = Annotated[str, typer.Option(help="Name of the session in `split status`, the console and its queues' tags.")]
+Linger = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        max=MAX_LINGER_S,
+        help="Seconds that re-pointed consumers stay where they are after the session, so the next starts at once.",
+    ),
+]
 TimeLimit = Annotated[int | None, typer.Option("--time-limit", min=1, help="Seconds until the session ends by itself.")]
 
 
@@ -251,6 +266,7 @@ def start(
     mirror: Mirrored = None,
     key: Key = None,
     name: Name = "",
+    linger: Linger = 0,
     time_limit: TimeLimit = None,
     site: SiteOptions,
 ) -> None:
@@ -259,9 +275,8 @@ def start(
     connection = site.connect()
     client, user = ControlClient.connect(connection), fetch_user_id(connection)
     _exit_on_sigterm()
-    with open_session(
-        client, by_queue, user_id=user, key=key, name=name, time_limit_s=time_limit, progress=print_note
-    ) as opened:
+    fields = {"user_id": user, "key": key, "name": name, "linger_s": linger, "time_limit_s": time_limit}
+    with open_session(client, by_queue, **fields, progress=print_note) as opened:
         print_result(session_document(opened.view), lambda: show_session(opened.view))
         if not is_json():
             print_note("ready; stop with ctrl-C, and messages that you haven't read return to the consumer")
@@ -374,9 +389,9 @@ def release(
     *,
     site: SiteOptions,
 ) -> None:
-    """End the drain of a FIFO queue after its last session: the consumers go back, then what they haven't read."""
+    """End a FIFO queue's drain, or a linger time: the consumers go back, then what they haven't read."""
     ControlClient.connect(site.connect()).ask(ReleaseQueue(queue_id=queue_id))
-    said = f"{queue_id}: the drain has ended; the consumers, then the remaining messages, go back to the source"
+    said = f"{queue_id} is released; the consumers, then the remaining messages, go back to the source"
     print_result({"queue_id": queue_id, "is_drain_over": True}, said)
 
 
@@ -413,6 +428,7 @@ def run(
     mirror: Mirrored = None,
     key: Key = None,
     name: Name = "",
+    linger: Linger = 0,
     time_limit: TimeLimit = None,
     site: SiteOptions,
 ) -> None:
@@ -447,9 +463,8 @@ def run(
         queue_variables(dict.fromkeys(chosen, "/"), queue)
     _exit_on_sigterm()
     user = fetch_user_id(connection)
-    with open_session(
-        client, by_queue, user_id=user, key=key, name=name, time_limit_s=time_limit, progress=print_note
-    ) as opened:
+    fields = {"user_id": user, "key": key, "name": name, "linger_s": linger, "time_limit_s": time_limit}
+    with open_session(client, by_queue, **fields, progress=print_note) as opened:
         if serve is None:
             urls = {own.queue_id: opened.queue_url(own.queue_id) for own in opened.view.queues}
             code = run_program(command or [], {**environment, **queue_variables(urls, queue or [])}, opened)

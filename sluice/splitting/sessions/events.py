@@ -38,6 +38,7 @@ class SessionRequested(msgspec.Struct, frozen=True, kw_only=True):
     main_names: Mapping[str, str] = msgspec.field(default_factory=dict)
     user_id: str | None = None
     name: str = ""
+    linger_s: int = 0
     time_limit_s: int | None = None
     policies: Sequence[Policy] = ()
 
@@ -210,16 +211,16 @@ class MainCounted(msgspec.Struct, frozen=True):
 
 
 class DrainEnded(msgspec.Struct, frozen=True):
-    """An operator ended the drain of a queue: main's remaining messages return to the source."""
+    """An operator ended the drain of a queue, or its linger time: main's remaining messages return to the source."""
 
     queue_id: str
 
     def __call__(self, registry: Registry, _now_ms: int) -> Registry:
         """Mark the drain as over, also if it is about to begin."""
         split = registry.splits.get(self.queue_id)
-        if split is None or split.phase not in {Phase.RELEASING, Phase.DRAINING}:
+        if split is None or not split.is_releasable:
             return registry
-        return registry.with_split(replace(split, is_drain_over=True))
+        return registry.with_split(replace(split, is_drain_over=split.phase is not Phase.ACTIVE, lingers_until_ms=0))
 
 
 class TimePassed(msgspec.Struct, frozen=True):

@@ -73,10 +73,10 @@ def move_splits(registry: Registry, now_ms: int) -> Registry:
     """Move each split to its next phase, if it is due."""
     for split in registry.splits.values():
         match split.phase:
-            case Phase.ACTIVE if not _is_used(registry, split) and split.static:
+            case Phase.ACTIVE if not _is_used(registry, split, now_ms) and split.static:
                 moved = replace(split, phase=Phase.IDLE, phase_since_ms=now_ms, quiet_since_ms=None)
-            case Phase.ACTIVE if not _is_used(registry, split):
-                moved = replace(split, phase=Phase.RELEASING, phase_since_ms=now_ms)
+            case Phase.ACTIVE if not _is_used(registry, split, now_ms):
+                moved = replace(split, phase=Phase.RELEASING, phase_since_ms=now_ms, lingers_until_ms=0)
             case Phase.RELEASING if registry.find_consumers(split.queue_id).splitter_on is False:
                 registry = registry.with_routing_changed()
                 moved = replace(
@@ -99,8 +99,10 @@ def move_splits(registry: Registry, now_ms: int) -> Registry:
     return registry
 
 
-def _is_used(registry: Registry, split: Split) -> bool:
-    """Return whether a live session uses the split, or an ended one's queue still has to be emptied."""
+def _is_used(registry: Registry, split: Split, now_ms: int) -> bool:
+    """Return whether a live session uses the split, an ended one lets it linger, or its queue has to be emptied."""
+    if not split.static and now_ms < split.lingers_until_ms:
+        return True
     lives = any(session.status in ALIVE and split.queue_id in session.filters for session in registry.sessions.values())
     return lives or any(
         queue.queue_id == split.queue_id and queue.session_id is not None for queue in registry.queues.values()

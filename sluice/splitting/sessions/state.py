@@ -90,7 +90,8 @@ class Split(Struct, frozen=True, kw_only=True):
 
     `consumer_at` is the queue that the consumer was last seen reading, None while it is being moved. If
     `drain_timeout_s` is None, draining has no limit. `is_drain_over`: an operator has ended the drain.
-    `not_moved` is why consumers or the splitter's trigger could last not be changed.
+    `not_moved` is why consumers or the splitter's trigger could last not be changed. Without a session,
+    consumers stay at main until `lingers_until_ms`.
     """
 
     queue_id: str
@@ -105,6 +106,7 @@ class Split(Struct, frozen=True, kw_only=True):
     released_at_version: int = 0
     is_drain_over: bool = False
     not_moved: str = ""
+    lingers_until_ms: int = 0
 
     @property
     def wanted_consumer_at(self) -> str | None:
@@ -124,6 +126,11 @@ class Split(Struct, frozen=True, kw_only=True):
         return self.forwards and self.phase is not Phase.RELEASING
 
     @property
+    def is_releasable(self) -> bool:
+        """Return whether an operator may end the split's drain or linger time."""
+        return self.phase in {Phase.RELEASING, Phase.DRAINING} or self.lingers_until_ms > 0
+
+    @property
     def fifo(self) -> bool:
         """Return whether the split's queues are FIFO queues."""
         return self.source.endswith(FIFO_SUFFIX)
@@ -137,7 +144,8 @@ class Split(Struct, frozen=True, kw_only=True):
             return "the splitter to be switched off"
         if self.consumer_at != self.wanted_consumer_at:
             return f"its consumers to read {self.wanted_consumer_at}"
-        return "its sessions" if self.phase is Phase.ACTIVE else "the main queue to be emptied"
+        sessions = "its sessions, or the end of their linger time" if self.lingers_until_ms else "its sessions"
+        return sessions if self.phase is Phase.ACTIVE else "the main queue to be emptied"
 
     @property
     def is_consumer_away(self) -> bool:
@@ -154,7 +162,8 @@ class Split(Struct, frozen=True, kw_only=True):
 class Session(Struct, frozen=True, kw_only=True):
     """A session: its owner, start, filter for each of its queues, and last heartbeat.
 
-    `user_id` is the owner's `aws:userid`, with which its queues are tagged.
+    `user_id` is the owner's `aws:userid`, with which its queues are tagged. After its end, the consumers of its queues
+    stay where they are for `linger_s`.
     """
 
     session_id: str
@@ -171,6 +180,7 @@ class Session(Struct, frozen=True, kw_only=True):
     changed_at_ms: int = 0
     ended_at_ms: int | None = None
     name: str = ""
+    linger_s: int = 0
 
 
 SPLITS = Format(kind="split", version=1, type=Split)
@@ -280,4 +290,7 @@ class Registry(Struct, frozen=True, kw_only=True):
             ended_at_ms=now_ms,
         )
         condemned = [replace(queue, condemned=True) for queue in self.list_session_queues(session.session_id)]
+        for queue_id in session.filters if session.linger_s and not failed else ():
+            split, until_ms = changed.splits[queue_id], now_ms + session.linger_s * 1_000
+            changed = changed.with_split(replace(split, lingers_until_ms=max(split.lingers_until_ms, until_ms)))
         return changed.with_session(ended).with_queues(condemned)

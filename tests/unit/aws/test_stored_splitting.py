@@ -51,6 +51,7 @@ SPLIT = Split(
     released_at_version=6,
     is_drain_over=True,
     not_moved="AccessDenied",
+    lingers_until_ms=1_700_000_004_000,
 )
 SESSION = Session(
     session_id="0a1b2c3d4e5f",
@@ -71,6 +72,7 @@ SESSION = Session(
     changed_at_ms=1_700_000_003_000,
     ended_at_ms=1_700_000_003_000,
     name="my branch",
+    linger_s=300,
 )
 OF_LINES = replace(
     SESSION,

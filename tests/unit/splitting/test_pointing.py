@@ -93,8 +93,8 @@ class World:
             self.tick()
         pytest.fail(f"not within 50 ticks: {self.store.registry}")
 
-    def ensure_started(self) -> str:
-        session_id = self.start()
+    def ensure_started(self, *, linger_s: int = 0) -> str:
+        session_id = self.control().start(FILTERS, owner="me", linger_s=linger_s)
         self.until(lambda: self.store.registry.sessions[session_id].status is Status.READY)
         return session_id
 
@@ -364,6 +364,37 @@ def test_a_drain_is_ended_by_hand_and_nothing_else_is():
     for queue_id, cause in (("q", "isn't being drained: it is idle"), ("r", "no such queue")):
         with pytest.raises(BadConfiguration, match=cause):
             world.control().release(queue_id)
+
+
+def test_consumers_stay_where_they_are_while_a_session_lingers_and_the_next_one_finds_them_there(world: World):
+    session_id = world.ensure_started(linger_s=300)
+    [main] = world.at
+    world.control().stop(session_id, Reason.STOPPED)
+    for _ in range(4):
+        world.tick(60)
+    assert (world.phase, world.at, world.store.registry.splits["q"].forwards) == (Phase.ACTIVE, {main}, True)
+    assert world.show().splits[0].waits_for == "its sessions, or the end of their linger time"
+    again = world.start()
+    world.tick()
+    assert world.at == {main}
+    world.control().stop(again, Reason.STOPPED)
+    assert next_tick_s(world.store.registry) is not None
+    world.until(lambda: again not in world.store.registry.sessions)
+    assert next_tick_s(world.store.registry) is None  # the sweep, once a minute, sees its end
+    world.tick(60)
+    world.until(lambda: world.store.registry.splits["q"].is_at_rest)
+    assert world.at == {"source"}
+    assert world.store.registry.splits["q"].lingers_until_ms == 0
+
+
+def test_a_linger_time_is_ended_by_hand(world: World):
+    world.control().stop(world.ensure_started(linger_s=3_600), Reason.STOPPED)
+    world.tick(60)
+    world.control().release("q")
+    world.until(lambda: world.store.registry.splits["q"].is_at_rest)
+    assert world.at == {"source"}
+    world.control().stop(world.ensure_started(), Reason.STOPPED)
+    world.until(lambda: world.store.registry.splits["q"].is_at_rest)
 
 
 def test_one_that_its_owner_has_let_read_another_queue_amid_a_split_stays_there(world: World):

@@ -55,6 +55,7 @@ ANY_SPLIT = st.builds(
     released_at_version=TIMES,
     is_drain_over=st.booleans(),
     not_moved=TEXTS,
+    lingers_until_ms=TIMES,
 )
 ANY_SESSION = st.builds(
     Session,
@@ -71,6 +72,7 @@ ANY_SESSION = st.builds(
     changed_at_ms=TIMES,
     ended_at_ms=st.none() | TIMES,
     name=TEXTS,
+    linger_s=TIMES,
 )
 ANY_QUEUE = st.builds(
     TemporaryQueue,
