@@ -28,7 +28,7 @@ from sluice.aws.metrics import publish
 from sluice.aws.records import Batch, BatchResponse, Reporter
 from sluice.aws.ticks import Ticks
 from sluice.errors import BadConfiguration, BadSnapshot, Malformed, QueueGone, SenderFault
-from sluice.federation.bridge_provisioner import RETENTION, BridgeProvisioner
+from sluice.federation.bridge_provisioner import RETENTION, BridgeProvisioner, build_queue_attributes
 from sluice.federation.drift_repair import DriftRepair
 from sluice.federation.dynamic_service import DynamicRouteService
 from sluice.federation.exchange_store import ExchangeStore
@@ -107,22 +107,13 @@ class LinksDependencies(msgspec.Struct, frozen=True, kw_only=True):
     def _bridge_queue_attributes(self, bridge: Bridge) -> Mapping[str, str]:
         settings = self.settings
         dead_letters = settings.fifo_bridge_dead_letters_arn if bridge.fifo else settings.bridge_dead_letters_arn
-        attributes = {
+        return {
+            **build_queue_attributes(fifo=bridge.fifo, kms_key_arn=settings.kms_key_arn),
             # By default, queues have SQS's longest retention, because an outage may be long.
             RETENTION: str(MAX_RETENTION_S if bridge.retention_s is UNSET else bridge.retention_s),
             "VisibilityTimeout": str(VISIBILITY_S),
             "RedrivePolicy": json.dumps({"deadLetterTargetArn": dead_letters, "maxReceiveCount": MAX_RECEIVES}),
         }
-        key_arn = settings.kms_key_arn
-        attributes |= {"SqsManagedSseEnabled": "true"} if key_arn is None else {"KmsMasterKeyId": key_arn}
-        if bridge.fifo:
-            # Each message group has its own throughput limit and its own deduplication ids.
-            attributes |= {
-                "FifoQueue": "true",
-                "DeduplicationScope": "messageGroup",
-                "FifoThroughputLimit": "perMessageGroupId",
-            }
-        return attributes
 
     def make_drift_repair(self, link_service: LinkService) -> DriftRepair:
         """Create the check and repair of routes and bindings, for the same invocation as `link_service`."""

@@ -55,6 +55,14 @@ def bridge_queue_name(tag: str, bridge: Bridge, *, stage: str | None = None) -> 
     return add_stage_prefix(BRIDGE_QUEUE_PREFIX, stage) + digest + (FIFO_SUFFIX if bridge.fifo else "")
 
 
+def build_queue_attributes(*, fifo: bool, kms_key_arn: str | None) -> dict[str, str]:
+    """Return the attributes of all queues that are created at run time. Without a key, SQS's own key encrypts them."""
+    attributes = {"SqsManagedSseEnabled": "true"} if kms_key_arn is None else {"KmsMasterKeyId": kms_key_arn}
+    # Each message group has its own throughput limit and its own deduplication ids.
+    per_group = {"DeduplicationScope": "messageGroup", "FifoThroughputLimit": "perMessageGroupId"}
+    return {**attributes, "FifoQueue": "true", **per_group} if fifo else attributes
+
+
 def choose_scaling(bridges: Sequence[BridgeRecord], queue: str) -> MappingScaling:
     """Return a mapping's batch size and concurrency: the strictest values of the bridges that read the queue.
 

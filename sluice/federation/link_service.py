@@ -186,7 +186,7 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
             case messages.HelloRefusal(reason=reason):
                 event = transitions.update_link(link, AccessRefused(reason))
             case messages.LinkClosed():
-                event = transitions.accept_link_closed(link, sender.tag)
+                event = transitions.update_link(format_served_name(link, sender.tag), LinkEvent.CLOSE)
         return self.advance([event], ticks=False)
 
     def verify_sender(self, claimed: Address, *, sender_id: str) -> Address:

@@ -22,7 +22,7 @@ from sluice.federation.drift_repair import DriftRepair
 from sluice.federation.exchange_store import add_binding, add_exchange, remove_binding, remove_exchange
 from sluice.federation.link_service import LinkService
 from sluice.federation.links import transitions
-from sluice.federation.links.links import Bridge, Introduction, Link, check_link, find_key_problem
+from sluice.federation.links.links import Bridge, Introduction, Link, find_key_problem
 from sluice.federation.links.peers import MAX_RULES, Peer, check_peer, describe_unknown_peer
 from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, describe_state, find_feeding_queues
 from sluice.federation.links.states import AccessRefused, Command, LinkEvent, LinkState, Unreachable
@@ -274,8 +274,6 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
 
     def add_link(self, link: Link, *, declared: bool = False) -> None:
         """Add a link. Raises `BadRoute` if it is invalid."""
-        others = [record.link for name, record in self.link_service.registry().links.items() if name != link.name]
-        check_link(link, here=self.link_service.here.tag, existing=others)
         if SERVED_MARK not in link.name and link.peer not in self.link_service.known_peers.value():
             raise BadRoute(f"{link.name}: {describe_unknown_peer(link.peer)}")
         save_changes = self.link_service.save_changes if declared else self.link_service.advance

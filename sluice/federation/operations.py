@@ -1,6 +1,7 @@
 """Operations of the links function and their results. Pure."""
 
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from typing import Annotated, ClassVar, cast
 
 from msgspec import UNSET, Meta, UnsetType
@@ -128,6 +129,13 @@ class QueuesView(Struct, frozen=True, kw_only=True):
     patterns: tuple[str, ...]
     kms_key_arn: str | None = None
     queues: tuple[QueueView, ...]
+
+    def find_name_problem(self, queue: str) -> str | None:
+        """Return why the site may not use a queue with this SQS name; None if it may."""
+        if any(fnmatchcase(queue, pattern) for pattern in self.patterns):
+            return None
+        patterns = ", ".join(self.patterns) or "none"
+        return f"{queue}: {self.address.tag} may not use a queue of this name; federation.queue_names has {patterns}"
 
     def find_queue(self, name: str) -> QueueView | None:
         """Find a queue by its logical or SQS name; None if the site has no such queue."""

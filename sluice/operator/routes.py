@@ -60,11 +60,6 @@ class PeerSite:
         view = site.view()
         return cls(tag=view.tag, address=view.address, site=site, view=view)
 
-    @classmethod
-    def from_address(cls, address: Introduction) -> "PeerSite":
-        """Use an address that `sluice link address` printed at the peer."""
-        return cls(tag=address.tag, address=address)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkEnds:

@@ -17,6 +17,7 @@ import msgspec
 
 from sluice.aws.client_types import SQSClient
 from sluice.aws.clients import CONFIG, calls
+from sluice.aws.queues import send_batch
 from sluice.batches import MAX_ENTRIES, Entry, Request, standard_round
 from sluice.errors import BadSetting, CallFailed, DestinationFault, Malformed, SluiceError, TooLarge
 from sluice.federation.matching.exchanges import MAX_NAME_CHARACTERS
@@ -199,13 +200,11 @@ class Publisher(msgspec.Struct, frozen=True):
             tried += len(batch.entries)
             places = [entry.position for entry in batch.entries]
             try:
-                with calls("SendMessageBatch", queue=self.ingress_url):
-                    # boto3's type lists all fields of an entry, but `sluice.message` builds plain dictionaries.
-                    done = self.client.send_message_batch(QueueUrl=self.ingress_url, Entries=batch.api())  # type: ignore[arg-type]
+                refused = send_batch(self.client, self.ingress_url, batch.api())
             except CallFailed as error:
                 raise NotPublished(dict.fromkeys(places, str(error)), tried=tried) from error
-            if refused := done.get("Failed"):
-                failed = {places[int(error["Id"])]: f"{error['Code']}: {error.get('Message', '')}" for error in refused}
+            if refused:
+                failed = {places[int(place)]: reason for place, reason in refused.items()}
                 raise NotPublished(dict(sorted(failed.items())), tried=tried)
         return tried
 

@@ -1,7 +1,6 @@
 """Implements `sluice link`: creates, lists, controls and closes links between sites."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -55,7 +54,8 @@ def add(
     """
     if (src is None) == (address is None):
         raise typer.BadParameter("give either SRC or --address")
-    peer = PeerSite.find(src) if src is not None else PeerSite.from_address(read_address(address or Path()))
+    at = None if address is None else read_address(address)
+    peer = PeerSite.find(src or "") if at is None else PeerSite(tag=at.tag, address=at)
     ends, role = LinkEnds.with_peer(dest, peer), {"role_arn": role_arn, "external_id": external_id}
     made = add_link(ends, name=link, durable=durable, sqs_urls=tuple(sqs_url or ()), **role)
     print_result(made, f"{made.name} is a link of {ends.site.name} to {made.peer}")

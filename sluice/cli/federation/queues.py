@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from fnmatch import fnmatchcase
 from functools import partial
 from typing import Annotated, Any, TypeVar
 
@@ -30,8 +29,9 @@ from sluice.cli.moves import MAX_MOVED, run_move
 from sluice.cli.output import print_result, show_table
 from sluice.cli.sites import DestText, SiteText, SiteTyper, SrcText
 from sluice.cli.terminal import print_note
+from sluice.codec import to_document
 from sluice.errors import BadConfiguration, QueueGone, RequestRefused
-from sluice.federation.bridge_provisioner import SITE_TAG
+from sluice.federation.bridge_provisioner import SITE_TAG, build_queue_attributes
 from sluice.federation.links.links import BridgeDeclaration, RouteKind
 from sluice.federation.moves import HIDDEN_S, Move, copy_to
 from sluice.federation.operations import ListBindings, ListQueues, QueuesView, QueueView, UnbindQueue
@@ -46,11 +46,6 @@ POLL_S = 0.5
 MOVE_WAIT_S = 2  # a queue without a message for this long counts as empty
 # As for the stacks' bindable queues: 14 days of retention, and a visibility timeout that is long enough for a route.
 ATTRIBUTES = {"MessageRetentionPeriod": "1209600", "VisibilityTimeout": "30"}
-FIFO_ATTRIBUTES = {
-    "FifoQueue": "true",
-    "DeduplicationScope": "messageGroup",
-    "FifoThroughputLimit": "perMessageGroupId",
-}
 
 T = TypeVar("T")
 
@@ -89,8 +84,7 @@ def ensure_queue(site: OpenSite, name: str) -> None:
         return
     _check_name(name, view)
     queues = _connect_queues(site, view)
-    own_key = {"SqsManagedSseEnabled": "true"} if view.kms_key_arn is None else {"KmsMasterKeyId": view.kms_key_arn}
-    attributes = ATTRIBUTES | own_key | (FIFO_ATTRIBUTES if name.endswith(FIFO_SUFFIX) else {})
+    attributes = ATTRIBUTES | build_queue_attributes(fifo=name.endswith(FIFO_SUFFIX), kms_key_arn=view.kms_key_arn)
     try:
         queues.count(name)
     except QueueGone:
@@ -115,11 +109,8 @@ def _check_name(name: str, view: QueuesView) -> None:
         raise BadQueue(
             f"{name!r} is not a queue's name: use 1 to {MAX_NAME_CHARACTERS} of A-Za-z0-9_-; FIFO names end in .fifo"
         )
-    if not any(fnmatchcase(name, pattern) for pattern in view.patterns):
-        patterns = ", ".join(view.patterns) or "none"
-        raise BadQueue(
-            f"{name}: {view.address.tag} may not use a queue of this name; federation.queue_names has {patterns}"
-        )
+    if problem := view.find_name_problem(name):
+        raise BadQueue(problem)
 
 
 @app.command(quiet=True)
@@ -172,7 +163,7 @@ def list_queues(site: SiteText) -> None:
     queues = _connect_queues(opened, view)
     prefixes = {_WILDCARDS.split(pattern)[0] for pattern in view.patterns}
     named = {name for prefix in prefixes for name in queues.names(prefix)}
-    others = {name for name in named if any(fnmatchcase(name, pattern) for pattern in view.patterns)}
+    others = {name for name in named if view.find_name_problem(name) is None}
     known = {queue.queue for queue in view.queues}
     new = [QueueView(name=name, queue=name, deployed=False, bindings=0, routes=()) for name in others - known]
     rows: list[dict[str, Any]] = []
@@ -180,17 +171,7 @@ def list_queues(site: SiteText) -> None:
         messages: int | None = None
         with suppress(QueueGone):
             messages = queues.count(queue.queue)
-        rows.append(
-            {
-                "name": queue.name,
-                "queue": queue.queue,
-                "fifo": queue.queue.endswith(FIFO_SUFFIX),
-                "deployed": queue.deployed,
-                "messages": messages,
-                "bindings": queue.bindings,
-                "routes": list(queue.routes),
-            }
-        )
+        rows.append({**to_document(queue), "fifo": queue.queue.endswith(FIFO_SUFFIX), "messages": messages})
     columns = ("queue", "fifo", "deployed", "messages", "bindings", "read by routes")
     cells = [
         (

@@ -1,5 +1,6 @@
 """Implements `sluice route`: static exchange routes, and the commands for routes of all kinds."""
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -217,23 +218,12 @@ def map_document(walked: DiscoveredSites) -> dict[str, Any]:
             for tag in topology.tags
         ],
         "routes": [
-            {
-                "source": route.source,
-                "dest": route.dest,
-                "kind": route.bridge.kind.value,
-                "state": route.state,
-                "bridge": route.bridge,
-            }
+            {field.name: getattr(route, field.name) for field in fields(route)} | {"kind": route.bridge.kind}
             for route in topology.routes
         ],
         "findings": [
-            {
-                "concern": finding.concern.value,
-                "effect": finding.effect.value,
-                "sites": list(finding.sites),
-                "routes": [route.name for route in finding.routes],
-                "text": finding.text,
-            }
+            {field.name: getattr(finding, field.name) for field in fields(finding)}
+            | {"routes": [route.name for route in finding.routes]}
             for finding in list_findings(topology)
         ],
         "not_reached": dict(walked.not_reached),

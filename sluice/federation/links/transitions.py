@@ -366,9 +366,3 @@ def _serve_pull(registry: Registry, bridge: Bridge, wanted: Intent) -> Registry:
         return _update_bridge(registry, bridge.name, intent=Intent.CLOSED)
     becoming = known if known.bridge == bridge else known.with_options(bridge)
     return registry.with_bridge(replace(becoming, intent=wanted))
-
-
-@_change_at
-def accept_link_closed(registry: Registry, now: Now, link: str, peer: str) -> Registry:
-    """Close the served link that the peer has closed."""
-    return update_link(format_served_name(link, peer), LinkEvent.CLOSE)(registry, now)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from fnmatch import fnmatchcase
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
@@ -283,13 +282,8 @@ class _Comparison:
         """Check that the site would accept the binding. Raises `BadBinding`."""
         binding.binding().check(self.need_exchange(binding.exchange).type)
         queues = self.state.queues
-        if queues.find_queue(binding.queue) is None and not any(
-            fnmatchcase(binding.queue, pattern) for pattern in queues.patterns
-        ):
-            patterns = ", ".join(queues.patterns) or "none"
-            raise BadBinding(
-                f"{binding.queue}: {self.tag} may use no such queue; federation.queue_names has {patterns}"
-            )
+        if queues.find_queue(binding.queue) is None and (problem := queues.find_name_problem(binding.queue)):
+            raise BadBinding(problem)
 
     def check_link(self, link: Link, was: Entry | None) -> None:
         """Check that the peer exists, and that a new link closes no routes the file lacks. Raises `BadRoute`."""

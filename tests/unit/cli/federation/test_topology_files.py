@@ -402,7 +402,7 @@ def test_a_pause_is_neither_written_nor_changed(sites: Four) -> None:
         ({**PULLED, "peers": ()}, "links[0]: EAST: EAST is no peer of WEST: it goes into sites.WEST.peers"),
         (
             {"bindings": (BindingDeclaration(exchange="amq.topic", queue="x"),)},
-            "bindings[0]: x: WEST may use no such queue; federation.queue_names has sluice-queue-*",
+            "bindings[0]: x: WEST may not use a queue of this name; federation.queue_names has sluice-queue-*",
         ),
         (
             {"bindings": (BindingDeclaration(exchange="amq.match", queue="orders", arguments={"x-match": "some"}),)},

@@ -27,7 +27,6 @@ from sluice.federation.links.transitions import (
     Change,
     accept_answer,
     accept_hello,
-    accept_link_closed,
     add_bridge,
     add_link,
     apply,
@@ -279,9 +278,9 @@ def test_what_may_not_be_changed_is_refused_with_the_reason() -> None:
 
 def test_a_served_link_goes_with_its_peers() -> None:
     served = after(EMPTY, greeting(PULL))
-    parted = after(served, accept_link_closed("link", "THERE"))
+    parted = after(served, update_link("link@THERE", LinkEvent.CLOSE))
     assert parted.links["link@THERE"].status.state is LinkState.CLOSING
-    assert after(EMPTY, accept_link_closed("link", "THERE")) == EMPTY
+    assert after(EMPTY, update_link("link@THERE", LinkEvent.CLOSE)) == EMPTY
     back = after(parted, remove_bridge("pull@THERE"), greeting(PULL))
     assert back.links["link@THERE"].carries
 
@@ -331,7 +330,7 @@ def test_an_answer_of_another_site_fails_the_link() -> None:
     [
         *(add_link(LINK), add_bridge(PUSH), MADE, BOUND, MAPPED, record_hello_sent("link")),
         *(close_bridge("none"), command_bridge("none", Command.PAUSE), remove_bridge("none"), record_count("none", 1)),
-        *(update_link("none", LinkEvent.CLOSE), accept_link_closed("none", "THERE"), answering(link="none")),
+        *(update_link("none", LinkEvent.CLOSE), update_link("none@THERE", LinkEvent.CLOSE), answering(link="none")),
         *(record_resources(bridge="none", queue="q"), record_hello_sent("none"), remove_link("link")),
     ],
 )
