@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from sluice.aws.deployment import NotUsable
 from sluice.errors import BadConfiguration, Malformed, SluiceError
+from sluice.federation.links.links import Link
 from sluice.federation.map.topology import MappedSite, Topology
 from sluice.federation.matching.exchanges import Exchange, list_alternates
 from sluice.federation.matching.indexes import Publication
@@ -181,13 +182,19 @@ def _record_site(opened: OpenSite, view: SiteView, views: dict[str, SiteView]) -
             f"two sites have the tag {view.tag}: in {known.address.account}/{known.address.region}"
             f" and {view.address.account}/{view.address.region}"
         )
-    neighbours: list[_Neighbour] = []
-    for link in view.links:
-        endpoint = link.endpoints[0]
-        stage = parse_stage(endpoint.control_queue_url.rsplit("/", 1)[-1])
-        name = opened.name.peer_name(endpoint.region, endpoint.account, of_account=view.address.account, stage=stage)
-        neighbours.append(_Neighbour(tag=link.peer, account=endpoint.account, name=name))
-    return neighbours
+    return [_find_neighbour(opened, view, link) for link in view.links]
+
+
+def _find_neighbour(opened: OpenSite, view: SiteView, link: Link) -> _Neighbour:
+    endpoint = link.endpoints[0]
+    stage = parse_stage(endpoint.control_queue_url.rsplit("/", 1)[-1])
+    name = opened.name.peer_name(endpoint.region, endpoint.account, of_account=view.address.account, stage=stage)
+    return _Neighbour(tag=link.peer, account=endpoint.account, name=name)
+
+
+def open_peer(opened: OpenSite, view: SiteView, link: Link) -> tuple[OpenSite, SiteView]:
+    """Read the site at the other end of a link. Raises `BadConfiguration` or a connection error."""
+    return _open_neighbour(_find_neighbour(opened, view, link))
 
 
 def _open_neighbour(neighbour: _Neighbour) -> tuple[OpenSite, SiteView]:

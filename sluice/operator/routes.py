@@ -19,7 +19,7 @@ from sluice.federation.map.findings import Finding, list_route_findings
 from sluice.federation.matching.metadata import is_tag
 from sluice.federation.operations import AddBridge, AddLink, AddPeer, BridgeView, CloseLink, SiteView
 from sluice.federation.topology.desired import LinkAccess
-from sluice.operator.federated_sites import OpenSite, discover_sites, open_site
+from sluice.operator.federated_sites import OpenSite, discover_sites, open_peer, open_site
 from sluice.operator.site_names import REGION
 
 POLL_S = 0.5
@@ -151,8 +151,8 @@ def _find_link(ends: LinkEnds, name: str | None) -> str | None:
     return ends.peer.tag if ends.peer.tag in names else next(iter(names), None)
 
 
-def delete_link(ends: LinkEnds, *, name: str | None, force: bool = False) -> str:
-    """Close the link and its routes; return its name. Raises `BadRoute` if there is no such link.
+def delete_link(ends: LinkEnds, *, name: str | None, force: bool = False) -> tuple[str, list[str]]:
+    """Close the link and its routes; return its name, and the permissions that stay. Raises `BadRoute` without a link.
 
     `force` also removes a link that is closing already, and whose peer can't be told.
     """
@@ -163,8 +163,8 @@ def delete_link(ends: LinkEnds, *, name: str | None, force: bool = False) -> str
         named = "" if name is None else f" {name}"
         raise BadRoute(f"no link{named} goes from {ends.view.tag} to {ends.peer.tag}")
     ends.site.client.ask(CloseLink(name=link_name, force=force))
-    withdraw_grants(ends, [route for route in ends.view.bridges if route.link == link_name])
-    return link_name
+    closed = [route for route in ends.view.bridges if route.link == link_name]
+    return link_name, withdraw_grants(ends, closed)
 
 
 def add_route(ends: LinkEnds, declaration: BridgeDeclaration, *, link: str | None) -> Bridge:
@@ -205,38 +205,46 @@ def route_name(bridge: BridgeDeclaration, link: str) -> str:
     return f"{_NOT_IN_NAMES.sub('-', plain)[: MAX_NAME_CHARACTERS - HASH_CHARACTERS - 1]}.{digest}"
 
 
-def withdraw_grants(ends: LinkEnds, closed: Sequence[BridgeView]) -> None:
-    """Withdraw the permissions that the peer's site gave for these routes, if no other route needs them.
+def withdraw_all_grants(site: OpenSite, view: SiteView, closed: Sequence[BridgeView]) -> list[str]:
+    """Withdraw the permissions for routes to any peers, as `withdraw_grants` does. `view` still has these routes."""
+    links = {link.peer: link for link in view.links if link.name in {route.link for route in closed}}
+    kept: list[str] = []
+    for tag, link in links.items():
+        try:
+            peer_site, peer_view = open_peer(site, view, link)
+            peer = PeerSite(tag=tag, site=peer_site, view=peer_view)
+        except SluiceError:
+            peer = PeerSite(tag=tag)
+        kept += withdraw_grants(LinkEnds(site=site, view=view, peer=peer), closed)
+    return kept
 
-    Permissions to publish stay, because messages are still in the routes' queues.
+
+def withdraw_grants(ends: LinkEnds, closed: Sequence[BridgeView]) -> list[str]:
+    """Withdraw the permissions that the peer's site gave for closed routes, if no other route needs them.
+
+    Permissions to publish stay, because messages are still in the routes' queues. Returns sentences about those.
     """
-    peer_view = ends.peer.view
+    peer_view, tag = ends.peer.view, ends.peer.tag
+    links = {link.name for link in ends.view.links if link.peer == tag and not link.served}
+    routes = [route for route in ends.view.bridges if route.link in links]
+    gone = [route for route in routes if route in closed]
+    kept = [route for route in routes if route not in closed and route.state != LinkState.CLOSING]
     here = None if peer_view is None else peer_view.find_peer(ends.view.tag)
-    if ends.peer.site is None or peer_view is None or here is None or here.declared:
-        return
-    links = {link.name for link in ends.view.links_to(ends.peer.tag)}
-    pulled = [route for route in ends.view.bridges if route.link in links and not route.src_is_local]
-    kept = [route for route in pulled if route not in closed and route.state != LinkState.CLOSING]
-    following_keys = {exchange.name for exchange in peer_view.exchanges if exchange.type.follows_keys}
-    rest = here.withdraw_grants([route for route in pulled if route in closed], kept, following_keys=following_keys)
-    if rest != here:
-        ends.peer.site.client.ask(AddPeer(peer=rest))
-
-
-def describe_kept_permission(ends: LinkEnds, closed: BridgeView) -> str | None:
-    """Describe the permission to publish that a closed route leaves at its destination; None if it leaves none."""
-    dest, source = (ends.peer.view, ends.view.tag) if closed.src_is_local else (ends.view, ends.peer.tag)
-    rule = None if dest is None else dest.find_peer(source)
-    if dest is None or rule is None or rule.declared or closed.dest not in rule.pushes:
-        return None
-    links = {link.name for link in ends.view.links_to(ends.peer.tag)}
-    others = [other for other in ends.view.bridges if other.link in links and other.state != LinkState.CLOSING]
-    for other in others:
-        if other.name != closed.name and (other.dest, other.src_is_local) == (closed.dest, closed.src_is_local):
-            return None
-    site = ends.peer.site if closed.src_is_local and ends.peer.site is not None else ends.site
-    change = f"`sluice peer add {site.name}` replaces its permissions"
-    return f"{source} may still publish to {closed.dest} at {dest.tag}: {change}"
+    if peer_view is not None and ends.peer.site is not None and here is not None and not here.declared:
+        following_keys = {exchange.name for exchange in peer_view.exchanges if exchange.type.follows_keys}
+        pulled, needed = ([route for route in part if not route.src_is_local] for part in (gone, kept))
+        rest = here.withdraw_grants(pulled, needed, following_keys=following_keys)
+        if rest != here:
+            ends.peer.site.client.ask(AddPeer(peer=rest))
+    ways = {(route.dest, route.src_is_local) for route in gone}
+    left = [f"{tag} wasn't read: what it permits stays, see `sluice peer list` there"] if gone and not peer_view else []
+    for exchange, is_pushed in sorted(ways - {(route.dest, route.src_is_local) for route in kept}):
+        rule = here if is_pushed else ends.view.find_peer(tag)
+        if rule is not None and not rule.declared and exchange in rule.pushes:
+            dest, site = (ends.peer.tag, ends.peer.site or ends.site) if is_pushed else (ends.view.tag, ends.site)
+            change = f"`sluice peer add {site.name}` replaces its permissions"
+            left.append(f"{rule.tag} may still publish to {exchange} at {dest}: {change}")
+    return left
 
 
 def find_route(ends: LinkEnds, declaration: BridgeDeclaration, *, link: str | None) -> BridgeView:

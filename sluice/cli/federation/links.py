@@ -9,6 +9,7 @@ from sluice.cli.completion import complete_links, complete_peers, complete_sites
 from sluice.cli.federation.peers import AddressOption, read_address
 from sluice.cli.output import format_time, print_result, show_json, show_table
 from sluice.cli.sites import SiteText, SiteTyper
+from sluice.cli.terminal import print_note
 from sluice.federation.links.states import Command
 from sluice.federation.operations import CommandLink
 from sluice.operations import Operation
@@ -78,7 +79,7 @@ def delete(
 ) -> None:
     """Close a link and its routes. Messages in their queues are forwarded first."""
     ends = LinkEnds.with_peer(dest, PeerSite.find(src))
-    name = delete_link(ends, name=link, force=force)
+    name, kept = delete_link(ends, name=link, force=force)
     view = ends.site.view()
     routes = [route.name for route in view.bridges if route.link == name]
     left = f": {', '.join(routes)} still forward the messages in their queues" if routes else ""
@@ -86,6 +87,8 @@ def delete(
         left = f": {ends.peer.tag} wasn't told yet; --force removes the link without that"
     document = {"site": str(ends.site.name), "link": name, "routes": routes, "done": "closing"}
     print_result(document, f"{name} is closing at {ends.site.name}{left}")
+    for permission in kept:
+        print_note(permission)
 
 
 @app.command("list")

@@ -28,7 +28,6 @@ from sluice.operator.routes import (
     DuplicateRoute,
     LinkEnds,
     add_route,
-    describe_kept_permission,
     find_problems,
     find_route,
     wait_until_operational,
@@ -263,15 +262,14 @@ def remove_route(
     ends = LinkEnds.from_names(dest, src, src_local=declaration.src_is_local)
     route = find_route(ends, declaration, link=link)
     ends.site.client.ask(CloseBridge(name=route.name, del_empty_link=del_empty_link))
-    withdraw_grants(ends, [route])
-    report_closing(ends.site, [route.name])
-    if kept := describe_kept_permission(ends, route):
-        print_note(kept)
+    report_closing(ends.site, [route.name], kept=withdraw_grants(ends, [route]))
 
 
-def report_closing(site: OpenSite, routes: Sequence[str]) -> None:
-    """Print which routes of a site are closing."""
+def report_closing(site: OpenSite, routes: Sequence[str], *, kept: Sequence[str]) -> None:
+    """Print which routes of a site are closing, and which permissions they leave."""
     document = {"site": str(site.name), "routes": routes, "done": "closing"}
     if is_json() or routes:
         said = "\n".join(f"{name} is closing at {site.name}" for name in routes)
         print_result(document, said)
+    for permission in kept:
+        print_note(permission)

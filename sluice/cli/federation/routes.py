@@ -36,6 +36,7 @@ from sluice.federation.links.watch import Repairs
 from sluice.federation.map.drawings import as_svg, as_text
 from sluice.federation.map.findings import list_findings
 from sluice.operator.federated_sites import DiscoveredSites, discover_sites, open_site
+from sluice.operator.routes import withdraw_all_grants
 
 app = SiteTyper()
 
@@ -123,9 +124,10 @@ def delete(
     """
     if exchange is None:
         site = open_site(dest)
-        name = _find_own_route(site.view(), src, "delete it").name
-        site.client.ask(operations.CloseBridge(name=name, del_empty_link=del_empty_link))
-        report_closing(site, [name])
+        view = site.view()
+        route = _find_own_route(view, src, "delete it")
+        site.client.ask(operations.CloseBridge(name=route.name, del_empty_link=del_empty_link))
+        report_closing(site, [route.name], kept=withdraw_all_grants(site, view, [route]))
         return
     declaration = BridgeDeclaration(src=exchange, dest=dest_exchange or exchange, key=key, src_is_local=src_local)
     remove_route(dest, src, declaration, link=link, del_empty_link=del_empty_link)
@@ -145,7 +147,8 @@ def _find_own_route(view: operations.SiteView, name: str, remedy: str) -> operat
 def flush(site: SiteText, *, del_empty_link: DelEmptyLink = False) -> None:
     """Delete all routes that the site has declared."""
     opened = open_site(site)
-    own = [shown for shown in opened.view().bridges if not shown.served]
+    view = opened.view()
+    own = [shown for shown in view.bridges if not shown.served]
     for shown in own:
         opened.client.ask(operations.CloseBridge(name=shown.name))
     # While a link closes, its routes still forward the messages in their queues.
@@ -153,7 +156,7 @@ def flush(site: SiteText, *, del_empty_link: DelEmptyLink = False) -> None:
     for link in opened.view().links:
         if link.name in emptied:
             opened.client.ask(operations.CloseLink(name=link.name))
-    report_closing(opened, [shown.name for shown in own])
+    report_closing(opened, [shown.name for shown in own], kept=withdraw_all_grants(opened, view, own))
 
 
 @app.command("list")

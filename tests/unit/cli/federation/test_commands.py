@@ -376,6 +376,38 @@ def test_deleting_a_route_says_which_permission_stays(sites: Sites, more: list[s
     assert kept in sites.run("route", "del", WEST, EAST, "amq.topic", "b", *more).stderr
 
 
+@pytest.mark.parametrize(
+    ("add", "delete"),
+    [
+        (["queue", "add", WEST, EAST, "amq.topic", "orders"], ["queue", "del", WEST, EAST, "amq.topic", "orders"]),
+        (["dynamic", "add", WEST, EAST, "amq.topic"], ["dynamic", "del", WEST, EAST, "amq.topic"]),
+        (["route", "add", WEST, EAST, "amq.topic"], ["link", "del", WEST, EAST]),
+        (["route", "add", WEST, EAST, "amq.topic"], ["route", "flush", WEST]),
+        (["route", "add", WEST, EAST, "amq.topic"], ["route", "del", WEST, "from-EAST:amq.topic:amq.topic"]),
+    ],
+)
+def test_each_command_that_deletes_routes_withdraws_what_it_can_and_says_what_stays(
+    sites: Sites, add: list[str], delete: list[str]
+) -> None:
+    sites.run(*add)
+    [before] = sites.json("peer", "list", EAST)
+    kept = f"EAST may still publish to amq.topic at WEST: `sluice peer add {WEST}` replaces its permissions"
+    assert sites.run(*delete).stderr.count(kept) == 1
+    [after] = sites.json("peer", "list", EAST)
+    rules = ("pulls", "queues", "leads")
+    assert any(before[rule] for rule in rules)
+    assert not any(after[rule] for rule in rules)
+
+
+@pytest.mark.parametrize("delete", [["route", "flush", WEST], ["link", "del", WEST, "EAST"]])
+def test_permissions_of_a_peer_that_cant_be_read_are_said_to_stay(sites: Sites, delete: list[str]) -> None:
+    sites.run("route", "add", WEST, EAST, "amq.topic")
+    del sites.asked[EAST]
+    said = sites.run(*delete).stderr
+    assert "EAST wasn't read: what it permits stays, see `sluice peer list` there\n" in said
+    assert "EAST may still publish to amq.topic at WEST" in said
+
+
 def test_a_peer_that_is_gone_is_named_by_its_tag(sites: Sites) -> None:
     sites.run("peer", "add", EAST, WEST, "--pull", "amq.topic")
     sites.run("route", "add", WEST, EAST, "amq.topic", "a")
@@ -419,7 +451,10 @@ def test_deleting_a_link_says_what_is_left_and_can_do_without_the_peer(sites: Si
     sites.run("route", "add", WEST, EAST, "amq.topic", "a", "--src-local")
     name = "to-WEST:amq.topic:amq.topic:a"
     said = sites.run("link", "del", EAST, WEST).stderr
-    assert said == f"WEST is closing at {EAST}: {name} still forward the messages in their queues\n"
+    assert said == (
+        f"WEST is closing at {EAST}: {name} still forward the messages in their queues\n"
+        f"EAST may still publish to amq.topic at WEST: `sluice peer add {WEST}` replaces its permissions\n"
+    )
     sites.world.settle()
     sites.run("link", "add", EAST, WEST)
     sites[EAST].peers.unreachable.add("WEST")
