@@ -328,7 +328,7 @@ def declare_peer(
     if not peer.declared:
         if source_of is not None:
             follows_keys = source_of.src in {exchange.name for exchange in view.exchanges if exchange.type.follows_keys}
-            peer = peer.grant_source(source_of, follows_keys=follows_keys)
+            peer = peer.grant_source(source_of, follows_keys=follows_keys, account=view.address.account)
         peer = peer if dest_of is None else peer.grant_destination(dest_of)
     if peer != known:
         site.client.ask(AddPeer(peer=peer))

@@ -13,7 +13,7 @@ from sluice.codec import encode
 from sluice.errors import BadRoute, CallFailed, DestinationFault, QueueGone
 from sluice.federation.dynamic.ops import Bind, BindingAdvertisement, RequestSnapshot, RouteHello, SnapshotPart
 from sluice.federation.links import transitions
-from sluice.federation.links.links import Address, Bridge, Endpoint, Link
+from sluice.federation.links.links import Address, Bridge, BridgeDeclaration, Endpoint, Link
 from sluice.federation.links.messages import DynamicMessage, Hello, LinkClosed, LinkMessage, encode_control
 from sluice.federation.links.peers import KNOWN_PEERS, Peer
 from sluice.federation.links.registry import Registry
@@ -222,9 +222,8 @@ def test_whatever_a_peer_says_of_itself_nothing_goes_elsewhere(lie: dict[str, An
     assert delivered(world, THIEF) == ([],)
 
 
-@pytest.mark.parametrize("leads", [(), ("OTHER",), ("*",)])
-def test_a_peer_leads_to_no_site_that_its_rule_does_not_name(leads: tuple[str, ...]) -> None:
-    """It claims a way to another peer that has advertised nothing yet. Only a rule lets the claim count."""
+def steal(leads: tuple[str, ...]) -> list[str]:
+    """Lets a peer claim a way to another one, which has advertised nothing yet. Returns what the first one gets."""
     world = Sites(["HERE", "THERE", THIEF])
     with_rule(world, THIEF, pulls=("*",), leads=leads)
     function = Links(world["HERE"])
@@ -248,7 +247,21 @@ def test_a_peer_leads_to_no_site_that_its_rule_does_not_name(leads: tuple[str, .
     function.ask({"op": "sweep"})
     world["HERE"].publish("secret", exchange=TOPIC, key="k")
     forward(world)
-    assert world[THIEF].queues.bodies(FIFO_INGRESS) == (["secret"] if leads == ("*",) else [])
+    return world[THIEF].queues.bodies(FIFO_INGRESS)
+
+
+@pytest.mark.parametrize("leads", [(), ("OTHER",), ("*",)])
+def test_a_peer_leads_to_no_site_that_its_rule_does_not_name(leads: tuple[str, ...]) -> None:
+    assert steal(leads) == (["secret"] if leads == ("*",) else [])
+
+
+def test_what_a_company_wants_takes_nothing_away_that_another_site_wants() -> None:
+    """What `dynamic add` grants to a site of another account lets it lead only to itself."""
+    company = Peer(tag=THIEF, account="999999999999", region="eu-west-1")
+    route = BridgeDeclaration(src=TOPIC, dest=TOPIC, dynamic=True)
+    granted = company.grant_source(route, follows_keys=True, account="000000000000")
+    assert granted.find_pull_refusal(route, follows_keys=True) is None
+    assert steal(granted.leads) == []
 
 
 def test_an_epoch_far_ahead_is_not_taken() -> None:

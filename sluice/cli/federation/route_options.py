@@ -243,6 +243,9 @@ def add_and_show_route(dest: str, src: str, declaration: BridgeDeclaration, opti
         if is_quiet():  # As with qpid-route, a script can be run again.
             return
         raise
+    address, own = ends.peer.address, ends.view.address
+    if declaration.dynamic and address is not None and address.account != own.account:
+        print_note(f"{address.tag} sends {own.tag} nothing for other sites unless `peer add --lead` there allows it")
     warnings = [str(finding) for finding in find_problems(ends, route)]
     for warning in warnings:
         print_note(f"warning: {warning}")

@@ -83,11 +83,14 @@ class Peer(Struct, frozen=True, kw_only=True):
         rules = {name: tuple(dict.fromkeys((*getattr(self, name), *getattr(other, name)))) for name in RULES}
         return replace(self, **{name: patterns for name, patterns in rules.items() if len(patterns) <= MAX_RULES})
 
-    def grant_source(self, route: BridgeDeclaration, *, follows_keys: bool) -> "Peer":
-        """Return the peer with permission to take what the route takes here, and no more."""
-        if route.dynamic and not self.leads:
-            granted = (*(self.granted or ()), "leads:*")
-            return replace(self, leads=("*",), granted=granted).grant_source(route, follows_keys=follows_keys)
+    def grant_source(self, route: BridgeDeclaration, *, follows_keys: bool, account: str) -> "Peer":
+        """Return the peer with permission to take what the route takes in this site's `account`, and no more.
+
+        A peer that leads to a site can get the copies for that site, so only a peer in the same account may by default.
+        """
+        if route.dynamic and not self.leads and self.account == account:
+            peer = replace(self, leads=("*",), granted=(*(self.granted or ()), "leads:*"))
+            return peer.grant_source(route, follows_keys=follows_keys, account=account)
         if self.find_pull_refusal(route, follows_keys=follows_keys) is None:
             return self
         rules, pattern = "queues", route.src

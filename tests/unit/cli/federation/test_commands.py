@@ -583,6 +583,15 @@ def test_a_dynamic_route_follows_an_exchange_and_goes_again(sites: Sites) -> Non
     assert sites[WEST].bridges() == {}
 
 
+def test_a_site_of_another_account_leads_to_no_third_site_unless_a_rule_says_so(sites: Sites) -> None:
+    sites.add("other@eu-west-1", "NORTH", account="000000000001")
+    note = "EAST sends NORTH nothing for other sites unless `peer add --lead` there allows it"
+    assert note in sites.run("dynamic", "add", "other@eu-west-1", EAST, "amq.topic").stderr
+    assert "nothing for other sites" not in sites.run("dynamic", "add", WEST, EAST, "amq.topic").stderr
+    leads = {peer["tag"]: peer["leads"] for peer in sites.json("peer", "list", EAST)}
+    assert leads == {"NORTH": [], "WEST": ["*"]}
+
+
 def test_a_dynamic_route_between_exchanges_of_two_types_fails_and_says_which(sites: Sites) -> None:
     sites.run("exchange", "add", EAST, "orders", "topic")
     sites.run("exchange", "add", WEST, "orders", "direct")

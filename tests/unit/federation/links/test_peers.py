@@ -216,14 +216,14 @@ def test_what_is_granted_for_a_route_is_what_it_takes_and_no_more(
     granted: Bridge, other: Bridge, follows_keys: bool
 ) -> None:
     """Another route is let in only if it takes nothing that the granted one doesn't take."""
-    peer = NO_RULES.grant_source(granted, follows_keys=follows_keys)
+    peer = NO_RULES.grant_source(granted, follows_keys=follows_keys, account=ACCOUNT)
     assert peer.find_pull_refusal(granted, follows_keys=follows_keys) is None
     if peer.find_pull_refusal(other, follows_keys=follows_keys) is None:
         assert granted.src_is_queue == other.src_is_queue
         assert granted.src == other.src
         takes_all = granted.src_is_queue or granted.dynamic or not follows_keys
         assert takes_all or covers(granted.key, "#" if other.dynamic else other.key)
-    assert peer.grant_source(granted, follows_keys=follows_keys) == peer
+    assert peer.grant_source(granted, follows_keys=follows_keys, account=ACCOUNT) == peer
     following_keys = {granted.src, other.src} if follows_keys else set()
     rest = peer.withdraw_grants([granted], [other], following_keys=following_keys)
     if peer.find_pull_refusal(other, follows_keys=follows_keys) is None:
@@ -238,7 +238,7 @@ def test_what_is_granted_for_a_route_is_what_it_takes_and_no_more(
 def test_what_an_operator_allowed_is_not_withdrawn_with_a_route() -> None:
     """A permission that was there before the route isn't the route's."""
     route = pull(key="eu.#")
-    peer = replace(THERE, **EU).grant_source(pull("orders", src_is_queue=True), follows_keys=True)
+    peer = replace(THERE, **EU).grant_source(pull("orders", src_is_queue=True), follows_keys=True, account=ACCOUNT)
     assert peer.withdraw_grants([route], [], following_keys={route.src}) == peer
 
 
