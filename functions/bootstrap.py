@@ -14,6 +14,7 @@ from sluice.aws.clients import calls, make_client, sqs_client
 from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.queues import ReceivedQueues, SqsQueues
 from sluice.aws.records import REDELIVERY_DELAYS_S, Batch, Reporter
+from sluice.aws.shutdown import call_at_shutdown
 from sluice.codec import encode
 from sluice.errors import BadRequest, BadSetting
 from sluice.message import Message
@@ -83,6 +84,21 @@ def make_reporter(
 def send_operation(queue_url: str, operation: Operation[Any], *, delay_s: int = 0) -> None:
     """Send an operation to the function that reads this queue. Raises `QueueGone` or `CallFailed`."""
     SqsQueues(sqs_client(), queue_url).send(queue_url, encode(operation).decode(), delay_s=delay_s)
+
+
+def flush_at_shutdown(dependencies: Any, flush: Callable[[Any], None]) -> Callable[[], None]:
+    """Flush what the environment's dependencies have buffered before the environment ends. Returns what is called then.
+
+    `dependencies` is a function with a `cache`. Lambda accepts this registration only while the handler's module is
+    imported.
+    """
+
+    def flush_if_made() -> None:
+        if dependencies.cache_info().currsize:
+            flush(dependencies())
+
+    call_at_shutdown(flush_if_made)
+    return flush_if_made
 
 
 def make_time_check(context: LambdaContext, *, reserve_ms: int) -> Callable[[], bool]:

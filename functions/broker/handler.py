@@ -8,12 +8,11 @@ from typing import Any
 from aws_lambda_powertools.utilities.typing import LambdaContext
 from msgspec.structs import replace
 
-from functions.bootstrap import make_reporter, read_settings
+from functions.bootstrap import flush_at_shutdown, make_reporter, read_settings
 from sluice.aws.dead_letters import OFFER_PLACEHOLDER
 from sluice.aws.metrics import publish
 from sluice.aws.records import Batch, BatchResponse, Reporter
 from sluice.aws.rendezvous.dependencies import make_dependencies
-from sluice.aws.shutdown import call_at_shutdown
 from sluice.message import Message
 from sluice.rendezvous.broker import CLIENT_ID, Broker
 from sluice.rendezvous.protocol.ends import End
@@ -53,18 +52,10 @@ def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
     return response
 
 
-def write_counts() -> None:
-    """Write the offer counts that this environment has buffered, before the environment ends."""
-    if dependencies.cache_info().currsize:
-        broker, _ = dependencies()
-        broker.site.pacing.flush(at_shutdown=True)
-
-
 def redact_offer(message: Message) -> Message:
     """Return an offer for the dead letters: only client id and length, as a description has IP addresses."""
     client_id = {name: value for name, value in message.attributes.items() if name == CLIENT_ID}
     return replace(message, body=OFFER_PLACEHOLDER.format(len(message.body)), attributes=client_id)
 
 
-# Lambda accepts this registration only while the handler's module is imported.
-call_at_shutdown(write_counts)
+publish_buffered = flush_at_shutdown(dependencies, lambda made: made[0].site.pacing.flush(at_shutdown=True))

@@ -1,16 +1,15 @@
 """Serves HTTP requests of clients at a function URL. `sluice.rendezvous` has the logic."""
 
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from functions import http
-from functions.bootstrap import read_settings
+from functions.bootstrap import flush_at_shutdown, read_settings
 from sluice.aws.clients import dynamodb_client
 from sluice.aws.rendezvous.dependencies import make_dependencies
 from sluice.aws.rendezvous.waiting import DynamoMailboxStore
-from sluice.aws.shutdown import call_at_shutdown
 from sluice.rendezvous.http import ClientSite
 from sluice.rendezvous.mailbox import PREFIX, Mailbox
 from sluice.rendezvous.protocol.messages import by_fingerprint
@@ -36,11 +35,4 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     return http.respond(SERVICE, dependencies(), event)
 
 
-def publish_buffered() -> None:
-    """Publish the metrics and counts that this environment has buffered, before the environment ends."""
-    if dependencies.cache_info().currsize:
-        http.publish_buffered(SERVICE, dependencies())
-
-
-# Lambda accepts this registration only while the handler's module is imported.
-call_at_shutdown(publish_buffered)
+publish_buffered = flush_at_shutdown(dependencies, partial(http.publish_buffered, SERVICE))

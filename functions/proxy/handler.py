@@ -6,13 +6,12 @@ from typing import Any
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from functions import http
-from functions.bootstrap import read_settings
+from functions.bootstrap import flush_at_shutdown, read_settings
 from sluice.aws.clients import dynamodb_client, now_ms, quick_sqs_client
 from sluice.aws.queues import delete_message
 from sluice.aws.rendezvous.dependencies import make_dependencies
 from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
 from sluice.aws.rendezvous.waiting import DynamoMailboxStore
-from sluice.aws.shutdown import call_at_shutdown
 from sluice.rendezvous.http import ProxySite
 from sluice.rendezvous.mailbox import PREFIX, Mailbox
 from sluice.rendezvous.protocol.ends import End
@@ -54,11 +53,4 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     return http.respond(SERVICE, dependencies(), event)
 
 
-def publish_buffered() -> None:
-    """Publish the metrics and counts that this environment has buffered, before the environment ends."""
-    if dependencies.cache_info().currsize:
-        http.publish_buffered(SERVICE, dependencies())
-
-
-# Lambda accepts this registration only while the handler's module is imported.
-call_at_shutdown(publish_buffered)
+publish_buffered = flush_at_shutdown(dependencies, partial(http.publish_buffered, SERVICE))
