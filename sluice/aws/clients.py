@@ -188,36 +188,31 @@ def sqs_client() -> SQSClient:
 @cache
 def dynamodb_client() -> DynamoDBClient:
     """Return the environment's DynamoDB client; thread-safe."""
-    client: DynamoDBClient = make_client("dynamodb")
-    return client
+    return cast("DynamoDBClient", make_client("dynamodb"))
 
 
 @cache
 def quick_sqs_client() -> SQSClient:
     """Return the environment's SQS client with short timeouts, for callers that retry themselves; thread-safe."""
-    client: SQSClient = make_client("sqs", config=WITHOUT_RETRIES)
-    return client
+    return cast("SQSClient", make_client("sqs", config=WITHOUT_RETRIES))
 
 
 @cache
 def long_polling_sqs_client() -> SQSClient:
     """Return the environment's SQS client for receives of up to ten seconds; thread-safe."""
-    client: SQSClient = make_client("sqs", config=LONG_POLLS)
-    return client
+    return cast("SQSClient", make_client("sqs", config=LONG_POLLS))
 
 
 @cache
 def quick_dynamodb_client() -> DynamoDBClient:
     """Return the environment's DynamoDB client with short timeouts, for requests with a deadline; thread-safe."""
-    client: DynamoDBClient = make_client("dynamodb", config=SHORT_TIMEOUTS)
-    return client
+    return cast("DynamoDBClient", make_client("dynamodb", config=SHORT_TIMEOUTS))
 
 
 @cache
 def lambda_client() -> LambdaClient:
     """Return the environment's Lambda client; thread-safe."""
-    client: LambdaClient = make_client("lambda")
-    return client
+    return cast("LambdaClient", make_client("lambda"))
 
 
 def queue_arn_prefix(queue_url: str) -> str:

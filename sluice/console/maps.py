@@ -93,8 +93,7 @@ def peer_cache(site: BudgetedSite) -> PeerCache:
 
 def read_site_view(site: BudgetedSite) -> SiteView:
     """Read the site's federation, once per round. Raises `NotUsable`, `CallFailed`."""
-    view: SiteView = site.run_once("federation", lambda: site.client(FEDERATION).ask(ShowSite())).result()
-    return view
+    return site.run_once("federation", lambda: site.client(FEDERATION).ask(ShowSite())).result()
 
 
 def discover_peers(site: BudgetedSite) -> DiscoveredSites:

@@ -124,13 +124,11 @@ class SiteClient:
         stacks = self.stacks()
         if name in stacks:
             return stacks[name].outputs
-        stored: Mapping[str, str] = self.run_once(name, partial(read_stored_outputs, self.connection, name)).result()
-        return stored
+        return self.run_once(name, partial(read_stored_outputs, self.connection, name)).result()
 
     def stacks(self) -> Mapping[str, StackView]:
         """Return all stacks of the account and region, by name. Raises `list_stacks`' errors."""
-        stacks: Mapping[str, StackView] = self.run_once("stacks", partial(list_stacks, self.connection)).result()
-        return stacks
+        return self.run_once("stacks", partial(list_stacks, self.connection)).result()
 
     def pipeline(self) -> PipelineClient:
         """Connect to the pipeline. Raises `NotUsable`."""

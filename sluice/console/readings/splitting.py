@@ -66,8 +66,7 @@ def stop_session(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
 
 def read_splitting(site: BudgetedSite) -> SplittingView:
     """Read queues and sessions, once per round. Raises `NotUsable`, `CallFailed`."""
-    view: SplittingView = site.run_once("splitting", lambda: site.client(SPLITTING).ask(ShowSplitting())).result()
-    return view
+    return site.run_once("splitting", lambda: site.client(SPLITTING).ask(ShowSplitting())).result()
 
 
 def _count_messages(site: BudgetedSite, view: SplittingView) -> Counts | None:
