@@ -39,6 +39,7 @@ from sluice.splitting.sessions.actions import (
 )
 from sluice.splitting.sessions.events import (
     CleanupFailed,
+    ConsumerNotMoved,
     DrainEnded,
     Event,
     LeftoversReturned,
@@ -312,10 +313,12 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         try:
             return list(self._run_action(action))
         except CallFailed as error:  # most failures are retried by the next tick
-            if isinstance(action, PointConsumer | SwitchSplitter):
-                return [self.pointing.report_failure(action.queue_id, str(error))]
             if isinstance(action, CreateQueue) and not error.is_transient:
                 return [QueueNotCreated(action.name, str(error))]
+            if isinstance(action, CreateQueue):
+                return [ConsumerNotMoved(action.queue_id, str(error))]
+            if isinstance(action, PointConsumer | SwitchSplitter):
+                return [self.pointing.report_failure(action.queue_id, str(error))]
             return [CleanupFailed(action.name, str(error))] if isinstance(action, DeleteQueue) else []
 
     def _run_action(self, action: Action) -> Iterator[Event]:

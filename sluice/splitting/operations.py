@@ -89,7 +89,8 @@ AnySession = SessionView | EndedSession
 class SplitView(Struct, frozen=True, kw_only=True):
     """A split that isn't at rest: its phase, what it waits for, and where each consumer is, by its description.
 
-    `not_moved` is why consumers or the splitter's trigger could last not be changed; empty if they could.
+    `not_moved` is why consumers, the splitter's trigger or a temporary queue could last not be changed; empty if they
+    could.
     """
 
     queue_id: str

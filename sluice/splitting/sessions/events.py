@@ -125,7 +125,8 @@ class QueueCreated(msgspec.Struct, frozen=True):
         queue = registry.queues.get(self.name)
         if queue is None or queue.state is not QueueState.PLANNED:
             return registry
-        return registry.with_queues([replace(queue, state=QueueState.CREATED)])
+        split = replace(registry.splits[queue.queue_id], not_moved="")
+        return registry.with_queues([replace(queue, state=QueueState.CREATED)]).with_split(split)
 
 
 class QueueNotCreated(msgspec.Struct, frozen=True):
@@ -237,7 +238,11 @@ class TimePassed(msgspec.Struct, frozen=True):
             are_static = all(registry.splits[queue_id].static for queue_id in session.filters)
             setup_limit_s = SETUP_LIMIT_S if are_static else MOVING_SETUP_LIMIT_S
             reason = self._find_exceeded_limit(session, now_ms, setup_limit_s=setup_limit_s)
-            if reason is not None:
+            if reason is Reason.SETUP_DEADLINE_EXCEEDED:
+                causes = filter(None, (registry.splits[queue_id].not_moved for queue_id in session.filters))
+                text = ": ".join(filter(None, [reason, "; ".join(causes)]))[:MAX_REASON_CHARACTERS]
+                registry = registry.with_ended(session, text, now_ms=now_ms)
+            elif reason is not None:
                 registry = registry.with_ended(session, reason, now_ms=now_ms)
         live = {splitter: seen for splitter, seen in registry.splitters.items() if seen.is_live(now_ms)}
         return replace(registry, splitters=live)
@@ -364,13 +369,13 @@ class ConsumerPointed(msgspec.Struct, frozen=True):
 
 
 class ConsumerNotMoved(msgspec.Struct, frozen=True):
-    """A consumer or the splitter's trigger can't be changed now. The next tick tries again."""
+    """A consumer, the splitter's trigger or a temporary queue can't be changed now. The next tick tries again."""
 
     queue_id: str
     reason: str
 
     def __call__(self, registry: Registry, _now_ms: int) -> Registry:
-        """Store the reason, which operators see until all consumers are moved."""
+        """Store the reason, which operators see until all consumers are moved, or the queue is created."""
         split = registry.splits.get(self.queue_id)
         if split is None:
             return registry

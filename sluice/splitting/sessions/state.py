@@ -90,8 +90,8 @@ class Split(Struct, frozen=True, kw_only=True):
 
     `consumer_at` is the queue that the consumer was last seen reading, None while it is being moved. If
     `drain_timeout_s` is None, draining has no limit. `is_drain_over`: an operator has ended the drain.
-    `not_moved` is why consumers or the splitter's trigger could last not be changed. Without a session,
-    consumers stay at main until `lingers_until_ms`.
+    `not_moved` is why consumers, the splitter's trigger or a temporary queue could last not be changed. Without a
+    session, consumers stay at main until `lingers_until_ms`.
     """
 
     queue_id: str

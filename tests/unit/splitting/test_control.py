@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 from msgspec.structs import replace
 
-from sluice.errors import TooBusy
+from sluice.errors import CallFailed, TooBusy
 from sluice.message import Message, Value
 from sluice.splitting.control import (
     LATER_S,
@@ -326,7 +326,40 @@ def test_a_queue_that_aws_never_has_time_for_fails_the_session_at_its_deadline(w
     session_id = world.start()
     world.pass_s(SETUP_LIMIT_S)
     session = world.store.registry.sessions[session_id]
-    assert (session.status, session.reason) == (Status.START_ERROR, Reason.SETUP_DEADLINE_EXCEEDED)
+    assert session.status is Status.START_ERROR
+    assert session.reason == f"{Reason.SETUP_DEADLINE_EXCEEDED}: create: InternalError: by script"
+
+
+def test_a_deadline_names_no_refusal_that_is_over(world: World) -> None:
+    world.queues.failing.add(SESSION_QUEUE)
+    session_id = world.start()
+    world.queues.failing.clear()
+    world.pass_s(SOON_S)
+    assert world.store.registry.splits["q"].not_moved == ""
+    assert world.store.registry.sessions[session_id].status is not Status.START_ERROR
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "is_final"),
+    [
+        ("AWS.SimpleQueueService.QueueDeletedRecently", "You must wait 60 seconds after deleting a queue", False),
+        ("RequestThrottled", "The request was denied due to request throttling.", False),
+        ("QueueAlreadyExists", "A queue already exists with the same name and a different value", True),
+        ("InvalidAttributeValue", "Invalid value for the parameter Policy. Reason: Policy length exceeds 8192.", True),
+    ],
+)
+def test_what_sqs_refuses_is_the_reason_in_one_line(world: World, code: str, text: str, is_final: bool) -> None:
+    def refuse(*_: Any) -> None:
+        raise CallFailed("CreateQueue", code, text)
+
+    world.queues.create = refuse  # type: ignore[assignment, method-assign]
+    session_id = world.start()
+    if not is_final:
+        assert world.status(session_id) is Status.STARTING
+        world.pass_s(SETUP_LIMIT_S)
+    session = world.store.registry.sessions[session_id]
+    because = "" if is_final else f"{Reason.SETUP_DEADLINE_EXCEEDED}: "
+    assert (session.status, session.reason) == (Status.START_ERROR, f"{because}CreateQueue: {code}: {text}")
 
 
 def test_a_start_that_was_cut_off_is_finished_by_the_next_tick(world: World) -> None:
