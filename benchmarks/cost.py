@@ -200,7 +200,6 @@ def written(text: str, costs: Costs) -> str:
         "polls": f"A hundred polls a second that are not held cost {_usd(early_usd(100))} a month.\n",
         "messages": _messages(costs),
         "rest": _rest(costs),
-        "prices": _prices(),
         "rates": _rates(costs),
         **limit_tables(costs.counts, Parameters()),
     }
@@ -332,16 +331,6 @@ def _rest(costs: Costs) -> str:
             "",
         ]
     )
-
-
-def _prices() -> str:
-    prices = price_list()
-    rows = [f"| {prices.region}, {prices.on} | dollars | free each month |", "|---|---:|---:|"]
-    for price in prices.prices.values():
-        per = "a million " if price.per == MILLION else ""
-        free = f"{price.free:,}" if price.free else ""
-        rows.append(f"| [{per}{price.unit}]({price.page}) | {price.usd:g} | {free} |")
-    return "\n".join([*rows, ""])
 
 
 def _rounded(dollars: float) -> float:

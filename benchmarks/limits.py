@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from benchmarks.counts import BATCH_S, LANDED_BYTES, PROXY_CALLS, UNANSWERED, Counts
 from benchmarks.pool_costs import BROKER_S, QUICK_S
 from benchmarks.prices import Used
-from benchmarks.quotas import quota, quotas
+from benchmarks.quotas import quota
 from sluice.aws.rendezvous.offers import SHARDS
 from sluice.operator.accounts import RESERVES
 from sluice.parameters import Parameters
@@ -55,9 +55,8 @@ def limits(counts: Counts, parameters: Parameters) -> Mapping[str, Sequence[Limi
 
 
 def tables(counts: Counts, parameters: Parameters) -> Mapping[str, str]:
-    """Render each capability's table, and the quotas' table."""
-    found = {f"limits of {name}": _table(first(known)) for name, known in limits(counts, parameters).items()}
-    return found | {"quotas": _quotas()}
+    """Render each capability's table."""
+    return {f"limits of {name}": _table(first(known)) for name, known in limits(counts, parameters).items()}
 
 
 def _rendezvous(counts: Counts, parameters: Parameters) -> Iterator[Limit]:
@@ -252,21 +251,16 @@ def _pipeline(counts: Counts, parameters: Parameters) -> Iterator[Limit]:
 
 
 def _table(known: Sequence[Limit]) -> str:
+    """Render the limits that are below the highest rate."""
     heads = " | ".join(f"at {rate:,}" for rate in RATES)
     rows = [
         f"| limit | available | a message takes | reached at | {heads} | what to do |",
-        "|---|---:|---:|---:|---|---|---|",
+        "|---|---:|---:|---:|---:|---:|---|",
     ]
     for limit in known:
-        at = " | ".join("within" if limit.rate >= rate else f"{rate / limit.rate:,.1f} times" for rate in RATES)
-        rows.append(
-            f"| {limit.what} | {limit.there:,.0f} | {limit.each:.3g} | {limit.rate:,.0f} a second | {at} "
-            f"| {limit.remedy} |"
-        )
-    return "\n".join([*rows, ""])
-
-
-def _quotas() -> str:
-    rows = ["| quota | | raised |", "|---:|---|---|"]
-    rows += [f"| {each.value:,} | [{each.unit}]({each.page}) | {each.raised} |" for each in quotas().values()]
+        if limit.rate < max(RATES):
+            at = " | ".join("within" if limit.rate >= rate else f"{rate / limit.rate:,.1f}" for rate in RATES)
+            rows.append(
+                f"| {limit.what} | {limit.there:,.0f} | {limit.each:.3g} | {limit.rate:,.0f} | {at} | {limit.remedy} |"
+            )
     return "\n".join([*rows, ""])

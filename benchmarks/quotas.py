@@ -1,4 +1,4 @@
-"""AWS's quotas from `quotas.toml`, each with its page, for documents and the simulation."""
+"""AWS's quotas from `quotas.toml`, each with its page, for limits and the simulation."""
 
 import tomllib
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Writes the documents' tables of parameters, permissions, arguments and exit codes: `make parameters`.
+"""Writes the documents' tables of parameters and arguments: `make parameters`.
 
 It also writes cdk.json's section. A test checks that the files are current. A table of parameters is between
 `<!-- parameters: rendezvous -->` and `<!-- end -->`. Without a section's name it lists the parameters outside sections;
@@ -10,26 +10,19 @@ import re
 from collections.abc import Iterator, Mapping
 from inspect import Parameter, signature
 from pathlib import Path
-from signal import SIGINT
 from typing import Any, get_type_hints
 
 from constructs import Construct
 
 from sluice import constructs
 from sluice.building.project import PROJECT
-from sluice.cli.program import COMMANDS, load_command
-from sluice.cli.terminal import SIGNAL_EXIT_BASE
 from sluice.constructs.arguments import describe_annotation
 from sluice.operator.permissions import DEPLOYMENT, EVERY_COMMAND, ROWS, Resource
 from sluice.parameters import ROOT, Parameters, json_schema
 from sluice.parameters.values import Model, describe_type
 
 TABLE = re.compile(r"(?P<begin><!-- parameters:(?P<section>[a-z. ]*)-->\n).*?(?P<end><!-- end -->)", re.DOTALL)
-PERMISSIONS = re.compile(r"(<!-- permissions: -->\n).*?(<!-- end -->)", re.DOTALL)
 ARGUMENTS = re.compile(r"(<!-- arguments: -->\n).*?(<!-- end -->)", re.DOTALL)
-EXIT_CODES = re.compile(r"(<!-- exit codes: -->\n).*?(<!-- end -->)", re.DOTALL)
-# The sentences of a command's help that name exit codes.
-NAMES_EXIT_CODES = re.compile(r"[^.]*\bexit code\b(?:[^.]|\.(?! |$))*\.", re.IGNORECASE)
 MAX_DEFAULT_CHARACTERS = 40  # tables refer to cdk.json for longer defaults
 
 
@@ -46,7 +39,7 @@ def find_documents() -> Iterator[Path]:
     return (
         path
         for path in sorted((PROJECT.files / "docs").glob("*.md"))
-        if any(table.search(path.read_text()) for table in (TABLE, PERMISSIONS, ARGUMENTS, EXIT_CODES))
+        if any(table.search(path.read_text()) for table in (TABLE, ARGUMENTS))
     )
 
 
@@ -55,9 +48,7 @@ def render_file(path: Path) -> str:
     text = path.read_text()
     if path.suffix == ".md":
         text = TABLE.sub(lambda match: match["begin"] + _render_table(match["section"].strip()) + match["end"], text)
-        text = PERMISSIONS.sub(lambda match: match[1] + render_permissions() + match[2], text)
-        text = ARGUMENTS.sub(lambda match: match[1] + _render_arguments() + match[2], text)
-        return EXIT_CODES.sub(lambda match: match[1] + render_exit_codes() + match[2], text)
+        return ARGUMENTS.sub(lambda match: match[1] + _render_arguments() + match[2], text)
     document = json.loads(text)
     document["context"][ROOT] = _to_json(Parameters())
     return json.dumps(document, indent=2) + "\n"
@@ -116,7 +107,7 @@ def _render_default(field: Mapping[str, Any]) -> str:
 
 
 def render_permissions() -> str:
-    """Render the table of the commands' permissions."""
+    """Render the table of the commands' permissions, which the site of documents has."""
     lines = ["| command | permissions |", "|---|---|"]
     for row in (EVERY_COMMAND, *ROWS, DEPLOYMENT):
         actions: dict[Resource, tuple[str, ...]] = {}
@@ -129,25 +120,6 @@ def render_permissions() -> str:
         names = row.commands[0] if row in {EVERY_COMMAND, DEPLOYMENT} else f"`{'`, `'.join(row.commands)}`"
         lines.append(f"| {names} | {'; '.join(needs) or 'no others'} |")
     return "\n".join([*lines, ""])
-
-
-def render_exit_codes() -> str:
-    """Render the table of exit codes: those of all commands, then the sentences of single commands' help."""
-    failed = "1: it failed, or what it names isn't there, with the reason on standard error"
-    codes = f"0: done; {failed}; 2: wrong options or arguments; {SIGNAL_EXIT_BASE + SIGINT}: ctrl-C"
-    lines = ["| command | exit code |", "|---|---|", f"| every command | {codes} |"]
-    for name, command in iter_commands():
-        if sentences := NAMES_EXIT_CODES.findall(" ".join((command.help or "").split())):
-            lines.append(f"| `{name}` | {' '.join(sentence.strip() for sentence in sentences)} |")
-    return "\n".join([*lines, ""])
-
-
-def iter_commands() -> Iterator[tuple[str, Any]]:
-    """Iterate over all commands, with the words that call them."""
-    for name in COMMANDS:
-        command = load_command(name)
-        below = getattr(command, "commands", None)
-        yield from ((name, command),) if below is None else ((f"{name} {leaf}", below[leaf]) for leaf in below)
 
 
 if __name__ == "__main__":

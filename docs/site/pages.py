@@ -14,10 +14,12 @@ from mkdocs.structure.files import File, Files
 from typer.cli import get_docs_for_click
 from typer.models import Context
 
+from docs.tables import render_permissions
 from sluice.cli.program import app
 
 ROOT = Path(__file__).parents[2]
 BESIDE = {
+    "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
@@ -31,6 +33,8 @@ PUBLIC = {
     "sluice_spark": "spark/sluice_spark",
 }
 AFTER_GUIDES = 3  # in the navigation
+# Links to files of the repository that the site lacks.
+OUTSIDE = re.compile(r"\[([^]]+)\]\((?:\.\./)*(?:LICENSE|decisions|(?:benchmarks|sluice)/[^)]+)\)")
 CLIENTS = ("publish", "Publisher", "PublishRequest", "BadPublishRequest", "NotPublished")
 
 
@@ -39,7 +43,9 @@ def on_config(config: MkDocsConfig) -> None:
     own_app = _pages("constructs.md", "examples/*/README.md")
     if own_app and config.nav is not None:
         config.nav.insert(AFTER_GUIDES, {"In your own app": own_app})
-    _fill(config.nav, {"Commands": list(command_pages()), "Decisions": _pages("decisions/*.md")})
+    _fill(
+        config.nav, {"Commands": [*command_pages(), "reference/permissions.md"], "Decisions": _pages("decisions/*.md")}
+    )
 
 
 def _pages(*patterns: str) -> list[str]:
@@ -50,6 +56,7 @@ def _pages(*patterns: str) -> list[str]:
 def on_files(files: Files, config: MkDocsConfig) -> None:
     """Add the pages that are made."""
     made = {**command_pages(), "reference/python.md": python_page()}
+    made["reference/permissions.md"] = f"# Permissions\n\n{render_permissions()}"
     made |= {page: (ROOT / name).read_text().replace("](docs/", "](") for name, page in BESIDE.items()}
     made["assets/iframe-worker.js"] = (ROOT / "node_modules/iframe-worker/shim/index.js").read_text()
     for path, content in made.items():
@@ -57,10 +64,10 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Lead links to what stands beside `docs` to its page here."""
+    """Lead links to what stands beside `docs` to its page here, and unlink files that have none."""
     for name, page in BESIDE.items():
         markdown = re.sub(rf"\]\((?:\.\./)?{re.escape(name)}", f"]({page}", markdown)
-    return re.sub(r"\[([^]]+)\]\(LICENSE\)", r"\1", markdown)
+    return OUTSIDE.sub(r"\1", markdown)
 
 
 def command_pages() -> dict[str, str]:

@@ -38,7 +38,7 @@ class OperationsParameters(Model):
     dashboard: bool = param(
         False,
         "Whether to create a CloudWatch dashboard of the metrics that the alarms use. It has a "
-        "[price](deploy.md#prices), unless it is among the account's first three with at most 50 metrics each",
+        "[price](../benchmarks/prices.toml), unless it is among the account's first three with at most 50 metrics each",
     )
     tracing: bool = param(False, "Whether functions send trace segments to AWS X-Ray: see [Traces](#traces)")
     offers_age_s: v.Age = param(

@@ -19,7 +19,7 @@ stays
 AFTER = """# R
 
 <!-- simulation: splitting -->
-Seeds 5 to 1,004: 1 failed, 3,500 calls, 7 faults: `throttle` 7.
+Seeds 5 to 1,004: 1 failed, 3,500 calls, 7 faults.
 <!-- end -->
 
 <!-- simulation: federation -->

@@ -225,25 +225,3 @@ PROGRAMS: dict[str, Callable[[list[str]], str | None]] = {
     "cdk": _cdk_fault,
     "aws": _aws_fault,
 }
-
-
-def table_faults(block: Block) -> list[str]:
-    """Of a table of commands, `sluice local up|down  # what it is`, those that aren't there."""
-    found = []
-    for number, line in enumerate(block.text.splitlines(), start=block.line + 1):
-        words = line.partition(" # ")[0].split()
-        assert words[0] == "sluice", line
-        for path in _alternatives(words[1:]):
-            fault = sluice_fault([*path, "--help"]) if path else None
-            if fault:
-                found.append(f"{block.document.name}:{number}: {fault}")
-    return found
-
-
-def _alternatives(words: list[str]) -> list[list[str]]:
-    """`a|b c|d` as `a c`, `a d`, `b c`, `b d`; an ellipsis stands for others of the kind."""
-    paths: list[list[str]] = [[]]
-    for word in words:
-        choices = [each for each in word.split("|") if each != "…"]
-        paths = [[*path, choice] for path in paths for choice in choices] if choices else paths
-    return paths

@@ -31,11 +31,10 @@ AWS = "aws"  # needs an account, or takes what only the reader has; its commands
 CHECKED = "checked"  # here for a reason that follows it; its commands are checked
 SLOW = "slow"  # runs with the slow tests
 SITE = "site"  # for a deployed site, which here is the embedded cloud's first
-COMMANDS_TABLE = "commands"  # a table of commands: `sluice local up|down`
 READ_AS = "read"  # `as …`: a part of a configuration, and of which; read by what reads that
 SPARK = "spark"  # runs where PySpark is installed as the guide says; and in which of the situations of wheels/guides
 FILE = "file"  # its text becomes the file that is named; what comes after it uses that
-MARKS = frozenset({AWS, CHECKED, SLOW, SITE, COMMANDS_TABLE, READ_AS, SPARK, FILE})
+MARKS = frozenset({AWS, CHECKED, SLOW, SITE, READ_AS, SPARK, FILE})
 MARK = re.compile(r"<!-- snippet: (?P<what>[a-z]+)(?:[: ] *(?P<rest>.*?))? -->")
 # What a reader types into another terminal, as its comment says.
 ELSEWHERE = re.compile(r"\bin (one|another|a second) terminal\b|\buntil ctrl-C\b", re.IGNORECASE)

@@ -7,10 +7,9 @@ from sluice_spark.errors import InvalidOption
 from sluice_spark.options import parse_options
 
 from sluice.errors import BadConfiguration
-from tests.snippets.checks import command_faults, faults, sluice_fault, table_faults
+from tests.snippets.checks import command_faults, faults, sluice_fault
 from tests.snippets.documents import (
     CHECKED,
-    COMMANDS_TABLE,
     DOCUMENTS,
     FILE,
     MARKS,
@@ -33,7 +32,7 @@ ALL = [block for document in DOCUMENTS for block in blocks(document)]
 
 @pytest.mark.parametrize("block", ALL, ids=lambda block: block.place)
 def test_every_block_parses_and_names_what_is_there(block: Block) -> None:
-    found = table_faults(block) if block.mark == COMMANDS_TABLE else faults(block)
+    found = faults(block)
     assert not found, "\n".join(found)
 
 

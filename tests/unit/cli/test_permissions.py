@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from docs import tables
-from sluice.building.project import PROJECT
 from sluice.operations import READER
 from sluice.operator.permissions import EXECUTION_ROLE, FREE, ROWS, NoSuchCommand, build_policy
 from tests.templates.iam_reference import Statement, faults
@@ -35,10 +34,9 @@ def test_every_command_is_in_the_table_once() -> None:
         assert not option or any(f"--{option}" in each.opts for each in COMMANDS[command].params)
 
 
-def test_the_document_has_the_table() -> None:
-    path = PROJECT.files / "docs" / "deploy.md"
-    assert tables.render_permissions() in path.read_text()
-    assert tables.render_file(path) == path.read_text()
+def test_the_documents_table_has_every_command() -> None:
+    table = tables.render_permissions()
+    assert all(f"`{name}`" in table for name in NAMES)
 
 
 @pytest.mark.parametrize("stage", [None, "dev"])

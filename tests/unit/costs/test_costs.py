@@ -175,7 +175,7 @@ def test_the_tables_are_what_was_last_counted_times_the_prices(path: Any) -> Non
 
 def test_the_documents_have_all_tables() -> None:
     found = {place["name"] for path in documents() for place in PLACE.finditer(path.read_text())}
-    assert {"messages", "rest", "prices", "quotas", "limits of rendezvous", "limits of pipeline"} <= found
+    assert {"messages", "rest", "limits of rendezvous", "limits of pipeline"} <= found
 
 
 def test_a_rendezvous_costs_at_most_ten_dollars_a_million() -> None:
