@@ -45,7 +45,7 @@ class AdoptedQueue:
         return int(self.attributes.get(name, 0))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Remark:
     """A problem of adopting a queue. If it `refuses`, the adoption would fail or lose messages; else it warns."""
 
@@ -70,17 +70,19 @@ def find_remarks(
     """
     for queue in queues:
         if queue.region != region:
-            yield Remark(
-                queue=queue.arn, text=f"it isn't in {region}, where the site is: Lambda reads its own region's"
-            )
+            yield Remark(queue.arn, f"it isn't in {region}, where the site is: Lambda reads its own region's")
         if queue.role == SOURCE:
             yield from _check_source(queue, window_s=window_s)
             yield from _check_readers(queue, consumers)
             yield from find_dead_letter_remarks(queue) if consumers else ()
-            fault = find_sender_fault(queue.attributes) if is_notified else None
-            if fault is not None:
-                yield Remark(queue=queue.arn, text=fault)
-        yield from _check_key(queue, key_arns)
+            if is_notified and (fault := find_sender_fault(queue.attributes)):
+                yield Remark(queue.arn, fault)
+        key = queue.attributes.get("KmsMasterKeyId", AWS_KEY)
+        if key != AWS_KEY and not any(key in {arn, arn.rpartition("/")[2]} for arn in key_arns):
+            text = (
+                f"it is encrypted with {key}: the functions may use it once its key's ARN is in splitting.kms_key_arns"
+            )
+            yield Remark(queue.arn, text, refuses="alias/" not in key)
     by_role = {queue.role: queue for queue in queues}
     if SOURCE in by_role and MAIN in by_role:
         yield from _check_both(by_role[SOURCE], by_role[MAIN])
@@ -88,28 +90,22 @@ def find_remarks(
 
 def _check_source(queue: AdoptedQueue, *, window_s: int) -> Iterator[Remark]:
     visibility_s, wanted_s = queue.number("VisibilityTimeout"), 6 * SPLITTER_TIMEOUT_S + window_s
+    text = f"its visibility timeout is {visibility_s} s: "
     if visibility_s < SPLITTER_TIMEOUT_S:
-        text = (
-            f"its visibility timeout is {visibility_s} s: Lambda takes none under the splitter's {SPLITTER_TIMEOUT_S} s"
-        )
-        yield Remark(queue=queue.arn, text=text)
+        yield Remark(queue.arn, f"{text}Lambda takes none under the splitter's {SPLITTER_TIMEOUT_S} s")
     elif visibility_s < wanted_s:
-        text = f"its visibility timeout is {visibility_s} s: what a splitter keeps may come twice under {wanted_s} s"
-        yield Remark(queue=queue.arn, text=text, refuses=False)
+        yield Remark(queue.arn, f"{text}what a splitter keeps may come twice under {wanted_s} s", refuses=False)
     for watcher in sorted(queue.watchers):
         text = f"alarm {watcher} watches it by name, and the splitter empties it: let it watch the consumer's queue too"
-        yield Remark(queue=queue.arn, text=text, refuses=False)
+        yield Remark(queue.arn, text, refuses=False)
     if "RedriveAllowPolicy" in queue.attributes:
         text = "it may be a dead-letter queue, by its RedriveAllowPolicy, which no queue that is made for it has"
-        yield Remark(queue=queue.arn, text=text, refuses=False)
+        yield Remark(queue.arn, text, refuses=False)
     redrive = json.loads(queue.attributes.get("RedrivePolicy") or "{}")
     receives = int(redrive.get("maxReceiveCount", LEAST_RECEIVES))
     if receives < LEAST_RECEIVES:
-        text = (
-            f"its redrive policy lets a message fail {receives} times: what Lambda throttles, or a splitter dies with, "
-            f"counts, so AWS asks for {LEAST_RECEIVES} at least"
-        )
-        yield Remark(queue=queue.arn, text=text)
+        cause = f"what Lambda throttles, or a splitter dies with, counts, so AWS asks for {LEAST_RECEIVES} at least"
+        yield Remark(queue.arn, f"its redrive policy lets a message fail {receives} times: {cause}")
 
 
 def find_dead_letter_remarks(queue: AdoptedQueue) -> Iterator[Remark]:
@@ -117,10 +113,9 @@ def find_dead_letter_remarks(queue: AdoptedQueue) -> Iterator[Remark]:
 
     A list of queues can't have it, because its name is random.
     """
-    fault = find_dead_letter_fault(queue.dead_letter, f"{PREFIX}…")
-    if fault is not None:
+    if fault := find_dead_letter_fault(queue.dead_letter, f"{PREFIX}…"):
         text = f"sessions would fail, as SQS refuses its dead-letter queue for their temporary queue: {fault}"
-        yield Remark(queue=queue.arn, text=f"{text}. Set redrivePermission to allowAll there")
+        yield Remark(queue.arn, f"{text}. Set redrivePermission to allowAll there")
 
 
 def _check_readers(queue: AdoptedQueue, consumers: Collection[Target]) -> Iterator[Remark]:
@@ -130,32 +125,23 @@ def _check_readers(queue: AdoptedQueue, consumers: Collection[Target]) -> Iterat
             own = {arn for arn in queue.readers if f":function:{arn}".endswith(f":function:{trigger.function}")}
             unknown -= own
             if not own:
-                text = f"it isn't read by {describe_target(trigger)}, so sessions would fail"
-                yield Remark(queue=queue.arn, text=text)
+                yield Remark(queue.arn, f"it isn't read by {describe_target(trigger)}, so sessions would fail")
     for reader in sorted(unknown):
         text = f"{reader} reads it too: it would take messages past the splitter; let it read the main queue"
-        yield Remark(queue=queue.arn, text=text)
-
-
-def _check_key(queue: AdoptedQueue, key_arns: Collection[str]) -> Iterator[Remark]:
-    key = queue.attributes.get("KmsMasterKeyId", AWS_KEY)
-    if key == AWS_KEY or any(key in {arn, arn.rpartition("/")[2]} for arn in key_arns):
-        return
-    text = f"it is encrypted with {key}: the functions may use it once its key's ARN is in splitting.kms_key_arns"
-    yield Remark(queue=queue.arn, text=text, refuses="alias/" not in key)
+        yield Remark(queue.arn, text)
 
 
 def _check_both(source: AdoptedQueue, main: AdoptedQueue) -> Iterator[Remark]:
-    if main.number("MaximumMessageSize") < source.number("MaximumMessageSize"):
-        most = main.number("MaximumMessageSize")
-        text = f"it takes messages of {most} bytes, the source longer ones: they would end as dead letters"
-        yield Remark(queue=main.arn, text=text)
-    if main.number("MessageRetentionPeriod") < source.number("MessageRetentionPeriod"):
-        text = f"it keeps messages for {main.number('MessageRetentionPeriod')} s, less than the source does"
-        yield Remark(queue=main.arn, text=text, refuses=False)
-    if main.number("DelaySeconds"):
-        text = f"it delays what it is sent by {main.number('DelaySeconds')} s, after the source's own delay"
-        yield Remark(queue=main.arn, text=text, refuses=False)
+    size, kept_s = main.number("MaximumMessageSize"), main.number("MessageRetentionPeriod")
+    if size < source.number("MaximumMessageSize"):
+        yield Remark(
+            main.arn, f"it takes messages of {size} bytes, the source longer ones: they would end as dead letters"
+        )
+    if kept_s < source.number("MessageRetentionPeriod"):
+        yield Remark(main.arn, f"it keeps messages for {kept_s} s, less than the source does", refuses=False)
+    if delay_s := main.number("DelaySeconds"):
+        text = f"it delays what it is sent by {delay_s} s, after the source's own delay"
+        yield Remark(main.arn, text, refuses=False)
 
 
 def plan_adoption(

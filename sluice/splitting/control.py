@@ -27,16 +27,7 @@ from sluice.splitting.filters.values import EVERY_QUEUE, QueueFilters, select_fi
 from sluice.splitting.operations import ConsumerStep, StepReport
 from sluice.splitting.pointing import Pointing
 from sluice.splitting.routing.router import build_returned_message
-from sluice.splitting.sessions.actions import (
-    Action,
-    CountMain,
-    CreateQueue,
-    DeleteQueue,
-    PointConsumer,
-    ReturnLeftovers,
-    SwitchSplitter,
-    find_due_actions,
-)
+from sluice.splitting.sessions import actions
 from sluice.splitting.sessions.events import (
     CleanupFailed,
     ConsumerNotMoved,
@@ -234,11 +225,11 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         `only` limits the actions to these queues, for callers that wait. Ticks act on all queues, and complete the work
         of other invocations too. Only one tick runs at a time, since concurrent ticks would duplicate the work.
         """
-        done: set[tuple[Action, object]] = set()
+        done: set[tuple[actions.Action, object]] = set()
         for _ in range(MAX_ROUNDS):
             registry, events, written_at_ms = self._apply_events(events), [], self.now_ms()
             is_settled = True
-            for action in find_due_actions(registry):
+            for action in actions.find_due_actions(registry):
                 name, state = _action_subject(registry, action)
                 # Each action runs once per state of its queue or consumers. A later tick repeats it if necessary.
                 key = (action, state)
@@ -309,33 +300,33 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         kept_consumers = {queue_id: consumers for queue_id, consumers in registry.consumers.items() if queue_id in used}
         return replace(registry, splits={**configured, **kept}, consumers={**self.pointing.at_rest, **kept_consumers})
 
-    def _try_action(self, action: Action) -> Sequence[Event]:
+    def _try_action(self, action: actions.Action) -> Sequence[Event]:
         try:
             return list(self._run_action(action))
         except CallFailed as error:  # most failures are retried by the next tick
-            if isinstance(action, CreateQueue) and not error.is_transient:
+            if isinstance(action, actions.CreateQueue) and not error.is_transient:
                 return [QueueNotCreated(action.name, str(error))]
-            if isinstance(action, CreateQueue):
+            if isinstance(action, actions.CreateQueue):
                 return [ConsumerNotMoved(action.queue_id, str(error))]
-            if isinstance(action, PointConsumer | SwitchSplitter):
+            if isinstance(action, actions.PointConsumer | actions.SwitchSplitter):
                 return [self.pointing.report_failure(action.queue_id, str(error))]
-            return [CleanupFailed(action.name, str(error))] if isinstance(action, DeleteQueue) else []
+            return [CleanupFailed(action.name, str(error))] if isinstance(action, actions.DeleteQueue) else []
 
-    def _run_action(self, action: Action) -> Iterator[Event]:
+    def _run_action(self, action: actions.Action) -> Iterator[Event]:
         match action:
-            case CreateQueue():
+            case actions.CreateQueue():
                 yield self._create(action)
-            case ReturnLeftovers():
+            case actions.ReturnLeftovers():
                 yield from self._return_leftovers(action)
-            case DeleteQueue():
+            case actions.DeleteQueue():
                 self.queues.delete(action.name)
                 yield QueueDeleted(action.name)
-            case CountMain():
+            case actions.CountMain():
                 yield MainCounted(action.queue_id, self.queues.count(action.name))
-            case PointConsumer() | SwitchSplitter():
+            case actions.PointConsumer() | actions.SwitchSplitter():
                 yield from self.pointing.run(action, self.registry_cache.load())
 
-    def _create(self, action: CreateQueue) -> Event:
+    def _create(self, action: actions.CreateQueue) -> Event:
         config = self.settings.by_id.get(action.queue_id)
         if config is None:  # a deployment has removed the split
             return QueueNotCreated(action.name, f"no such queue: {action.queue_id}")
@@ -355,7 +346,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         )
         return QueueCreated(action.name)
 
-    def _return_leftovers(self, action: ReturnLeftovers) -> Iterator[Event]:
+    def _return_leftovers(self, action: actions.ReturnLeftovers) -> Iterator[Event]:
         number, (queue, session) = 0, self._look_up(action.name)
         try:
             while self.may_go_on() and (messages := self.queues.receive_batch(action.name)):
@@ -373,7 +364,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
             yield LeftoversReturned(action.name, number, empty=False)
             yield CleanupFailed(action.name, str(error))
 
-    def _send_back(self, messages: Sequence[Message], action: ReturnLeftovers, *, key: str) -> int:
+    def _send_back(self, messages: Sequence[Message], action: actions.ReturnLeftovers, *, key: str) -> int:
         """Send messages, then delete the sent ones. The others are redelivered after their visibility timeout."""
         fifo = action.name.endswith(FIFO_SUFFIX)
         entries = [
@@ -407,9 +398,9 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         return queue, registry.sessions.get(queue.session_id or "") if queue else None
 
 
-def _action_subject(registry: Registry, action: Action) -> tuple[str, object]:
+def _action_subject(registry: Registry, action: actions.Action) -> tuple[str, object]:
     """Return the name of the queue that an action changes, or "", and the state that the action is for."""
-    if isinstance(action, PointConsumer | SwitchSplitter):
+    if isinstance(action, actions.PointConsumer | actions.SwitchSplitter):
         return "", registry.find_consumers(action.queue_id)
     queue = registry.queues.get(action.name)
     return action.name, queue and queue.state

@@ -5,33 +5,12 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from sluice.codec import pick_shared_fields
+from sluice.splitting import operations
 from sluice.splitting.consumers.targets import describe_target, find_variable
 from sluice.splitting.control import Control
 from sluice.splitting.filters.files import check_filters
 from sluice.splitting.filters.jq import CompileProblem
 from sluice.splitting.filters.texts import Envelope
-from sluice.splitting.operations import (
-    AnySession,
-    ConsumerSteps,
-    ControlOperation,
-    EndedSession,
-    FindSession,
-    KeepSession,
-    QueueView,
-    ReleaseQueue,
-    ReportSteps,
-    SessionQueueView,
-    SessionStatus,
-    SessionView,
-    ShowSplitting,
-    SplittingView,
-    SplitView,
-    StartSession,
-    StopSession,
-    SweepQueues,
-    TakeSteps,
-    TickSessions,
-)
 from sluice.splitting.pointing import HOLD_MS
 from sluice.splitting.sessions.state import Reason, Registry, Session
 from sluice.splitting.settings import SplitConfig
@@ -47,59 +26,59 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
     counts: Callable[[], Mapping[str, int]]
     url: Callable[[str], str]  # returns a queue's URL, by name
 
-    def apply(self, operation: ControlOperation) -> object:
+    def apply(self, operation: operations.ControlOperation) -> object:
         """Apply the operation. Returns a result of its type.
 
         Raises a `BadConfiguration` for an invalid request: then nothing was changed.
         """
         result: object = None
         match operation:
-            case StartSession():
+            case operations.StartSession():
                 check_filters(operation.filters, compile_problem=self.compile_problem)
                 result = self.find(self.control.start(**msgspec.structs.asdict(operation)))
-            case StopSession():
+            case operations.StopSession():
                 self.control.stop(operation.session_id, operation.reason or Reason.STOPPED)
                 result = self.find(operation.session_id)
-            case KeepSession():
-                result = SessionStatus(
-                    **pick_shared_fields(self.control.heartbeat(operation.session_id), SessionStatus)
+            case operations.KeepSession():
+                result = operations.SessionStatus(
+                    **pick_shared_fields(self.control.heartbeat(operation.session_id), operations.SessionStatus)
                 )
-            case FindSession():
+            case operations.FindSession():
                 result = self.find(operation.session_id)
-            case ShowSplitting():
+            case operations.ShowSplitting():
                 result = self.show()
-            case ReleaseQueue():
+            case operations.ReleaseQueue():
                 self.control.release(operation.queue_id)
-            case TakeSteps():
+            case operations.TakeSteps():
                 steps = self.control.take_steps(operation.agent, operation.clusters)
-                result = ConsumerSteps(steps=steps, lease_s=HOLD_MS // 1_000)
-            case ReportSteps():
+                result = operations.ConsumerSteps(steps=steps, lease_s=HOLD_MS // 1_000)
+            case operations.ReportSteps():
                 self.control.report_steps(operation.agent, operation.reports)
-            case TickSessions() | SweepQueues():
+            case operations.TickSessions() | operations.SweepQueues():
                 self.control.advance()
-                result = tuple(self.control.sweep()) if isinstance(operation, SweepQueues) else None
+                result = tuple(self.control.sweep()) if isinstance(operation, operations.SweepQueues) else None
         return result
 
-    def find(self, session_id: str) -> AnySession:
+    def find(self, session_id: str) -> operations.AnySession:
         """Show a session as of now."""
         registry = self.control.view()
         session = registry.sessions.get(session_id)
         if session is None:
             reason = self.control.registry_cache.store.find_ended_reason(session_id) or ""
-            return EndedSession(session_id=session_id, reason=reason)
+            return operations.EndedSession(session_id=session_id, reason=reason)
         return self._build_view(registry, session, self.counts())
 
-    def show(self) -> SplittingView:
+    def show(self) -> operations.SplittingView:
         """Show the queues that can be split, and all sessions as of now."""
         registry, counts = self.control.view(), self.counts()
         ordered = sorted(registry.sessions.values(), key=lambda session: (session.started_at_ms, session.session_id))
-        return SplittingView(
+        return operations.SplittingView(
             version=registry.version,
             queues=tuple(self._build_queue_view(registry, config) for config in self.control.settings.by_id.values()),
             sessions=tuple(self._build_view(registry, session, counts) for session in ordered),
             splits=tuple(
-                SplitView(
-                    **pick_shared_fields(split, SplitView),
+                operations.SplitView(
+                    **pick_shared_fields(split, operations.SplitView),
                     consumers={
                         describe_target(consumer.target): consumer.describe_place(split.source)
                         for consumer in registry.find_consumers(split.queue_id).consumers
@@ -110,12 +89,12 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
             ),
         )
 
-    def _build_queue_view(self, registry: Registry, config: SplitConfig) -> QueueView:
+    def _build_queue_view(self, registry: Registry, config: SplitConfig) -> operations.QueueView:
         split = registry.splits[config.queue_id]
         repointed = self.control.pointing.repointed.get(config.queue_id)
         variables = [find_variable(target) for target in repointed.targets] if repointed else []
         policies = [policy for policy in self.control.settings.policies if policy.applies_to(config.queue_id)]
-        return QueueView(
+        return operations.QueueView(
             queue_id=config.queue_id,
             source=self.url(config.source),
             main=self.url(config.main or split.consumer_at or config.source),
@@ -125,13 +104,13 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
             variables=tuple(dict.fromkeys(variable for variable in variables if variable is not None)),
         )
 
-    def _build_view(self, registry: Registry, session: Session, counts: Mapping[str, int]) -> SessionView:
+    def _build_view(self, registry: Registry, session: Session, counts: Mapping[str, int]) -> operations.SessionView:
         queues = {queue_id: registry.find_session_queue(session.session_id, queue_id) for queue_id in session.filters}
-        return SessionView(
-            **pick_shared_fields(session, SessionView),
+        return operations.SessionView(
+            **pick_shared_fields(session, operations.SessionView),
             messages=counts.get(session.session_id, 0),
             queues=tuple(
-                SessionQueueView(
+                operations.SessionQueueView(
                     queue_id=queue_id,
                     mode=session.filters[queue_id].mode,
                     asks_for=session.filters[queue_id].filter.description[:MAX_DESCRIPTION_CHARACTERS],

@@ -14,19 +14,9 @@ import msgspec
 from sluice.errors import BadConfiguration, BadConsumer, CallFailed
 from sluice.splitting.consumers.targets import Consumer, Consumers, Target, agent_cluster, describe_target
 from sluice.splitting.operations import ConsumerStep, StepReport
+from sluice.splitting.sessions import events
 from sluice.splitting.sessions.actions import PointConsumer, SwitchSplitter, find_due_actions
-from sluice.splitting.sessions.events import (
-    ConsumerMoved,
-    ConsumerNotMoved,
-    ConsumerPointed,
-    ConsumerRefused,
-    ConsumersHeld,
-    ConsumersSeen,
-    ConsumersSent,
-    ConsumerStrayed,
-    Event,
-    SplitterSwitched,
-)
+from sluice.splitting.sessions.events import Event
 from sluice.splitting.sessions.state import Registry
 from sluice.splitting.settings import Repointed
 
@@ -99,25 +89,25 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
                         split_consumers.queue_id,
                         f"{describe_target(consumer.target)} reads {split.source} again",
                     )
-                    yield ConsumerStrayed(split_consumers.queue_id, place)
+                    yield events.ConsumerStrayed(split_consumers.queue_id, place)
 
     def report_failure(self, queue_id: str, reason: str) -> Event:
         """Log why a consumer or a trigger can't be changed now, and return the event that shows it to operators."""
         self.warn("ConsumerNotMoved", queue_id, reason)
-        return ConsumerNotMoved(queue_id, reason)
+        return events.ConsumerNotMoved(queue_id, reason)
 
     def release_holds(self, registry: Registry) -> Iterator[Event]:
         """Release all holds at the end of the invocation, so that others can take steps."""
         for split_consumers in registry.consumers.values():
             if split_consumers.held_by == self.holder:
-                yield ConsumersHeld(split_consumers.queue_id, self.holder)
+                yield events.ConsumersHeld(split_consumers.queue_id, self.holder)
 
     def _acquire_hold(self, split_consumers: Consumers) -> tuple[Event, ...] | None:
         """Return the events that acquire the hold; None if this holder has it, an empty tuple if another one has it."""
         now_ms = self.now_ms()
         if split_consumers.held_by and now_ms < split_consumers.held_until_ms:
             return None if split_consumers.held_by == self.holder else ()
-        return (ConsumersHeld(split_consumers.queue_id, self.holder, now_ms + HOLD_MS),)
+        return (events.ConsumersHeld(split_consumers.queue_id, self.holder, now_ms + HOLD_MS),)
 
     def _switch_splitter(self, action: SwitchSplitter, split_consumers: Consumers) -> Iterator[Event]:
         config = self.repointed.get(action.queue_id)
@@ -127,12 +117,12 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
         # What is seen may change while another invocation holds the consumers and has announced a switch.
         is_stable = split_consumers.splitter_on is not None or hold_events != ()
         if config is None or (is_on == action.on and is_stable):
-            yield SplitterSwitched(action.queue_id, bool(is_on))
+            yield events.SplitterSwitched(action.queue_id, bool(is_on))
         elif is_on is not None:
             if hold_events is not None:
                 yield from hold_events
             elif split_consumers.splitter_on is not None:
-                yield SplitterSwitched(action.queue_id, None)
+                yield events.SplitterSwitched(action.queue_id, None)
             else:
                 self.triggers.switch(config.trigger_id, on=action.on)
 
@@ -144,9 +134,9 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
         if unseen := _find_unseen(split_consumers):
             yield from self._inspect_consumers(action, unseen, source)
         elif not moves:
-            yield ConsumerPointed(split_consumers.queue_id, action.at)
+            yield events.ConsumerPointed(split_consumers.queue_id, action.at)
         elif any(split_consumers.consumers[place].to is None for place in moves):
-            yield ConsumersSent(split_consumers.queue_id, action.at)
+            yield events.ConsumersSent(split_consumers.queue_id, action.at)
         else:
             for place, (queue, others) in moves.items():
                 consumer = split_consumers.consumers[place]
@@ -162,7 +152,7 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
                     yield self.report_failure(split_consumers.queue_id, str(error))
                 else:
                     if is_moved:
-                        yield ConsumerMoved(split_consumers.queue_id, place, queue)
+                        yield events.ConsumerMoved(split_consumers.queue_id, place, queue)
 
     def _inspect_consumers(self, action: PointConsumer, unseen: Mapping[int, Target], source: str) -> Iterator[Event]:
         own_targets = {place: target for place, target in unseen.items() if agent_cluster(target) is None}
@@ -175,19 +165,19 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
                     self.consumers.check_role(target, source=source, queue=action.at) for target in own_targets.values()
                 ]
         except BadConsumer as error:
-            yield ConsumerRefused(action.queue_id, str(error))
+            yield events.ConsumerRefused(action.queue_id, str(error))
             return
         for reason in filter(None, unproved):
             self.warn("RoleNotProved", action.queue_id, reason)
-            yield ConsumerNotMoved(action.queue_id, reason)
-        yield ConsumersSeen(action.queue_id, originals)
+            yield events.ConsumerNotMoved(action.queue_id, reason)
+        yield events.ConsumersSeen(action.queue_id, originals)
 
     def _refuse_consumer(self, queue_id: str, place: int, reason: str, *, queue: str, source: str) -> Event:
         if queue != source:
-            return ConsumerRefused(queue_id, reason)
+            return events.ConsumerRefused(queue_id, reason)
         # The owner has changed the consumer in the meantime, and that change is kept.
         self.warn("ConsumerNotPutBack", queue_id, reason)
-        return ConsumerMoved(queue_id, place, queue)
+        return events.ConsumerMoved(queue_id, place, queue)
 
     def hold_for_agents(self, registry: Registry, clusters: Collection[str]) -> Iterator[Event]:
         """Lease the consumers that have steps due in these clusters, unless another invocation has leased them."""
@@ -221,11 +211,11 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
             is_denied = report.code in DENIED and (is_new or report.queue != split.source)
             match "refused" if is_denied else report.outcome:
                 case "seen":
-                    yield ConsumersSeen(report.queue_id, {report.place: report.text})
+                    yield events.ConsumersSeen(report.queue_id, {report.place: report.text})
                 case "moved":
-                    yield ConsumerMoved(report.queue_id, report.place, report.queue)
+                    yield events.ConsumerMoved(report.queue_id, report.place, report.queue)
                 case "refused" if is_new:
-                    yield ConsumerRefused(report.queue_id, report.text)
+                    yield events.ConsumerRefused(report.queue_id, report.text)
                 case "refused":
                     yield self._refuse_consumer(
                         report.queue_id, report.place, report.text, queue=report.queue, source=split.source
@@ -233,7 +223,7 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
                 case "failed":
                     yield self.report_failure(report.queue_id, report.text)
         for queue_id in dict.fromkeys(report.queue_id for report in reports):
-            yield ConsumersHeld(queue_id, self.holder)
+            yield events.ConsumersHeld(queue_id, self.holder)
 
 
 def _find_unseen(split_consumers: Consumers) -> dict[int, Target]:

@@ -17,16 +17,8 @@ from sluice.kubernetes.connections import connect_by_kubeconfig
 from sluice.operations import Operation, R
 from sluice.operator.functions import ControlClient
 from sluice.operator.queues import queue_arn
+from sluice.splitting import operations
 from sluice.splitting.consumers.targets import describe_target
-from sluice.splitting.operations import (
-    MAX_REPORT_CHARACTERS,
-    ConsumerStep,
-    Outcome,
-    ReportSteps,
-    ShowSplitting,
-    StepReport,
-    TakeSteps,
-)
 
 MAX_STEP_S = 70.0  # the longest that a step takes, with all its requests
 BUSY_INTERVAL_S, IDLE_INTERVAL_S = 1.0, 5.0  # seconds until the next call, with and without pending steps
@@ -68,7 +60,7 @@ class Agent:
         Raises `BadCluster`, and the errors of connecting and of the control function.
         """
         apis = {cluster: connect_by_kubeconfig(context, file=kubeconfig) for cluster, context in contexts.items()}
-        queues = client.ask(ShowSplitting()).queues
+        queues = client.ask(operations.ShowSplitting()).queues
         if not queues:
             raise BadCluster("there is nothing to re-point: no queue can be split at this site")
         prefix = queue_arn(client.connection, queues[0].source).rpartition(":")[0]
@@ -81,28 +73,27 @@ class Agent:
         """Apply the pending steps and return the seconds to wait before the next call. Failed calls are printed."""
         asked_s = self.now_s()
         try:
-            taken = self.ask(TakeSteps(agent=self.name, clusters=self.clusters))
+            taken = self.ask(operations.TakeSteps(agent=self.name, clusters=self.clusters))
             if not taken.steps:
                 return IDLE_INTERVAL_S
             until_s = asked_s + taken.lease_s - MAX_STEP_S  # A step must end before this agent's lease does.
             reports = tuple(self._report(step) for step in taken.steps if self.now_s() < until_s)
             if reports:
-                self.ask(ReportSteps(agent=self.name, reports=reports))
+                self.ask(operations.ReportSteps(agent=self.name, reports=reports))
         except (CallFailed, RequestRefused) as error:
             print_note(f"{error}; trying again")
             return IDLE_INTERVAL_S
         return BUSY_INTERVAL_S
 
-    def _report(self, step: ConsumerStep) -> StepReport:
+    def _report(self, step: operations.ConsumerStep) -> operations.StepReport:
         """Apply a step, print the consumer's outcome if it has changed, and return the step's report."""
-        outcome: Outcome = "waits"
+        outcome: operations.Outcome = "waits"
         text = code = ""
         try:
             if step.original is None:
                 outcome, text = "seen", self.consumers.read_original(step.target, queue=step.queue)
-                if len(text) > MAX_REPORT_CHARACTERS:
-                    outcome = "refused"
-                    text = f"{describe_target(step.target)}: {len(text)} characters, over {MAX_REPORT_CHARACTERS}"
+                if len(text) > (limit := operations.MAX_REPORT_CHARACTERS):
+                    outcome, text = "refused", f"{describe_target(step.target)}: {len(text)} characters, over {limit}"
             elif self.consumers.point(step.target, step.original, queue=step.queue, instead_of=step.instead_of):
                 outcome = "moved"
         except BadConsumer as error:
@@ -115,11 +106,11 @@ class Agent:
             self._last_lines[name] = said
             document = {"consumer": name, "outcome": outcome, "queue": step.queue, "reason": reason or None}
             print_result(document, said)
-        return StepReport(
+        return operations.StepReport(
             queue_id=step.queue_id,
             place=step.place,
             queue=step.queue,
             outcome=outcome,
-            text=text[:MAX_REPORT_CHARACTERS],  # An API's error text may have any length.
-            code=code[:MAX_REPORT_CHARACTERS],
+            text=text[: operations.MAX_REPORT_CHARACTERS],  # An API's error text may have any length.
+            code=code[: operations.MAX_REPORT_CHARACTERS],
         )
