@@ -40,6 +40,7 @@ class NotDeployed(NotUsable):
 class StackView:
     """A stack: its outputs, CloudFormation's status, and the time of its creation or last change."""
 
+    stack_id: str
     outputs: Mapping[str, str]
     status: str
     changed_ms: int
@@ -49,6 +50,7 @@ class StackView:
         """Parse CloudFormation's description of a stack."""
         changed_at = stack.get("LastUpdatedTime") or stack.get("CreationTime")
         return cls(
+            stack_id=stack.get("StackId", ""),
             outputs=_collect_outputs(stack.get("Outputs", [])),
             status=stack.get("StackStatus", ""),
             changed_ms=0 if changed_at is None else round(changed_at.timestamp() * 1000),

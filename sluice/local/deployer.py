@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sluice.building.interpreters import cdk
 from sluice.building.project import PROJECT, take_place
@@ -23,6 +24,9 @@ from sluice.local import assemblies
 from sluice.local.assemblies import TOOLKIT, Assembly
 from sluice.local.cloud import Cloud, clean_environment, tail
 from sluice.local.sites import Site
+
+if TYPE_CHECKING:  # boto3 takes longer than all of --help
+    from sluice.aws.deployment import StackView
 
 TIMEOUT_S = 600
 # CDK's template validation takes eight seconds to start, only warns, and gives the same warnings as for AWS.
@@ -35,30 +39,11 @@ class DeploymentFailed(SluiceError):
     """A CDK command failed; the text has the end of its output."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeployedStack:
-    """A stack as CloudFormation describes it. `stamp` changes with each deployment that changes the stack."""
-
-    stamp: str
-    outputs: Mapping[str, str]
-
-
-def list_stacks(cloud: Cloud, site: Site) -> Mapping[str, DeployedStack]:
+def list_stacks(cloud: Cloud, site: Site) -> "Mapping[str, StackView]":
     """Return all stacks in the site's account and region, by name."""
-    from sluice.aws.clients import calls  # noqa: PLC0415 - boto3 takes longer than all of --help
-    from sluice.aws.connections import connect_environment  # noqa: PLC0415 - see above
+    from sluice.aws import connections, deployment  # noqa: PLC0415 - boto3 takes longer than all of --help
 
-    client = connect_environment(cloud.environment(site)).client("cloudformation")
-    with calls("DescribeStacks"):
-        pages = list(client.get_paginator("describe_stacks").paginate())
-    return {
-        stack["StackName"]: DeployedStack(
-            stamp=f"{stack['StackId']} {stack.get('LastUpdatedTime', stack['CreationTime']).isoformat()}",
-            outputs={output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])},
-        )
-        for page in pages
-        for stack in page["Stacks"]
-    }
+    return deployment.list_stacks(connections.connect_environment(cloud.environment(site)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +59,7 @@ class Deployer:
     progress: Callable[[str], None] = lambda _: None
     expect: Callable[[int], None] = lambda _: None
     cdk: Callable[[], Path] = cdk
-    stacks_of: Callable[[Cloud, Site], Mapping[str, DeployedStack]] = list_stacks
+    stacks_of: "Callable[[Cloud, Site], Mapping[str, StackView]]" = list_stacks
     assemblies: Path = assemblies.FOLDER
 
     def deploy(self, *sites: Site) -> Cloud:
@@ -196,7 +181,8 @@ class Deployer:
             raise DeploymentFailed(f"cdk {arguments[0]} {how}; all of it is in {log_file}\n{tail(log_file)}")
 
 
-def _deployment_record(assembly: Assembly, stacks: Mapping[str, DeployedStack]) -> Mapping[str, str]:
+def _deployment_record(assembly: Assembly, stacks: "Mapping[str, StackView]") -> Mapping[str, str]:
     """Return a record of the deployed assembly and stacks, which any later deployment makes outdated."""
-    stamps = {name: stacks[name].stamp for name in assembly.stacks if name in stacks}
+    deployed = {name: stacks[name] for name in assembly.stacks if name in stacks}
+    stamps = {name: f"{stack.stack_id} {stack.changed_ms}" for name, stack in deployed.items()}
     return {"assembly": assembly.digest, **stamps}

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from sluice.aws.deployment import StackView
 from sluice.building.project import Project
 from sluice.local.assemblies import MIN_CACHED, assembly_key, delete_old, find
 from sluice.local.cloud import Cloud
-from sluice.local.deployer import DeployedStack, Deployer, DeploymentFailed
+from sluice.local.deployer import Deployer, DeploymentFailed
 from sluice.local.sites import Site
 
 PLACE = Site("000000000000", "eu-central-1")
@@ -51,10 +52,11 @@ class Clouds:
     def __post_init__(self) -> None:
         self.cloud = Cloud(pid=1, endpoint="http://127.0.0.1:1", secret="s", folder=self.folder)
 
-    def stacks(self, *_: object) -> Mapping[str, DeployedStack]:
-        found = {"SluiceState": DeployedStack(stamp=f"{self.version}", outputs={})}
+    def stacks(self, *_: object) -> Mapping[str, StackView]:
+        found = {"SluiceState": StackView(stack_id="1", outputs={}, status="", changed_ms=self.version)}
         if self.bootstrapped is not None:
-            found["CDKToolkit"] = DeployedStack(stamp="1", outputs={"BootstrapVersion": self.bootstrapped})
+            outputs = {"BootstrapVersion": self.bootstrapped}
+            found["CDKToolkit"] = StackView(stack_id="2", outputs=outputs, status="", changed_ms=1)
         return found
 
     def deploy(self, *sites: Site, **context: object) -> Cloud:
