@@ -143,7 +143,6 @@ class Server(uvicorn.Server):
 class ConsoleServer:
     """A console bound to its port, which serves after `run` is called."""
 
-    console: Console
     policy: AccessPolicy
     listening: socket.socket
     server: Server
@@ -173,7 +172,7 @@ class ConsoleServer:
             proxy_headers=False,  # browsers connect directly
             timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
         )
-        return cls(console=console, policy=policy, listening=listening, server=Server(config, feeds))
+        return cls(policy=policy, listening=listening, server=Server(config, feeds))
 
     @property
     def address(self) -> str:

@@ -229,12 +229,12 @@ class BudgetedSite(SiteClient):
         depth = self.read_cached_in_turn("depth", url, ask, every_s=DEPTH_INTERVAL_S, leaving=CALLS_RESERVED_BY_DEPTHS)
         return QueueDepth(visible=UNKNOWN_DEPTH, in_flight=UNKNOWN_DEPTH) if depth is None else depth
 
-    def read_depths(self, urls: Iterable[str]) -> list[dict[str, Any]]:
-        """Read the depth of each queue; null values if it hasn't been read yet. Raises `CallFailed`."""
-        return [
-            {name: None if value == UNKNOWN_DEPTH else value for name, value in depth.items()}
-            for depth in super().read_depths(urls)
-        ]
+    def read_depths(self, urls: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """Read the depth of each queue, by URL; null values if it hasn't been read yet. Raises `CallFailed`."""
+        return {
+            url: {name: None if value == UNKNOWN_DEPTH else value for name, value in depth.items()}
+            for url, depth in super().read_depths(urls).items()
+        }
 
     def lags(self, queues: Mapping[str, str | None]) -> Mapping[str, Mapping[str, Any]]:
         """Read the lags of routes, at most a minute old. Raises `CallFailed`."""

@@ -170,10 +170,10 @@ class SiteClient:
         lags = read_lags(self.connection.client("cloudwatch"), queues, now_ms=now_ms(), stage=self.connection.stage)
         return {route: asdict(lag) for route, lag in lags.items()}
 
-    def read_depths(self, urls: Iterable[str]) -> list[dict[str, Any]]:
-        """Read the depth of each queue. Raises `CallFailed`."""
-        depths = [(url, self.depth(url)) for url in urls]
-        return [{"url": url, **to_document(depth.result())} for url, depth in depths]
+    def read_depths(self, urls: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """Read the depth of each queue, by URL. Raises `CallFailed`."""
+        depths = {url: self.depth(url) for url in urls}
+        return {url: {"url": url, **to_document(depth.result())} for url, depth in depths.items()}
 
     def read_route_queue(self, bridge: BridgeView, *, ingress_url: str) -> dict[str, Any] | None:
         """Read the depth of the queue that a route consumes here; None if its messages wait at its peer.
@@ -184,8 +184,7 @@ class SiteClient:
         if url is None:
             return None
         with suppress(CallFailed):
-            [depth] = self.read_depths([url])
-            return {"name": bridge.reads, **depth}
+            return {"name": bridge.reads, **self.read_depths([url])[url]}
         return {"name": bridge.reads}
 
     def run_once(self, name: str, task: Callable[[], T]) -> "Future[T]":
@@ -204,10 +203,7 @@ def _read_rendezvous(site: SiteClient) -> Part:
 def _read_splitting(site: SiteClient) -> Part:
     """Read split queues with their depths, and sessions, as in `sluice split status`."""
     view = site.client(SPLITTING).ask(ShowSplitting())
-    depths = {
-        depth["url"]: depth
-        for depth in site.read_depths(url for queue in view.queues for url in (queue.source, queue.main))
-    }
+    depths = site.read_depths(url for queue in view.queues for url in (queue.source, queue.main))
     queues = [
         {"queue_id": queue.queue_id, "source": depths[queue.source], "main": depths[queue.main]}
         for queue in view.queues
@@ -259,11 +255,11 @@ def _read_pipeline(site: SiteClient) -> Part:
     url = output(site.outputs(PIPELINE_STACK), PIPELINE_STACK, "QueueUrl")
     site.depth(url)
     view = site.pipeline().ask(ShowPipeline())
-    [queue] = site.read_depths([url])
-    return {**to_document(view), "queue": queue}
+    return {**to_document(view), "queue": site.read_depths([url])[url]}
 
 
 def _dead_letters(site: SiteClient) -> Part:
     """Read the depth of each dead-letter queue."""
     urls: Mapping[str, str] = json.loads(output(site.outputs(OPERATIONS_STACK), OPERATIONS_STACK, URLS_OUTPUT))
-    return dict(zip(urls, site.read_depths(urls.values()), strict=True))
+    depths = site.read_depths(urls.values())
+    return {name: depths[url] for name, url in urls.items()}

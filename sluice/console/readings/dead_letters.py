@@ -37,7 +37,8 @@ MAX_CHARACTERS = 500  # characters of a body, and of an attribute, in a list
 def read(site: BudgetedSite, _: Query) -> Document:
     """Read the queues' depths, and the progress of moves out of them. Raises `NotUsable`, `CallFailed`."""
     urls = queue_urls(site)
-    queues = [{"queue": name, **held} for name, held in zip(urls, site.read_depths(urls.values()), strict=True)]
+    depths = site.read_depths(urls.values())
+    queues = [{"queue": name, **depths[url]} for name, url in urls.items()]
     return {"queues": queues, "moves": _get_moves(site).documents()}
 
 

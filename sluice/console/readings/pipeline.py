@@ -25,7 +25,6 @@ def read(site: BudgetedSite, _: Query) -> Document:
     """Read the page's data; unreadable data are null, errors in `troubles`. Raises `NotDeployed`, `CallFailed`."""
     url, troubles = output(site.outputs(STACK), STACK, "QueueUrl"), dict[str, str]()
     view: PipelineView = site.pipeline().ask(ShowPipeline())
-    [queue] = site.read_depths([url])
     metrics = {LANDED: queue_metric(url, LANDED)}
     series = try_reading(
         troubles, "metrics", lambda: read_cached_series(site, "pipeline", metrics, minutes=CHARTED_MINUTES)
@@ -33,7 +32,7 @@ def read(site: BudgetedSite, _: Query) -> Document:
     return {
         **to_document(view),
         "runs": [to_document(run) for run in view.runs[:SHOWN_RUNS]],
-        "queue": queue,
+        "queue": site.read_depths([url])[url],
         "minutes": list_minutes(series, at_ms=now_ms()),
         "troubles": troubles,
     }

@@ -22,10 +22,7 @@ Counts = Mapping[tuple[str, str], int]  # by queue id, and a key of `QUEUE_METRI
 def read(site: BudgetedSite, _: Query) -> Document:
     """Read queues, sessions and counts. Unknown counts are null, with the reason in `uncounted`."""
     view = read_splitting(site)
-    depths = {
-        depth["url"]: depth
-        for depth in site.read_depths(url for queue in view.queues for url in (queue.source, queue.main))
-    }
+    depths = site.read_depths(url for queue in view.queues for url in (queue.source, queue.main))
     try:
         counts, uncounted = _count_messages(site, view), None
     except CallFailed as error:  # reading metrics needs a separate permission

@@ -110,9 +110,9 @@ def test_a_failure_that_is_told_again_and_again_keeps_nothing_of_those_who_were_
 def test_a_queue_that_wasnt_looked_at_yet_holds_nobody_knows_what() -> None:
     memory = SiteCache(stacks={}, absent={STACK: NotDeployed("none")})
     site = a_round(memory, calls=0)
-    assert site.read_depths(["http://here/0/orders"]) == [
-        {"url": "http://here/0/orders", "visible": None, "in_flight": None}
-    ]
+    assert site.read_depths(["http://here/0/orders"]) == {
+        "http://here/0/orders": {"url": "http://here/0/orders", "visible": None, "in_flight": None}
+    }
 
 
 def test_what_a_page_keeps_for_a_site_is_made_once() -> None:
