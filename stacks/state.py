@@ -1,8 +1,4 @@
-"""The stack of state that outlives the other stacks: tables, buckets, and the queues that hold messages.
-
-Each stack has one construct, whose id is `Default`. CDK leaves that id out of logical ids, so a deployed site keeps its
-resources if another construct creates them.
-"""
+"""The stack of state that outlives the other stacks: tables, buckets, and the queues that hold messages."""
 
 from constructs import Construct
 

@@ -17,14 +17,13 @@ from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.queues import ReceivedQueues
 from sluice.batches import HELD_BACK
 from sluice.errors import CallFailed, HeldBack, SenderFault, SluiceError, dead_letter_text
-from sluice.message import DeadLetter, Message, Outgoing
+from sluice.message import FIFO_SUFFIX, DeadLetter, Message, Outgoing
 
 VISIBILITY_BATCH = 10  # messages in one request
 VISIBILITY_TRIES = 2  # one throttle is much shorter than a visibility timeout
 VISIBILITY_TIMEOUT_S = 2.0
 REDELIVERY_DELAYS_S = (5,)  # default: only the first failure is redelivered early
 MAX_RECEIVES = 3  # default, not above any queue's redrive policy
-FIFO_SUFFIX = ".fifo"
 
 BatchResponse = dict[str, list[dict[str, str]]]  # Lambda's partial batch response: messages to redeliver
 

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from sluice.documents import read_json
 from sluice.errors import SluiceError
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
-from sluice.federation.matching.metadata import is_tag
+from sluice.federation.matching.metadata import TAG
 from sluice.pipeline.schedule import Daily
 from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, Bridge, parse_bridges
@@ -322,11 +322,6 @@ CountriesFile = Annotated[
 ]
 
 
-def _check_tag(tag: str) -> None:
-    if not is_tag(tag):
-        raise ValueError(f"{tag!r} is not 1 to 32 letters, digits, hyphens and underscores")
-
-
 def _check_stage(stage: str) -> None:
     if not is_stage(stage):
         raise ValueError(f"{stage!r} is reserved: it starts names of resources without a stage")
@@ -339,7 +334,7 @@ PeerStage = Annotated[
     value_limits(f"an empty string, or {STAGE_DESCRIPTION}", pattern=f"^({STAGE})?$"),
     validator(lambda stage: stage and _check_stage(stage)),
 ]
-Tag = Annotated[str, validator(_check_tag), value_limits("1 to 32 letters, digits, hyphens and underscores")]
+Tag = Annotated[str, value_limits("1 to 32 letters, digits, hyphens and underscores", pattern=f"^{TAG}$")]
 TimeOfDay = Annotated[str, validator(Daily.parse), value_limits("a time of day, HH:MM")]
 ExchangeName = Annotated[
     str, validator(lambda name: Exchange(name=name, type=ExchangeType.TOPIC)), value_limits("the name of an exchange")

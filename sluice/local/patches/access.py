@@ -26,7 +26,7 @@ def patch(secret: str) -> None:
     """Apply the patches of this file, once. `secret` is also the `AWS_SECRET_ACCESS_KEY` of the server."""
     require_signatures()
     draw_function_keys(secret)
-    refuse_browsers()
+    ministack.app.app = Guard(ministack.app.app)
 
 
 def require_signatures() -> None:
@@ -86,13 +86,8 @@ def draw_function_keys(secret: str) -> None:
     runtime.execution_credentials = functions.execution_credentials = derive_with_secret
 
 
-def refuse_browsers() -> None:
-    """Refuse requests of browsers, and to ministack's administration, before ministack handles them."""
-    ministack.app.app = Guard(ministack.app.app)
-
-
 class Guard:
-    """An ASGI app that admits only requests that programs of this machine may make, and answers without CORS."""
+    """An ASGI app that refuses browsers and ministack's administration before ministack sees them; without CORS."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
