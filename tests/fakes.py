@@ -326,7 +326,7 @@ class FakeStatisticsStore:
                 if (tally.day, address, what) not in self.marks:
                     self.marks.add((tally.day, address, what))
                     self.days[tally.day][count] += 1
-                    if statistics.FAMILIES[count.family].meaning:
+                    if statistics.FAMILIES[count.split(statistics.SEPARATOR)[0]].meaning:
                         self.counts[count] += 1
 
     def totals(self) -> statistics.Counts:

@@ -3,6 +3,7 @@
 Both are computed from table `messages` and replaced as a whole, so a day can be computed again after late events.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -22,7 +23,7 @@ from sluice.rendezvous.counts.statistics import (
     REJECTED,
     WITH_RELAY_URL,
     WITHOUT_RELAY_URL,
-    Count,
+    Counts,
     Family,
 )
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
@@ -104,7 +105,7 @@ def statistics(spark: SparkSession, source: Source, day: date, output: str) -> S
         unique.unpersist()
 
 
-def count_log_values(unique: DataFrame) -> Mapping[Count, int]:
+def count_log_values(unique: DataFrame) -> Mapping[str, int]:
     """Count the log's values from these events as the broker counts them, before rounding."""
     outcome, events_, addresses = F.col("outcome"), F.sum("polls"), F.count_distinct("address")
     polls = unique.where(F.col("kind") == PollEvent.kind)
@@ -137,10 +138,12 @@ def aggregate_hourly(unique: DataFrame) -> DataFrame:
     )
 
 
-def _count_by(family: Family, frame: DataFrame, number: Column, *labels: str | Column) -> dict[Count, int]:
+def _count_by(family: Family, frame: DataFrame, number: Column, *labels: str | Column) -> Counts:
     """Count rows by the label columns of a metric family."""
-    rows = frame.groupBy(*labels).agg(number).collect()
-    return {Count(family.name, tuple(row[:-1])): row[-1] for row in rows}
+    counts: Counts = Counter()
+    for row in frame.groupBy(*labels).agg(number).collect():
+        counts[family.name_count(*row[:-1])] += row[-1]
+    return counts
 
 
 UNKNOWN = "unknown"

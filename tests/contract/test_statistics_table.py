@@ -13,7 +13,17 @@ from sluice.aws.rendezvous.address_keys import KEPT_MS, AddressHasher
 from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
 from sluice.errors import CallFailed
 from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id
-from sluice.rendezvous.counts.statistics import OFFERS, POLLS, PROXIES, Count, Tally, tally, total
+from sluice.rendezvous.counts.pages import daily_log, exposition
+from sluice.rendezvous.counts.statistics import (
+    ADDRESSES_BY_NAT,
+    ADDRESSES_BY_TYPE,
+    OFFERS,
+    POLLS,
+    PROXIES,
+    Tally,
+    tally,
+    total,
+)
 from sluice.rendezvous.protocol.addresses import KEY_BYTES, hash_address
 from sluice.rendezvous.protocol.ends import list_outcomes
 from sluice.rendezvous.protocol.matching import Nat
@@ -100,11 +110,11 @@ def test_an_address_counts_once_a_day_also_in_later_batches(statistics: Any) -> 
         statistics.add([poll(nat=nat), poll(nat=nat), poll("b"), poll(None)])
     found = statistics.of_day(DAY)
     assert total(found, PROXIES, cc="DE") == 2
-    assert found[Count("addresses_by_nat", ("unknown",))] == 2
-    assert found[Count("addresses_by_nat", ("restricted",))] == 1
-    assert found[Count("addresses_by_type", ("webext",))] == 2
+    assert found[ADDRESSES_BY_NAT.name_count("unknown")] == 2
+    assert found[ADDRESSES_BY_NAT.name_count("restricted")] == 1
+    assert found[ADDRESSES_BY_TYPE.name_count("webext")] == 2
     assert total(found, POLLS) == total(statistics.totals(), POLLS) == 12
-    assert not [count for count in statistics.totals() if count.family.startswith("addresses")]
+    assert not [count for count in statistics.totals() if count.startswith("d")]
 
 
 def test_what_is_added_again_counts_again_and_its_addresses_dont(statistics: Any) -> None:
@@ -220,7 +230,8 @@ def test_what_is_of_a_day_expires(client: Any) -> None:
 @pytest.mark.parametrize("name", ["of the future", "c|unknown|denied", "c|unknown|denied|DE|sqs|x", "new|sqs|DE"])
 def test_another_versions_counts_are_left_alone(client: Any, name: str) -> None:
     client.put_item(TableName=TABLE, Item={"pk": {"S": "counters"}, "sk": {"S": "sqs|DE"}, f"={name}": {"N": "1"}})
-    assert DynamoStatisticsStore(client, TABLE, Clock(NOW)).totals() == Counter()
+    totals = DynamoStatisticsStore(client, TABLE, Clock(NOW)).totals()
+    assert (exposition(totals, {}), daily_log(DAY, totals)) == (exposition({}, {}), daily_log(DAY, {}))
 
 
 # The day's key

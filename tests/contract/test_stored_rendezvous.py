@@ -22,7 +22,7 @@ from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
 from sluice.aws.rendezvous.waiting import DynamoMailboxStore, DynamoWaitingOffers, unpack_description
 from sluice.rendezvous.broker import mailbox_message
 from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id, parse_event
-from sluice.rendezvous.counts.statistics import Count, tally
+from sluice.rendezvous.counts.statistics import POLLS, PROXIES, tally
 from sluice.rendezvous.counts.stream import read_events
 from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import (
@@ -259,8 +259,8 @@ def test_statistics(table: Table) -> None:
     assert table.items() == in_order(*names)
     for name in names:
         table.put(name)
-    proxy = Count("proxy_total", ("webext", "unrestricted", "DE"))
-    polled = Count("rounded_proxy_poll_total", ("unrestricted", "webext", "matched"))
+    proxy = PROXIES.name_count("webext", "unrestricted", "DE")
+    polled = POLLS.name_count("unrestricted", "webext", "matched")
     assert table.statistics.totals()[polled] == 1
     counts = table.statistics.of_day(DAY)
     assert (counts[polled], counts[proxy]) == (1, 1)

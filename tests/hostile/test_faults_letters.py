@@ -8,7 +8,7 @@ import pytest
 from sluice.aws.dead_letters import outgoing
 from sluice.message import DeadLetter, Message, Value
 from sluice.rendezvous.counts.events import OfferEvent, parse_event
-from sluice.rendezvous.counts.statistics import count_name, tally
+from sluice.rendezvous.counts.statistics import tally
 from tests.hostile.events import NOW_MS
 from tests.hostile.strict_sqs import MAX_BYTES, refusal
 
@@ -57,5 +57,5 @@ def test_a_row_has_so_many_labels_and_no_more() -> None:
         event = OfferEvent(id="i", at_ms=NOW_MS, outcome="denied", country=f"X{number:030}", method=f"m{number:030}")
         found = tally(event)
         assert found is not None
-        sizes[found.row] += sum(len(count_name(count)) + ITEM_BYTES_A_NUMBER for count in found.counts)
+        sizes[found.row] += sum(len(count) + ITEM_BYTES_A_NUMBER for count in found.counts)
     assert max(sizes.values()) <= ITEM_BYTES

@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any, TypeVar
+from typing import Any
 
 from sluice.aws.client_types import DynamoDBClient
 from sluice.aws.clients import calls
 from sluice.aws.items import Item, attributes, number, query_pages
-from sluice.rendezvous.counts.statistics import FAMILIES, Count, Counts, Tally, count_name, parse_count
+from sluice.rendezvous.counts.statistics import FAMILIES, SEPARATOR, Counts, Tally
 from sluice.times import DAY_MS, NowMs
 
 COUNTERS = "counters"
@@ -29,10 +29,6 @@ COUNT_PREFIX = "="  # distinguishes attributes of counts from the key and the ex
 DAYS_KEPT = 9  # days after a day's last count; `/metrics` shows seven days
 MARKS_KEPT = 2  # days; by then the day's key is deleted, so no address can be compared with a mark
 MAX_KNOWN_MARKS = 150_000  # marks cached in memory, about 30 MB; an address has three or more
-
-Given = TypeVar("Given")
-Done = TypeVar("Done")
-SideBySide = Callable[[Callable[[Given], Done], Iterable[Given]], Iterable[Done]]
 
 
 @dataclass(slots=True)
@@ -45,13 +41,13 @@ class DynamoStatisticsStore:
     client: DynamoDBClient
     table: str
     now_ms: NowMs
-    map_concurrently: SideBySide[Any, Any] = map
+    map_concurrently: Callable[..., Iterable[Any]] = map
     _known: set[tuple[str, str, str]] = field(default_factory=set)  # the marks that were written: day, address, name
 
     def add(self, tallies: Sequence[Tally]) -> None:
         """Count events. If it raises `CallFailed`, some events were counted, and count twice if all are added again."""
         rows: dict[tuple[str, str], Counts] = defaultdict(Counter)
-        marks: dict[tuple[str, str], dict[str, tuple[str, Count]]] = defaultdict(dict)  # keys: (day, address), name
+        marks: dict[tuple[str, str], dict[str, tuple[str, str]]] = defaultdict(dict)  # keys: (day, address), name
         if len(self._known) > MAX_KNOWN_MARKS:
             self._known.clear()
         for tally in tallies:
@@ -66,9 +62,8 @@ class DynamoStatisticsStore:
             self._known.update((day, address, name) for name in marks[day, address])
             for name in first:
                 row, count = marks[day, address][name]
-                for partition in (
-                    (COUNTERS, _day_partition(day)) if FAMILIES[count.family].meaning else (_day_partition(day),)
-                ):
+                is_daily = not FAMILIES[count.split(SEPARATOR)[0]].meaning
+                for partition in (_day_partition(day),) if is_daily else (COUNTERS, _day_partition(day)):
                     rows[partition, row][count] += 1
         list(self.map_concurrently(lambda item: self._count(*item), rows.items()))
 
@@ -92,7 +87,7 @@ class DynamoStatisticsStore:
     def _count(self, key: tuple[str, str], counts: Counts) -> None:
         """Add counts to a stored row."""
         partition, name = key
-        names = {f"#{place}": COUNT_PREFIX + count_name(count) for place, count in enumerate(counts)}
+        names = {f"#{place}": COUNT_PREFIX + count for place, count in enumerate(counts)}
         values: dict[str, str | int] = {f":{place}": added for place, added in enumerate(counts.values())}
         expression = f"ADD {', '.join(f'#{place} :{place}' for place in range(len(counts)))}"
         if partition != COUNTERS:
@@ -127,9 +122,9 @@ class DynamoStatisticsStore:
 
 
 def read_row(item: Item) -> Counts:
-    """Parse a row. Counts that only another version knows are skipped."""
-    counts = {name: parse_count(name.removeprefix(COUNT_PREFIX)) for name in item if name.startswith(COUNT_PREFIX)}
-    return Counter({count: number(item, name) for name, count in counts.items() if count})
+    """Parse a row, with counts that only another version knows."""
+    names = [name for name in item if name.startswith(COUNT_PREFIX)]
+    return Counter({name.removeprefix(COUNT_PREFIX): number(item, name) for name in names})
 
 
 def _day_partition(day: str) -> str:

@@ -19,7 +19,6 @@ from sluice.rendezvous.counts.statistics import (
     ROUND_TO,
     WITH_RELAY_URL,
     WITHOUT_RELAY_URL,
-    Count,
     Family,
     by_label,
     iterate_labels,
@@ -40,12 +39,12 @@ NEWER_NATS = (Nat.OPEN, Nat.MODERATE, Nat.STRICT)
 NATS = (Nat.RESTRICTED, Nat.UNRESTRICTED, Nat.UNKNOWN, *NEWER_NATS)
 
 
-def daily_log(day: str, counts: Mapping[Count, int]) -> str:
+def daily_log(day: str, counts: Mapping[str, int]) -> str:
     """Write the log of one UTC day, such as `2026-11-21`; the log names the day's end. Raises `Malformed`."""
     return "".join(f"{line}\n" for line in _format_lines(day, counts))
 
 
-def _format_lines(day: str, counts: Mapping[Count, int]) -> Iterator[str]:
+def _format_lines(day: str, counts: Mapping[str, int]) -> Iterator[str]:
     yield f"snowflake-stats-end {format_day(day_start_ms(day) + DAY_MS)} 00:00:00 ({DAY_S} s)"
     # Without countries the line ends in a space, as in Snowflake's log.
     yield f"snowflake-ips {_format_countries(by_label(counts, PROXIES, 'cc'))}"
@@ -80,14 +79,14 @@ def _format_countries(counts: Counter[str], *, shown: Callable[[int], int] = int
     return ",".join(f"{country}={-number}" for number, country in in_order)
 
 
-def exposition(counts: Mapping[Count, int], available: Mapping[tuple[str, str], int]) -> str:
+def exposition(counts: Mapping[str, int], available: Mapping[tuple[str, str], int]) -> str:
     """Write the page for Prometheus. `available` counts waiting proxies by type and NAT. Empty families are omitted.
 
     The types and NATs that ever polled stay at 0 while none of them waits.
     """
     polled = {(labels["type"], labels["nat"]): 0 for labels, _ in iterate_labels(counts, POLLS)}
     numbers_waiting = polled | dict(available) or {(UNKNOWN_TYPE, str(Nat.UNKNOWN)): 0}
-    waiting = {Count(AVAILABLE.name, labels): number for labels, number in numbers_waiting.items()}
+    waiting = {AVAILABLE.name_count(*labels): number for labels, number in numbers_waiting.items()}
     lines: list[str] = []
     for family in (AVAILABLE, *FAMILIES.values()):
         kind, numbers = ("gauge", waiting) if family is AVAILABLE else ("counter", counts)

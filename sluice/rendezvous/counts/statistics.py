@@ -1,14 +1,13 @@
 """Statistics of rendezvous events, under Snowflake's names. Pure.
 
-A count has a family and label values. Prometheus reads totals since the deployment; the day's log has the counts of one
-UTC day, and the number of different addresses that polled in it. All counts of one event are stored in one row, so that
-an event costs one write, whatever the number of families.
+A count is named by the code of its family and its label values, such as `a|webext|success`. Prometheus reads totals
+since the deployment; the day's log has the counts of one UTC day, and the number of different addresses that polled in
+it. All counts of one event are stored in one row, so that an event costs one write, whatever the number of families.
 """
 
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 import msgspec
 
@@ -40,6 +39,10 @@ class Family(msgspec.Struct, frozen=True):
         """Whether Prometheus reads the counts rounded up."""
         return self.name.startswith("rounded_")
 
+    def name_count(self, *values: str | None) -> str:
+        """Return the name of the count with these label values, of which odd ones are unknown."""
+        return SEPARATOR.join((self.code, *map(_label_value, values)))
+
 
 PROXIES = Family("i", "proxy_total", ("type", "nat", "cc"), "Addresses of proxies, each once a day")
 POLLS = Family("p", "rounded_proxy_poll_total", ("nat", "type", "status"), "The number of proxy polls")
@@ -69,38 +72,28 @@ ADDRESSES_BY_TYPE = Family("dt", "addresses_by_type", ("type",))
 ADDRESSES_BY_NAT = Family("dn", "addresses_by_nat", ("nat",))
 
 FAMILIES: Mapping[str, Family] = {
-    family.name: family
+    family.code: family
     for family in (
         *(PROXIES, POLLS, ANSWERS, WITH_RELAY_URL, WITHOUT_RELAY_URL, REJECTED, OFFERS),
         *(ADDRESSES_BY_TYPE, ADDRESSES_BY_NAT),
     )
 }
 
-_BY_CODE = {family.code: family for family in FAMILIES.values()}
-
-
-class Count(NamedTuple):
-    """The key of a count: its family's name, and label values in the order of the family's labels."""
-
-    family: str
-    values: tuple[str, ...]
-
-
-Counts = Counter[Count]
+Counts = Counter[str]
 
 
 class Tally(msgspec.Struct, frozen=True, kw_only=True):
     """The counts that one event adds to one row of its day.
 
-    `marks` are counts of different addresses, by name: each adds one for each of the `addresses` (keyed hashes) that it
-    hasn't counted on this day.
+    `marks` are counts of different addresses, by what is marked: each adds one for each of the `addresses` (keyed
+    hashes) that hasn't this mark on this day.
     """
 
     day: str
     row: str
     counts: Counts
     addresses: tuple[str, ...] = ()
-    marks: Mapping[str, Count] = msgspec.field(default_factory=dict)
+    marks: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 def tally(event: Event) -> Tally | None:
@@ -113,31 +106,26 @@ def tally(event: Event) -> Tally | None:
         return None
     day, nat, status = format_day(event.at_ms), event.nat, event.outcome
     if isinstance(event, OfferEvent):
-        count = _count(OFFERS, nat, status, event.country, event.method)
+        count = OFFERS.name_count(nat, status, event.country, event.method)
         return Tally(day=day, row=_join_labels(event.method, event.country), counts=Counter({count: 1}))
     # Snowflake's broker, too, no longer knows the proxy of a late answer.
     type_ = None if status == End.ANSWER_TOO_LATE.event else event.proxy_type or UNKNOWN_TYPE
     row = _join_labels(type_, event.country)
     if not isinstance(event, PollEvent):
-        return Tally(day=day, row=row, counts=Counter({_count(ANSWERS, type_, status): 1}))
-    counted = [_count(WITH_RELAY_URL if event.relay_extension else WITHOUT_RELAY_URL, nat, type_)]
+        return Tally(day=day, row=row, counts=Counter({ANSWERS.name_count(type_, status): 1}))
+    counted = [(WITH_RELAY_URL if event.relay_extension else WITHOUT_RELAY_URL).name_count(nat, type_)]
     if status == End.POLL_REFUSED.event:
-        counted.append(_count(REJECTED, nat, type_))
+        counted.append(REJECTED.name_count(nat, type_))
         return Tally(day=day, row=row, counts=Counter(dict.fromkeys(counted, event.polls)))
-    counted.append(_count(POLLS, nat, type_, status))
-    by_nat, by_type = _count(ADDRESSES_BY_NAT, nat), _count(ADDRESSES_BY_TYPE, type_)
-    proxies = _count(PROXIES, type_, nat, event.country)
+    counted.append(POLLS.name_count(nat, type_, status))
+    by_nat, by_type = ADDRESSES_BY_NAT.name_count(nat), ADDRESSES_BY_TYPE.name_count(type_)
     return Tally(
         day=day,
         row=row,
         counts=Counter(dict.fromkeys(counted, event.polls)),
         addresses=tuple(address for address in event.all_addresses if 0 < len(address) <= MAX_ADDRESS),
-        marks={PROXIES.code: proxies, count_name(by_nat): by_nat, count_name(by_type): by_type},
+        marks={PROXIES.code: PROXIES.name_count(type_, nat, event.country), by_nat: by_nat, by_type: by_type},
     )
-
-
-def _count(family: Family, *values: str | None) -> Count:
-    return Count(family.name, tuple(map(_label_value, values)))
 
 
 def _join_labels(*values: str | None) -> str:
@@ -148,24 +136,12 @@ def _label_value(value: str | None) -> str:
     return "" if value is None else value if _LABEL_VALUE.fullmatch(value) else _ODD
 
 
-def count_name(count: Count) -> str:
-    """Return a count's name in its row: the family's code and the label values."""
-    return SEPARATOR.join((FAMILIES[count.family].code, *count.values))
-
-
-def parse_count(name: str) -> Count | None:
-    """Parse a count's name in its row. Returns None for an unknown name, as of another version."""
-    code, *values = name.split(SEPARATOR)
-    family = _BY_CODE.get(code)
-    return Count(family.name, tuple(values)) if family and len(values) == len(family.labels) else None
-
-
-def total(counts: Mapping[Count, int], family: Family, **wanted: str) -> int:
+def total(counts: Mapping[str, int], family: Family, **wanted: str) -> int:
     """Sum the counts of a family whose labels have these values."""
     return sum(number for labels, number in iterate_labels(counts, family) if wanted.items() <= labels.items())
 
 
-def by_label(counts: Mapping[Count, int], family: Family, label: str, **wanted: str) -> Counter[str]:
+def by_label(counts: Mapping[str, int], family: Family, label: str, **wanted: str) -> Counter[str]:
     """Sum the counts of a family whose labels have the `wanted` values, by the values of one label."""
     sums: Counter[str] = Counter()
     for labels, number in iterate_labels(counts, family):
@@ -174,11 +150,11 @@ def by_label(counts: Mapping[Count, int], family: Family, label: str, **wanted: 
     return sums
 
 
-def iterate_labels(counts: Mapping[Count, int], family: Family) -> Iterator[tuple[Mapping[str, str], int]]:
-    """Yield a family's counts with their labels, in order of the labels' values."""
-    for count, number in sorted(counts.items()):
-        if count.family == family.name:
-            yield dict(zip(family.labels, count.values, strict=True)), number
+def iterate_labels(counts: Mapping[str, int], family: Family) -> Iterator[tuple[Mapping[str, str], int]]:
+    """Yield a family's counts with their labels, in order of the labels' values. Skips those of another version."""
+    for (code, *values), number in sorted((name.split(SEPARATOR), number) for name, number in counts.items()):
+        if code == family.code and len(values) == len(family.labels):
+            yield dict(zip(family.labels, values, strict=True)), number
 
 
 def round_up(number: int) -> int:

@@ -339,8 +339,8 @@ class Watch:
             found, expected = counted[partition], told.get(partition, Counter())
             missing, surplus = expected - found, found - expected
             if self.world.decisions.taken:
-                addresses = {family.name for family in FAMILIES.values() if not family.meaning} | {PROXIES.name}
-                missing = Counter({count: each for count, each in missing.items() if count.family not in addresses})
+                addresses = {family.code for family in FAMILIES.values() if not family.meaning} | {PROXIES.code}
+                missing = Counter({name: each for name, each in missing.items() if name.split("|")[0] not in addresses})
                 surplus = Counter()
             self.world.check(not missing and not surplus, f"{partition} has {surplus} too much, lacks {missing}")
         expected_ids = self.told_ids if self.is_bound else set()

@@ -2,26 +2,36 @@
 the tables have."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.rendezvous.counts.pages import daily_log
-from sluice.rendezvous.counts.statistics import ROUND_TO, Count, round_up
+from sluice.rendezvous.counts.statistics import (
+    ADDRESSES_BY_NAT,
+    ADDRESSES_BY_TYPE,
+    OFFERS,
+    POLLS,
+    PROXIES,
+    REJECTED,
+    ROUND_TO,
+    WITH_RELAY_URL,
+    WITHOUT_RELAY_URL,
+    round_up,
+)
 
 DAY = "2026-12-31"
 BY = ("unknown", "webext")  # the log has polls of all kinds of proxies in one number
 
 
-def lines(counts: Mapping[Count, int]) -> dict[str, str]:
+def lines(counts: Mapping[str, int]) -> dict[str, str]:
     """By name; what follows the name and a space."""
     return dict(line.split(" ", 1) for line in daily_log(DAY, counts).splitlines())
 
 
-def offers(number: int, *, nat: str = "unknown", outcome: str = "matched", country: str = "??") -> dict[Count, int]:
-    return {Count("rounded_client_poll_total", (nat, outcome, country, "sqs")): number}
+def offers(number: int, *, nat: str = "unknown", outcome: str = "matched", country: str = "??") -> dict[str, int]:
+    return {OFFERS.name_count(nat, outcome, country, "sqs"): number}
 
 
 def test_a_day_without_events_has_all_lines_in_order() -> None:
@@ -65,13 +75,13 @@ def test_addresses_are_not_rounded_and_come_by_count_then_by_country() -> None:
     """The example of Snowflake's own test."""
     countries = {"IT": 50, "FR": 200, "TZ": 100, "CN": 250, "RU": 150, "CA": 1, "BE": 1, "PH": 1}
     countries |= {"AT": 105, "MY": 112, "ZA": 108}
-    found = lines({Count("proxy_total", (*BY[::-1], country)): number for country, number in countries.items()})
+    found = lines({PROXIES.name_count(*BY[::-1], country): number for country, number in countries.items()})
     assert found["snowflake-ips"] == "CN=250,FR=200,RU=150,MY=112,ZA=108,AT=105,TZ=100,IT=50,BE=1,CA=1,PH=1"
     assert found["snowflake-ips-total"] == "1078"
 
 
 def test_clients_are_rounded_by_country_and_their_order_tells_nothing_more() -> None:
-    counts: dict[Count, int] = {}
+    counts: dict[str, int] = {}
     for country, number in {"AT": 105, "MY": 112, "ZA": 108, "CA": 1, "??": 9}.items():
         counts |= offers(number, country=country)
     found = lines(counts)
@@ -87,7 +97,7 @@ def test_the_sum_of_the_denied_is_rounded_by_itself() -> None:
 
 
 def test_the_denied_are_counted_by_each_nat_that_newer_clients_name() -> None:
-    counts: dict[Count, int] = {}
+    counts: dict[str, int] = {}
     for nat, number in {"open": 1, "moderate": 9, "strict": 17, "unknown": 25, "unrestricted": 33}.items():
         counts |= offers(number, nat=nat, outcome="denied")
     found = lines(counts)
@@ -98,33 +108,35 @@ def test_the_denied_are_counted_by_each_nat_that_newer_clients_name() -> None:
 @pytest.mark.parametrize(
     ("counts", "name", "value"),
     [
-        pytest.param({("rounded_proxy_poll_total", (*BY, "idle")): 17}, "snowflake-idle-count", "24"),
+        pytest.param({POLLS.name_count(*BY, "idle"): 17}, "snowflake-idle-count", "24"),
         pytest.param(
-            {("rounded_proxy_poll_with_relay_url_extension_total", BY): 8},
+            {WITH_RELAY_URL.name_count(*BY): 8},
             "snowflake-proxy-poll-with-relay-url-count",
             "8",
         ),
         pytest.param(
-            {("rounded_proxy_poll_without_relay_url_extension_total", BY): 9},
+            {WITHOUT_RELAY_URL.name_count(*BY): 9},
             "snowflake-proxy-poll-without-relay-url-count",
             "16",
         ),
         pytest.param(
-            {("rounded_proxy_poll_rejected_relay_url_extension_total", BY): 1},
+            {REJECTED.name_count(*BY): 1},
             "snowflake-proxy-rejected-for-relay-url-count",
             "8",
         ),
         pytest.param(offers(25), "client-snowflake-match-count", "32"),
         pytest.param(offers(1, outcome="timeout"), "client-snowflake-timeout-count", "8"),
-        pytest.param({("addresses_by_nat", ("unknown",)): 3}, "snowflake-ips-nat-unknown", "3"),
-        pytest.param({("addresses_by_nat", ("strict",)): 3}, "snowflake-ips-nat-strict", "3"),
+        pytest.param({ADDRESSES_BY_NAT.name_count("unknown"): 3}, "snowflake-ips-nat-unknown", "3"),
+        pytest.param({ADDRESSES_BY_NAT.name_count("strict"): 3}, "snowflake-ips-nat-strict", "3"),
         pytest.param(
-            {("addresses_by_type", ("webext",)): 5, ("addresses_by_type", ("bloco",)): 2}, "snowflake-ips-webext", "5"
+            {ADDRESSES_BY_TYPE.name_count("webext"): 5, ADDRESSES_BY_TYPE.name_count("bloco"): 2},
+            "snowflake-ips-webext",
+            "5",
         ),
     ],
 )
-def test_each_count_stands_in_its_line(counts: Mapping[Any, int], name: str, value: str) -> None:
-    assert lines({Count(*count): number for count, number in counts.items()})[name] == value
+def test_each_count_stands_in_its_line(counts: Mapping[str, int], name: str, value: str) -> None:
+    assert lines(counts)[name] == value
 
 
 @given(st.integers(min_value=0, max_value=1 << 60))

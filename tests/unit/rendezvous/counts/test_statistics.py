@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id
 from sluice.rendezvous.counts.pages import daily_log, exposition
 from sluice.rendezvous.counts.statistics import (
+    ADDRESSES_BY_NAT,
+    ADDRESSES_BY_TYPE,
     FAMILIES,
+    OFFERS,
     PROXIES,
-    Count,
     Counts,
     Family,
-    count_name,
-    parse_count,
+    iterate_labels,
     round_up,
     tally,
     total,
@@ -255,7 +256,7 @@ def test_a_label_from_elsewhere_doesnt_break_the_page(odd: str) -> None:
     script = Script()
     script.offers(1, "denied", nat=odd, country=odd, method=odd)
     [count] = script.day
-    assert count == Count("rounded_client_poll_total", ("unknown", "denied", "unknown", "unknown"))
+    assert count == OFFERS.name_count("unknown", "denied", "unknown", "unknown")
 
 
 # Uniqueness
@@ -282,9 +283,9 @@ def test_an_address_counts_once_and_once_for_each_nat_and_type(
     assert total(counted, PROXIES, cc="DE") == len({address for address, *_ in taken})
     for nat in Nat:
         expected = len({a for a, n, _ in taken if n == nat})
-        assert counted[Count("addresses_by_nat", (nat,))] == expected
+        assert counted[ADDRESSES_BY_NAT.name_count(nat)] == expected
     for type_ in ("webext", "badge", "unknown"):
-        assert counted[Count("addresses_by_type", (type_,))] == len({a for a, _, t in taken if t == type_})
+        assert counted[ADDRESSES_BY_TYPE.name_count(type_)] == len({a for a, _, t in taken if t == type_})
 
 
 def test_the_total_of_proxies_has_each_address_of_a_day_once_as_it_polled_first() -> None:
@@ -294,9 +295,9 @@ def test_the_total_of_proxies_has_each_address_of_a_day_once_as_it_polled_first(
     script.at_ms += DAY_MS
     script.polls(2, "idle", address="a", nat="open", country="DE")
     totals = script.statistics.totals()
-    assert totals[Count("proxy_total", ("standalone", "strict", "DE"))] == 1
-    assert totals[Count("proxy_total", ("standalone", "open", "DE"))] == 1
-    assert not any(count.family.startswith("addresses") for count in totals)
+    assert totals[PROXIES.name_count("standalone", "strict", "DE")] == 1
+    assert totals[PROXIES.name_count("standalone", "open", "DE")] == 1
+    assert not any(count.startswith("d") for count in totals)
 
 
 def test_a_day_begins_with_no_address_seen() -> None:
@@ -305,13 +306,16 @@ def test_a_day_begins_with_no_address_seen() -> None:
     script.at_ms += DAY_MS
     script.polls(1, "idle", address="a", country="DE")
     for day in (DAY, format_day(AT + DAY_MS)):
-        assert script.statistics.of_day(day)[Count("proxy_total", ("standalone", "unknown", "DE"))] == 1
+        assert script.statistics.of_day(day)[PROXIES.name_count("standalone", "unknown", "DE")] == 1
 
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=lambda family: family.name)
 def test_a_count_is_read_from_its_row_as_it_was_written(family: Family) -> None:
-    count = Count(family.name, tuple(f"{label}-value" for label in family.labels))
-    assert parse_count(count_name(count)) == count
+    values = [f"{label}-value" for label in family.labels]
+    count = family.name_count(*values)
+    assert list(iterate_labels({count: 2, f"{count}|newer": 3}, family)) == [
+        (dict(zip(family.labels, values, strict=True)), 2)
+    ]
 
 
 # Over HTTP
