@@ -1,5 +1,10 @@
 """The data source of format `sqs`: creates the readers and writers for Spark."""
 
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -9,11 +14,26 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from sluice_spark.errors import InvalidOption
+from sluice_spark.errors import InvalidColumn, InvalidOption
 from sluice_spark.log.segments import SPARK_SCHEMA
 from sluice_spark.options import Options, parse_options
 from sluice_spark.sink.writers import SqsStreamWriter, SqsWriter, check_write
 from sluice_spark.source.readers import SqsReader, SqsStreamReader
+
+
+@contextmanager
+def hide_stack() -> Iterator[None]:
+    """Have Spark report errors that the user must correct by their text, without this package's stack.
+
+    Spark ends a worker after an error, so the variable holds for no other code of the user.
+    """
+    try:
+        yield
+    except (InvalidOption, InvalidColumn):
+        worker = getattr(sys.modules["__main__"], "__spec__", None)
+        if worker and worker.name.startswith("pyspark."):
+            os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        raise
 
 
 class SqsDataSource(DataSource):
@@ -27,10 +47,12 @@ class SqsDataSource(DataSource):
         """Return the format's name."""
         return "sqs"
 
+    @hide_stack()
     def schema(self) -> str:
         """Return the columns as DDL. Spark calls this method first, so it also checks the options."""
         return ", ".join([SPARK_SCHEMA, *parse_options(self.options).bodies.columns])
 
+    @hide_stack()
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a bounded reader of the queues. If `queueUrl` isn't set, it reads the retained segments."""
         options = parse_options(self.options)
@@ -39,6 +61,7 @@ class SqsDataSource(DataSource):
         check_schema(options, schema)
         return SqsReader(options)
 
+    @hide_stack()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
         """Return a streaming reader of the queues."""
         options = parse_options(self.options)
@@ -47,10 +70,12 @@ class SqsDataSource(DataSource):
         check_schema(options, schema)
         return SqsStreamReader(options)
 
+    @hide_stack()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001  Spark's signature
         """Return a writer that sends a batch DataFrame to queues."""
         return SqsWriter(check_write(self.options, schema, overwrite=overwrite))
 
+    @hide_stack()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802  Spark's
         """Return a writer that sends a streaming DataFrame to queues."""
         return SqsStreamWriter(check_write(self.options, schema, overwrite=overwrite))

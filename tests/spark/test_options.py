@@ -1,4 +1,9 @@
+import io
+import os
 import pickle
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -145,3 +150,28 @@ def test_a_schema_of_the_users_is_the_sources_or_is_refused_before_anything_is_r
     for other in [*wrong, {"v": types.VariantType()}, {"body": text}, {**columns, "more": text}]:
         with pytest.raises(InvalidOption, match="'schema': the columns are message_id string, body string"):
             read(other)
+
+
+@pytest.mark.parametrize("method", ["schema", "reader", "streamReader", "writer", "streamWriter"])
+@pytest.mark.parametrize("of_spark", [True, False])
+def test_a_malformed_option_is_one_line_in_a_notebook(
+    method: str, of_spark: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Spark's worker reports it, with what Spark puts around it: a user's own process keeps its stacks."""
+    util, types = pytest.importorskip("pyspark.util"), pytest.importorskip("pyspark.sql.types")
+    data_source = pytest.importorskip("sluice_spark.data_source")
+    program = ModuleType("__main__")
+    program.__spec__ = ModuleSpec("pyspark.daemon" if of_spark else "notebook", None)
+    monkeypatch.setitem(sys.modules, "__main__", program)
+    monkeypatch.setattr(os, "environ", {})
+    source = data_source.SqsDataSource({**MINIMUM, "nope": "1"})
+    schema = types.StructType([types.StructField("body", types.StringType())])
+    arguments = {"schema": (), "reader": (schema,), "streamReader": (schema,)}.get(method, (schema, False))
+    reported = io.BytesIO()
+    try:
+        getattr(source, method)(*arguments)
+    except InvalidOption as error:
+        util.handle_worker_exception(error, reported)
+    text = reported.getvalue()[8:].decode()  # after a mark and the length
+    assert text.startswith("sluice_spark.errors.InvalidOption: option " if of_spark else "Traceback")
+    assert (len(text.splitlines()) == 1) is of_spark
