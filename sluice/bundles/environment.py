@@ -1,8 +1,9 @@
 """Builds the code of Spark jobs that a cluster lacks: third-party packages and our code, each as one archive.
 
-Spark unpacks an archive into the working directory of the driver and of every executor, where PYTHONPATH finds it. A
-zip of `--py-files` can't hold compiled packages, and a virtual environment would bring an interpreter that the image
-has anyway, so the archive is a plain folder of packages. Archives are built without Docker and kept under `build/`, as
+Spark unpacks an archive into the working directory of the driver and of every executor, where PYTHONPATH finds it. It
+has no archives for the driver only, so the entry point unpacks the packages that executors never import. A zip of
+`--py-files` can't hold compiled packages, and a virtual environment would bring an interpreter that the image has
+anyway, so an archive is a plain folder of packages. Archives are built without Docker and kept under `build/`, as
 functions' layers are.
 """
 
@@ -10,7 +11,7 @@ import gzip
 import shutil
 import tarfile
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,7 +35,14 @@ from sluice.parameters import Architecture
 PACKAGES = ("sluice_spark", "sluice_jobs")
 SUBPACKAGES = ("federation", "pipeline", "rendezvous")  # the subpackages of `sluice` that `PACKAGES` import
 ENTRY_POINT = "sluice_job.py"
-FORMAT = b"tgz 2"  # part of each key: increment the number if equal content is packed differently
+DRIVER_PACKAGES = {"deltalake"}  # commits tables; a contract in spark/pyproject.toml keeps it from executors
+SERVICES = {"s3", "sqs", "signin", "sso", "sso-oidc", "sts"}  # botocore needs all but the first two for credentials
+# Files of packages that no job uses: Arrow's Flight and S3 client, what only compilers need, and tests.
+UNUSED = (
+    *("pyarrow/*flight*", "pyarrow/*_s3*", "pyarrow/libarrow*.so", "pyarrow/libarrow*.so.*.*"),
+    *("pyarrow/include*", "pyarrow/src", "pyarrow/tests", "pyarrow/*.pyx", "pyarrow/*.pxi", "pyarrow/*.pxd"),
+)
+FORMAT = b"tgz 3"  # part of each key: increment the number if equal content is packed differently
 OLDER_TAG = "manylinux_2_24"  # for arro3-core on ARM; adding it to layers would change their keys
 COMPRESSION = 6  # level 9 takes at least twice as long and saves half a percent
 MTIME = 0  # a real time would make archives of equal content differ
@@ -63,21 +71,36 @@ class SparkAssets:
         script = self.project.spark / ENTRY_POINT
         return BuiltFolder(script, content_key({ENTRY_POINT: script.read_bytes()}))
 
-    def pins(self) -> tuple[Pin, ...]:
+    def pins(self, *, without: Collection[str] = ()) -> tuple[Pin, ...]:
         """List all dependencies of our Spark packages and jobs, as requirements.txt pins them. Raises `NotPinned`.
 
         PySpark isn't listed, because the image has it. The image's other packages are for another Python.
         """
         described = tomllib.loads((self.project.spark / "pyproject.toml").read_text())["project"]
         requirements = described["dependencies"] + described.get("optional-dependencies", {}).get("jobs", [])
-        return resolve_pins(requirements, self.project.lock.read_text())
+        return resolve_pins(set(requirements) - set(without), self.project.lock.read_text())
 
     def environment(self, target: Target) -> BuiltFolder:
         """Build the third-party packages with pip, unless they are built already. Raises `BundleFailed`."""
-        pins = self.pins()
+        return self._pack_pins("environment", self.pins(without=DRIVER_PACKAGES), target)
+
+    def driver(self, target: Target) -> BuiltFolder:
+        """Build the packages that drivers need besides `environment`, likewise."""
+        shared = self.pins(without=DRIVER_PACKAGES)
+        return self._pack_pins("driver", [pin for pin in self.pins() if pin not in shared], target)
+
+    def _pack_pins(self, name: str, pins: Sequence[Pin], target: Target) -> BuiltFolder:
+        def fill(folder: Path) -> None:
+            install(pins, target, into=folder)
+            models = {path for path in folder.glob("botocore/data/*") if path.is_dir() and path.name not in SERVICES}
+            for path in models.union(*(folder.glob(pattern) for pattern in UNUSED)):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
         listed = "\n".join(map(str, pins))
-        key = content_key({"pins": listed.encode(), "target": target.name.encode(), "format": FORMAT})
-        return self._pack("environment", key, lambda folder: install(pins, target, into=folder))
+        unused = repr((sorted(SERVICES), UNUSED))
+        made_of = {"pins": listed, "target": target.name, "unused": unused}
+        key = content_key({name: text.encode() for name, text in made_of.items()} | {"format": FORMAT})
+        return self._pack(name, key, fill)
 
     def code(self) -> BuiltFolder:
         """Pack our packages, and the subpackages of `sluice` that they import from."""

@@ -67,6 +67,7 @@ class ProgramAssets(NamedTuple):
 
     entry_point: s3_assets.Asset
     environment: s3_assets.Asset
+    driver: s3_assets.Asset
     code: s3_assets.Asset
 
 
@@ -182,11 +183,13 @@ class LandingPipeline(SiteConstruct):
 def _create_emr_resources(construct: LandingPipeline, assets: Assets, spark_assets: SparkAssets) -> list[Output]:
     job_logs = log_group(construct, "JobLogs", days=construct.parameters.log_retention_days)
     target = image_target(construct.parameters.architecture, construct.options.python.value)
-    built = (spark_assets.entry_point, spark_assets.environment(target), spark_assets.code())
+    archives = (spark_assets.environment(target), spark_assets.driver(target), spark_assets.code())
     program = ProgramAssets(
         *(
             s3_assets.Asset(construct, id_, path=str(part.folder), asset_hash=part.key)
-            for id_, part in zip(("EntryPoint", "Environment", "Code"), built, strict=True)
+            for id_, part in zip(
+                ("EntryPoint", "Environment", "Driver", "Code"), (spark_assets.entry_point, *archives), strict=True
+            )
         )
     )
     of_region = construct.stack.format_arn(service="logs", resource="*", arn_format=ArnFormat.NO_RESOURCE_NAME)
@@ -323,6 +326,7 @@ def _build_settings(
         program=Program(
             entry_point=program.entry_point.s3_object_url,
             environment=program.environment.s3_object_url,
+            driver=program.driver.s3_object_url,
             code=program.code.s3_object_url,
             python=options.python.value,
             workers=Workers(

@@ -44,7 +44,9 @@ def local_landing(folder: Path, *, queue_url: str, sqs_endpoint: SqsEndpoint) ->
 def local_settings(folder: Path, *, queue_url: str, ingress_url: str, sqs_endpoint: SqsEndpoint) -> JobsSettings:
     """Return settings of the type that the jobs function uses, for local processes."""
     landed = local_landing(folder, queue_url=queue_url, sqs_endpoint=sqs_endpoint)
-    program = Program(entry_point=str(ENTRY_POINT), environment=HERE, code=code_digest(), places=landed.places)
+    program = Program(
+        entry_point=str(ENTRY_POINT), environment=HERE, driver=HERE, code=code_digest(), places=landed.places
+    )
     return JobsSettings(
         application_id=HERE,
         role_arn=HERE,

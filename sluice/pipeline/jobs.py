@@ -148,6 +148,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
 
     entry_point: str
     environment: str  # archive of third-party packages
+    driver: str  # archive of further packages, which only drivers have
     code: str  # archive of Sluice's packages
     python: str = "3.11"
     workers: Workers = Workers()
@@ -164,6 +165,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
             "spark.emr-serverless.driverEnv.PYSPARK_DRIVER_PYTHON": python,
             "spark.emr-serverless.driverEnv.PYSPARK_PYTHON": python,
             "spark.emr-serverless.driverEnv.PYTHONPATH": path,
+            "spark.emr-serverless.driverEnv.SLUICE_DRIVER_PACKAGES": self.driver,
             "spark.executorEnv.PYSPARK_PYTHON": python,
             "spark.executorEnv.PYTHONPATH": path,
             "spark.dynamicAllocation.enabled": "true",

@@ -8,22 +8,29 @@ import argparse
 import inspect
 import json
 import logging
+import os
 import signal
 import sys
+import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, TypeVar
+
+import pyarrow as pa
 
 from sluice_jobs.arguments import parse, source_options
 from sluice_spark.errors import SluiceSparkError
+from sluice_spark.log.store import open_store
 
 Result = Mapping[str, Any]
 JobArguments = TypeVar("JobArguments")
 EXIT = "exit"  # a result's key for an exit code other than 0
 MIB = 2**20
 INTERRUPTED = 128 + signal.SIGTERM
+DRIVER_PACKAGES = "SLUICE_DRIVER_PACKAGES"  # variable with the location of an archive, set on EMR Serverless
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,6 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     options = parse(sys.argv[1:] if arguments is None else arguments, today=datetime.now(UTC).date())
     try:
+        if location := os.environ.get(DRIVER_PACKAGES):
+            add_packages(location)
         result = run_job(options)
     except SluiceSparkError as error:
         sys.stderr.write(f"sluice_job: {type(error).__name__}: {error}\n")
@@ -43,6 +52,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sys.stdout.write(json.dumps(output, default=str) + "\n")
     sys.stdout.flush()
     return code
+
+
+def add_packages(location: str) -> None:
+    """Unpack an archive of packages into the working directory, to import from there. Raises LogError.
+
+    Spark would unpack an archive of its own for every executor, too.
+    """
+    folder, _, name = location.rpartition("/")
+    into = Path("driver").absolute()
+    with tarfile.open(fileobj=pa.BufferReader(open_store(folder).read(name))) as archive:
+        archive.extractall(into, filter="data")
+    sys.path.append(str(into))
 
 
 def run_job(options: argparse.Namespace) -> Result:

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from sluice_jobs.replay import ID_ATTRIBUTE, ReplayedMessage, build_replayed_message
+from sluice_jobs.replayed_rows import ID_ATTRIBUTE, ReplayedMessage, build_replayed_message
 
 from sluice.federation.matching.metadata import Metadata, OpenedAttributes, open_attributes
 from sluice.message import Value

@@ -104,9 +104,11 @@ def layer() -> Path:
     with (build / ".suite").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assets.layer(assets.bundle("functions", "splitter"), target)
-        SparkAssets(Project.clone(PROJECT)).environment(
-            image_target(Architecture.ARM64, CONTEXT["sluice"]["pipeline"]["python"])
+        spark, image = (
+            SparkAssets(Project.clone(PROJECT)),
+            image_target(Architecture.ARM64, CONTEXT["sluice"]["pipeline"]["python"]),
         )
+        spark.environment(image), spark.driver(image)
         return assets.layer(assets.bundle("functions"), target).folder
 
 

@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -30,6 +30,9 @@ OF_SPARK = ("pyspark", "py4j")  # what the image has of Spark
 ELF_MACHINES = {0xB7: "aarch64", 0x3E: "x86_64"}  # https://refspecs.linuxfoundation.org/elf/gabi4+/ch4.eheader.html
 MACHINES = {Architecture.ARM64: "aarch64", Architecture.X86_64: "x86_64"}
 OF_OTHERS = {"maxminddb"}  # imported by a module of `sluice` that no job imports
+# Bytes that a worker unpacks: 88 to 110 MiB, and 131 to 141 more of a driver.
+MIB = 2**20
+MOST_BYTES = {"environment": 115 * MIB, "driver": 145 * MIB}
 
 
 @pytest.fixture
@@ -134,21 +137,45 @@ def test_images_take_wheels_of_their_python_and_machine(python: str) -> None:
     assert target.name != image_target(Architecture.X86_64, python).name
 
 
+Packed = dict[str, dict[str, int]]
+
+
 @pytest.fixture(scope="module", params=[Architecture.ARM64, pytest.param(Architecture.X86_64, marks=pytest.mark.slow)])
-def packed(request: pytest.FixtureRequest) -> tuple[str, list[str]]:
-    """A machine's name, and what is in the archive for it."""
-    return MACHINES[request.param], names(ASSETS.environment(image_target(request.param, PYTHON)).folder)
+def packed(request: pytest.FixtureRequest) -> tuple[str, Packed]:
+    """A machine's name, and what is in each of its archives: sizes by name."""
+    target = image_target(request.param, PYTHON)
+    return MACHINES[request.param], {
+        name: sizes(built.folder)
+        for name, built in {"environment": ASSETS.environment(target), "driver": ASSETS.driver(target)}.items()
+    }
 
 
-def test_every_pin_is_packed_and_pyspark_isn_t(packed: tuple[str, list[str]]) -> None:
-    _, found = packed
-    packages = {name.removesuffix(".dist-info") for name in found if re.fullmatch(r"[^/]+\.dist-info", name)}
-    assert packages == {f"{pin.name.replace('-', '_')}-{pin.version}" for pin in ASSETS.pins()}
-    assert {"botocore", "pyarrow", "orjson"} <= {pin.name for pin in ASSETS.pins()}
+def sizes(archive: Path) -> dict[str, int]:
+    with tarfile.open(archive) as tar:
+        return {member.name: member.size for member in tar}
 
 
-def test_compiled_modules_are_for_the_image_s_python_and_machine(packed: tuple[str, list[str]]) -> None:
-    machine, found = packed
+def packages(found: Iterable[str]) -> set[str]:
+    return {name.removesuffix(".dist-info") for name in found if re.fullmatch(r"[^/]+\.dist-info", name)}
+
+
+def test_every_pin_is_packed_once_and_pyspark_isn_t(packed: tuple[str, Packed]) -> None:
+    shared, of_drivers = (packages(packed[1][name]) for name in ("environment", "driver"))
+    assert shared | of_drivers == {f"{pin.name.replace('-', '_')}-{pin.version}" for pin in ASSETS.pins()}
+    assert shared & of_drivers == set()
+    assert {"botocore", "pyarrow", "orjson"} <= {name.rpartition("-")[0] for name in shared}
+
+
+def test_executors_unpack_neither_deltalake_nor_what_no_job_uses(packed: tuple[str, Packed]) -> None:
+    found = packed[1]
+    assert {name: size for name in found if (size := sum(found[name].values())) > MOST_BYTES[name]} == {}
+    assert {name.rpartition("-")[0] for name in packages(found["driver"])} >= {"deltalake", "arro3_core"}
+    models = {name.split("/")[2] for name in found["environment"] if re.match(r"botocore/data/[^/]+/", name)}
+    assert models == {"s3", "sqs", "signin", "sso", "sso-oidc", "sts"}
+
+
+def test_compiled_modules_are_for_the_image_s_python_and_machine(packed: tuple[str, Packed]) -> None:
+    machine, found = packed[0], packed[1]["environment"] | packed[1]["driver"]
     modules = [name for name in found if re.search(r"\.(cpython|abi3).*\.so$", name)]
     of_any_python = {name for name in modules if name.endswith(".abi3.so")}
     assert {name.partition("/")[0] for name in of_any_python} == {"arro3", "deltalake"}
@@ -167,12 +194,12 @@ def test_compiled_modules_are_for_the_image_s_python_and_machine(packed: tuple[s
 
 def elf_machines(architecture: Architecture, modules: set[str]) -> set[str]:
     """Read what their headers say: of a module for any Python the name doesn't."""
-    with tarfile.open(ASSETS.environment(image_target(architecture, PYTHON)).folder) as tar:
+    with tarfile.open(ASSETS.driver(image_target(architecture, PYTHON)).folder) as tar:
         files = [tar.extractfile(name) for name in modules]
         return {ELF_MACHINES[int.from_bytes(file.read(20)[18:20], "little")] for file in files if file}
 
 
-def top_levels(found: list[str]) -> set[str]:
+def top_levels(found: Iterable[str]) -> set[str]:
     return {name.partition("/")[0].removesuffix(".py") for name in found}
 
 
@@ -184,9 +211,8 @@ def imports(source: str) -> Iterator[str]:
             yield node.module.partition(".")[0]
 
 
-def test_whatever_our_code_imports_is_in_an_archive_or_the_image(packed: tuple[str, list[str]]) -> None:
-    _, found = packed
-    third_party = top_levels(found) | set(OF_SPARK) | OF_OTHERS
+def test_whatever_our_code_imports_is_in_an_archive_or_the_image(packed: tuple[str, Packed]) -> None:
+    third_party = top_levels(packed[1]["environment"]) | top_levels(packed[1]["driver"]) | set(OF_SPARK) | OF_OTHERS
     known = third_party | {*PACKAGES, "sluice"} | set(sys.stdlib_module_names)
     with tarfile.open(ASSETS.code().folder) as tar:
         sources = {name: tar.extractfile(name).read().decode() for name in tar.getnames() if name.endswith(".py")}  # type: ignore[union-attr]
@@ -208,9 +234,10 @@ def unpacked(archive: Path, into: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def job_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As a worker's working directory: both archives for this machine, unpacked; and of Spark what an image has."""
+    """As a driver's working directory: the archives for this machine, unpacked; and of Spark what an image has."""
     folder = tmp_path_factory.mktemp("job")
     unpacked(ASSETS.environment(image_target(Architecture.LOCAL, "")).folder, folder / "environment")
+    unpacked(ASSETS.driver(image_target(Architecture.LOCAL, "")).folder, folder / "driver")
     unpacked(ASSETS.code().folder, folder / "code")
     spark = subprocess.run(
         [find_spark_python(None), "-c", "import pyspark; print(pyspark.__file__)"],
@@ -232,7 +259,7 @@ def test_every_module_of_our_packages_imports_from_the_archives_alone(job_folder
         for package in PACKAGES
         for path in sorted((code / package).rglob("*.py"))
     ]
-    path = [str(job_folder / part) for part in ("environment", "code", "spark")]
+    path = [str(job_folder / part) for part in ("environment", "driver", "code", "spark")]
     program = (
         f"import sys; sys.path += {path!r}\nimport importlib\nfor name in {modules!r}: importlib.import_module(name)"
     )
@@ -263,10 +290,9 @@ def test_the_entry_point_says_its_arguments_with_the_archives_alone(job_folder: 
 PROBE = """
 import json
 from pyspark.sql import SparkSession
-from tests.sources import parse_source
 
 def files(_):
-    import botocore, orjson, pyarrow, sluice_jobs.land, sluice_spark
+    import botocore, orjson, pyarrow, sluice_jobs.replayed_rows, sluice_spark
     yield {module.__name__: module.__file__ for module in (botocore, orjson, pyarrow, sluice_jobs, sluice_spark)}
 
 spark = SparkSession.builder.getOrCreate()
@@ -285,6 +311,7 @@ def test_executors_find_the_packages_where_spark_unpacks_the_archives(job_folder
     program = Program(
         entry_point="",
         environment=str(environment),
+        driver="",
         code=str(ASSETS.code().folder),
         places=StorageLocations(root=str(tmp_path)),
     )

@@ -107,7 +107,7 @@ def archive(templates: Templates) -> str:
 def test_jobs_may_do_exactly_this(templates: Templates) -> None:
     programs = {resource for action, resource in granted(templates, "JobRole") if "cdk-hnb659fds-assets" in resource}
     assert {program.rpartition(".")[2] for program in programs} == {"py", "tgz"}
-    assert len(programs) == 3
+    assert len(programs) == 4
     queue = {"ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility", "GetQueueAttributes", "GetQueueUrl"}
     assert granted(templates, "JobRole") == pairs(
         ({f"sqs:{action}" for action in queue}, {"SplitpipelineMain.Arn"}),
@@ -209,7 +209,11 @@ def test_batch_jobs_are_scheduled_where_a_time_is_given(otherwise: Templates) ->
 
 
 def test_archives_are_named_as_spark_unpacks_them(templates: Templates) -> None:
-    archives = told(templates).program.configuration["spark.archives"].split(",")
+    configuration = told(templates).program.configuration
+    assert re.fullmatch(
+        r"s3://\S+/[0-9a-f]{64}\.tgz", configuration["spark.emr-serverless.driverEnv.SLUICE_DRIVER_PACKAGES"]
+    )
+    archives = configuration["spark.archives"].split(",")
     assert [re.fullmatch(r"s3://\S+/[0-9a-f]{64}\.tgz#(\w+)", each)[1] for each in archives] == ["environment", "code"]  # type: ignore[index]  # None fails the test too
 
 
