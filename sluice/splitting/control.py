@@ -27,22 +27,8 @@ from sluice.splitting.filters.values import EVERY_QUEUE, QueueFilters, select_fi
 from sluice.splitting.operations import ConsumerStep, StepReport
 from sluice.splitting.pointing import Pointing
 from sluice.splitting.routing.router import build_returned_message
-from sluice.splitting.sessions import actions
-from sluice.splitting.sessions.events import (
-    CleanupFailed,
-    ConsumerNotMoved,
-    DrainEnded,
-    Event,
-    LeftoversReturned,
-    MainCounted,
-    QueueCreated,
-    QueueDeleted,
-    QueueNotCreated,
-    SessionRefused,
-    SessionRequested,
-    SessionStopped,
-    TimePassed,
-)
+from sluice.splitting.sessions import actions, events
+from sluice.splitting.sessions.events import Event
 from sluice.splitting.sessions.rules import apply, limit_changes
 from sluice.splitting.sessions.state import ALIVE, Reason, Registry, Session, Split, Status, TemporaryQueue
 from sluice.splitting.settings import ControlSettings
@@ -128,11 +114,11 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         session_id = self.new_token()
         key = session_id if key is None else key
         if not KEY.fullmatch(key):
-            raise SessionRefused(f"key {key[:80]!r} is not 1 to 64 letters, digits and _.@-")
+            raise events.SessionRefused(f"key {key[:80]!r} is not 1 to 64 letters, digits and _.@-")
         unknown = filters.keys() - self.settings.by_id.keys() - {EVERY_QUEUE}
         if unknown:
             known = ", ".join(sorted(self.settings.by_id)) or "none"
-            raise SessionRefused(f"no such queue: {', '.join(sorted(unknown))}; there are {known}")
+            raise events.SessionRefused(f"no such queue: {', '.join(sorted(unknown))}; there are {known}")
         selected = {queue_id: select_filter(filters, queue_id) for queue_id in self.settings.by_id}
         chosen = {queue_id: queue_filter for queue_id, queue_filter in selected.items() if queue_filter is not None}
 
@@ -146,7 +132,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
             names[queue_id] = new_name(queue_id, self.new_token()) if own in names.values() else own
         repointed = chosen.keys() & self.pointing.repointed.keys()
         main_names = {queue_id: new_name(queue_id, self.new_token(), is_main=True) for queue_id in repointed}
-        requested = SessionRequested(
+        requested = events.SessionRequested(
             session_id=session_id,
             key=key,
             filters=chosen,
@@ -161,7 +147,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
     def stop(self, session_id: str, reason: str) -> None:
         """End a session that exists. Raises `NoSuchSession`."""
         self._get_session(session_id)
-        self.advance([SessionStopped(session_id, reason)], only=set())
+        self.advance([events.SessionStopped(session_id, reason)], only=set())
 
     def release(self, queue_id: str) -> None:
         """End the drain or linger time of a queue; the next ticks move its consumers. Raises `BadConfiguration`."""
@@ -170,12 +156,12 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
             raise BadConfiguration(f"no such queue: {queue_id}")
         if not split.is_releasable:
             raise BadConfiguration(f"{queue_id} isn't being drained: it is {split.phase}")
-        self.advance([DrainEnded(queue_id)], only=set())
+        self.advance([events.DrainEnded(queue_id)], only=set())
 
     def view(self) -> Registry:
         """Return the registry as of now, with the effects of elapsed time. Writes nothing and runs no actions."""
         registry = self.registry_cache.load()
-        return apply(self._with_configured_splits(registry), TimePassed(), now_ms=self.now_ms())
+        return apply(self._with_configured_splits(registry), events.TimePassed(), now_ms=self.now_ms())
 
     def heartbeat(self, session_id: str) -> Session:
         """Store a heartbeat of the session's owner. Returns the session. Raises `NoSuchSession`."""
@@ -219,7 +205,9 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         pointing = replace(self.pointing, holder=agent)
         self._apply_events([*pointing.apply_reports(self.registry_cache.load(), reports)])
 
-    def advance(self, events: Sequence[Event] = (TimePassed(),), *, only: Collection[str] | None = None) -> None:
+    def advance(
+        self, pending: Sequence[Event] = (events.TimePassed(),), *, only: Collection[str] | None = None
+    ) -> None:
         """Apply events and run the due actions until none is left that can run now. Raises `TooBusy`.
 
         `only` limits the actions to these queues, for callers that wait. Ticks act on all queues, and complete the work
@@ -227,7 +215,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         """
         done: set[tuple[actions.Action, object]] = set()
         for _ in range(MAX_ROUNDS):
-            registry, events, written_at_ms = self._apply_events(events), [], self.now_ms()
+            registry, pending, written_at_ms = self._apply_events(pending), [], self.now_ms()
             is_settled = True
             for action in actions.find_due_actions(registry):
                 name, state = _action_subject(registry, action)
@@ -235,23 +223,23 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
                 key = (action, state)
                 if key not in done and (only is None or name in only) and self.may_go_on():
                     done.add(key)
-                    events += self._try_action(action)
-                is_settled = is_settled and not events
+                    pending += self._try_action(action)
+                is_settled = is_settled and not pending
                 # Progress is written early, or an invocation that ends too soon would lose all of its work.
-                if len(events) >= EVENTS_AT_ONCE or self.now_ms() - written_at_ms >= WRITTEN_EVERY_MS:
-                    self._apply_events(events)
-                    events, written_at_ms = [], self.now_ms()
+                if len(pending) >= EVENTS_AT_ONCE or self.now_ms() - written_at_ms >= WRITTEN_EVERY_MS:
+                    self._apply_events(pending)
+                    pending, written_at_ms = [], self.now_ms()
             if is_settled:
                 break
         else:
-            registry = self._apply_events(events)
+            registry = self._apply_events(pending)
         if freed := list(self.pointing.release_holds(registry)):
             self._apply_events(freed)
 
-    def _apply_events(self, events: Sequence[Event]) -> Registry:
+    def _apply_events(self, pending: Sequence[Event]) -> Registry:
         after = self.registry_cache.load()
-        for start in range(0, len(events), EVENTS_AT_ONCE):
-            few = events[start : start + EVENTS_AT_ONCE]
+        for start in range(0, len(pending), EVENTS_AT_ONCE):
+            few = pending[start : start + EVENTS_AT_ONCE]
             for _ in range(MAX_RACES):
                 before = self.registry_cache.load()
                 after = self._with_configured_splits(before)
@@ -305,12 +293,12 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
             return list(self._run_action(action))
         except CallFailed as error:  # most failures are retried by the next tick
             if isinstance(action, actions.CreateQueue) and not error.is_transient:
-                return [QueueNotCreated(action.name, str(error))]
+                return [events.QueueNotCreated(action.name, str(error))]
             if isinstance(action, actions.CreateQueue):
-                return [ConsumerNotMoved(action.queue_id, str(error))]
+                return [events.ConsumerNotMoved(action.queue_id, str(error))]
             if isinstance(action, actions.PointConsumer | actions.SwitchSplitter):
                 return [self.pointing.report_failure(action.queue_id, str(error))]
-            return [CleanupFailed(action.name, str(error))] if isinstance(action, actions.DeleteQueue) else []
+            return [events.CleanupFailed(action.name, str(error))] if isinstance(action, actions.DeleteQueue) else []
 
     def _run_action(self, action: actions.Action) -> Iterator[Event]:
         match action:
@@ -320,20 +308,20 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
                 yield from self._return_leftovers(action)
             case actions.DeleteQueue():
                 self.queues.delete(action.name)
-                yield QueueDeleted(action.name)
+                yield events.QueueDeleted(action.name)
             case actions.CountMain():
-                yield MainCounted(action.queue_id, self.queues.count(action.name))
+                yield events.MainCounted(action.queue_id, self.queues.count(action.name))
             case actions.PointConsumer() | actions.SwitchSplitter():
                 yield from self.pointing.run(action, self.registry_cache.load())
 
     def _create(self, action: actions.CreateQueue) -> Event:
         config = self.settings.by_id.get(action.queue_id)
         if config is None:  # a deployment has removed the split
-            return QueueNotCreated(action.name, f"no such queue: {action.queue_id}")
+            return events.QueueNotCreated(action.name, f"no such queue: {action.queue_id}")
         try:
             attributes, tags = self.queues.describe(config.source)
         except QueueGone as error:
-            return QueueNotCreated(action.name, str(error))
+            return events.QueueNotCreated(action.name, str(error))
         queue, session = self._look_up(action.name)
         of_session = queue is not None and queue.session_id is not None
         own_tags = (
@@ -344,7 +332,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
             temporary_attributes(attributes, original_name=config.source, name=action.name, of_session=of_session),
             temporary_tags(tags, configured=config.tags, **own_tags),
         )
-        return QueueCreated(action.name)
+        return events.QueueCreated(action.name)
 
     def _return_leftovers(self, action: actions.ReturnLeftovers) -> Iterator[Event]:
         number, (queue, session) = 0, self._look_up(action.name)
@@ -355,14 +343,14 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
                 self.returned[queue.queue_id if queue else ""] += sent
                 if not sent:
                     break  # without a visibility timeout they would be received again, without end
-            yield LeftoversReturned(action.name, number, empty=action.final and self._is_empty(action.name))
+            yield events.LeftoversReturned(action.name, number, empty=action.final and self._is_empty(action.name))
         except DestinationFault as error:
             if isinstance(error, QueueGone) and error.queue == action.name:
-                yield LeftoversReturned(action.name, number, empty=action.final)
+                yield events.LeftoversReturned(action.name, number, empty=action.final)
                 return
             # If the main queue is gone, the remaining messages stay in this queue.
-            yield LeftoversReturned(action.name, number, empty=False)
-            yield CleanupFailed(action.name, str(error))
+            yield events.LeftoversReturned(action.name, number, empty=False)
+            yield events.CleanupFailed(action.name, str(error))
 
     def _send_back(self, messages: Sequence[Message], action: actions.ReturnLeftovers, *, key: str) -> int:
         """Send messages, then delete the sent ones. The others are redelivered after their visibility timeout."""

@@ -13,7 +13,7 @@ import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from sluice.splitting import jq_child
 from sluice.splitting.filters.jq import TIME_LIMIT_S, NotRunning, ProgramTimedOut
@@ -36,8 +36,7 @@ class JqRunner:
     def __call__(self, program: str, document: str) -> bool | None:
         """Run a program. Returns its first boolean output, or None. Raises `ProgramTimedOut`, `NotRunning`."""
         self.ensure_started()
-        decided: bool | None = self._send_request([program, document], self.time_limit_s)
-        return decided
+        return cast("bool | None", self._send_request([program, document], self.time_limit_s))
 
     def problem(self, program: str) -> str | None:
         """Compile a program. Returns the compiler's error; None if it compiles. Raises `NotRunning`."""

@@ -105,17 +105,10 @@ class SplitQueues:
 
     def names(self, prefix: str) -> Iterator[str]:
         """Yield the names of all queues with this prefix."""
-        pages = iter(
-            self.client.get_paginator("list_queues").paginate(
-                QueueNamePrefix=prefix, PaginationConfig={"PageSize": 1000}
-            )
-        )
-        while True:
-            with calls("ListQueues"):
-                page = next(pages, None)
-            if page is None:
-                return
-            yield from (url.rsplit("/", 1)[-1] for url in page.get("QueueUrls", []))
+        paginator = self.client.get_paginator("list_queues")
+        with calls("ListQueues"):
+            for page in paginator.paginate(QueueNamePrefix=prefix, PaginationConfig={"PageSize": 1000}):
+                yield from (url.rsplit("/", 1)[-1] for url in page.get("QueueUrls", []))
 
 
 @dataclass(frozen=True)

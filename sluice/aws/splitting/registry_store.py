@@ -35,7 +35,7 @@ from sluice.aws.items import (
     text,
 )
 from sluice.aws.ticks import Ticks
-from sluice.codec import Format, T
+from sluice.codec import Format
 from sluice.errors import BadConfiguration, CallFailed
 from sluice.splitting.consumers.targets import CONSUMERS
 from sluice.splitting.sessions.state import SESSIONS, SPLITS, TEMPORARY_QUEUES, Registry, Session, SplitterAnnouncement
@@ -46,7 +46,14 @@ HEARTBEATS = "heartbeats"
 COUNTS = "counts"
 ENDED = "ended"
 HEAD = "head"
-QUEUE, SESSION, SPLIT, REPOINTED = "queue#", "session#", "split#", "consumers#"
+SESSION = "session#"
+# What is stored of a registry: the sort key's prefix, the format, and the field, whose keys follow the prefix.
+KINDS: tuple[tuple[str, Format[Any], str], ...] = (
+    ("split#", SPLITS, "splits"),
+    (SESSION, SESSIONS, "sessions"),
+    ("queue#", TEMPORARY_QUEUES, "queues"),
+    ("consumers#", CONSUMERS, "consumers"),
+)
 KEPT_S = 60 * 60  # An announcement, heartbeat or reason expires this long after its last write.
 COUNTED_FOR_S = 7 * 24 * 60 * 60
 MAX_CHANGES = 99  # items in a transaction, besides the head
@@ -78,17 +85,15 @@ class DynamoRegistryStore(msgspec.Struct, frozen=True):
         raise CallFailed("Query", "Changing", f"the registry changed during each of {MAX_READS} reads")
 
     def _decode_registry(self, version: int, items: Mapping[str, Item]) -> Registry:
-        def parse_entries(prefix: str, stored: Format[T]) -> Iterator[T]:
-            return (stored.from_text(text(item, "value")) for key, item in items.items() if key.startswith(prefix))
-
-        stored = Registry(
-            version=version,
-            splits={split.queue_id: split for split in parse_entries(SPLIT, SPLITS)},
-            sessions={session.session_id: session for session in parse_entries(SESSION, SESSIONS)},
-            queues={queue.name: queue for queue in parse_entries(QUEUE, TEMPORARY_QUEUES)},
-            consumers={consumers.queue_id: consumers for consumers in parse_entries(REPOINTED, CONSUMERS)},
-        )
-        return self.refresh(stored)
+        values: dict[str, dict[str, Any]] = {
+            field: {
+                key.removeprefix(prefix): stored.from_text(text(item, "value"))
+                for key, item in items.items()
+                if key.startswith(prefix)
+            }
+            for prefix, stored, field in KINDS
+        }
+        return self.refresh(Registry(version=version, **values))
 
     def revision(self) -> int:
         """Read the revision that a caller of `save` must know."""
@@ -202,11 +207,6 @@ def list_stored_values(registry: Registry) -> Mapping[str, tuple[Format[Any], An
     """List the stored items of a registry, by sort key, each with its format."""
     return {
         prefix + name: (stored, value)
-        for prefix, stored, values in (
-            (SPLIT, SPLITS, registry.splits),
-            (SESSION, SESSIONS, registry.sessions),
-            (QUEUE, TEMPORARY_QUEUES, registry.queues),
-            (REPOINTED, CONSUMERS, registry.consumers),
-        )
-        for name, value in values.items()
+        for prefix, stored, field in KINDS
+        for name, value in getattr(registry, field).items()
     }

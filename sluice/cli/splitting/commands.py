@@ -18,26 +18,11 @@ from sluice.building.project import require_modules
 from sluice.cli.completion import complete_sessions, complete_split_queues
 from sluice.cli.output import is_json, print_result, show_json, show_table
 from sluice.cli.sites import PlainCommand, SiteTyper
+from sluice.cli.splitting import registration, tables
 from sluice.cli.splitting.filters import read_filters
 from sluice.cli.splitting.handlers import load_handler
 from sluice.cli.splitting.programs import choose_variables, queue_variables, run_program
-from sluice.cli.splitting.registration import (
-    CONSUMER_FORMS,
-    add_queue,
-    build_section,
-    check_adopted,
-    check_reader,
-    parse_consumer,
-)
 from sluice.cli.splitting.resources import import_queues
-from sluice.cli.splitting.tables import (
-    format_message,
-    new_messages,
-    parse_period,
-    show_session,
-    show_splitting,
-    show_trials,
-)
 from sluice.cli.terminal import SIGNAL_EXIT_BASE, print_note
 from sluice.operator.documents import read_documents
 from sluice.operator.functions import ControlClient
@@ -138,7 +123,7 @@ def register(
         typer.Option(
             metavar="KIND=…",
             help="A consumer of the source, re-pointed during sessions; repeatable: "
-            f"{', '.join(CONSUMER_FORMS.values())}, or KIND={{…}} with its fields in JSON.",
+            f"{', '.join(registration.CONSUMER_FORMS.values())}, or KIND={{…}} with its fields in JSON.",
         ),
     ] = None,
     consumer_follows: Annotated[
@@ -166,7 +151,7 @@ def register(
     Queues to adopt are checked first, and refused if splitting them would fail or lose messages. Who reads the source
     is given by --main-arn, --consumer or --consumer-follows.
     """
-    check_reader(source_arn, main_arn=main_arn, consumers=consumer or (), follows=consumer_follows)
+    registration.check_reader(source_arn, main_arn=main_arn, consumers=consumer or (), follows=consumer_follows)
     tags = dict(option.partition("=")[::2] for option in tag or [])
     if not all(tags):
         raise typer.BadParameter("--tag needs the form NAME=VALUE")
@@ -176,16 +161,16 @@ def register(
         "s3_event": s3_event or None,
         "existing_source_queue_arn": source_arn,
         "existing_main_queue_arn": main_arn,
-        "consumers": [parse_consumer(option) for option in consumer or ()] or None,
+        "consumers": [registration.parse_consumer(option) for option in consumer or ()] or None,
         "drain_timeout_s": drain_timeout,
         "tags": tags or None,
         "sender_arns": sender or None,
     }
     queue = {"queue_id": queue_id} | {k: v for k, v in fields.items() if v is not None}
     cdk_json = project / "cdk.json"
-    addition = add_queue(cdk_json, queue)
+    addition = registration.add_queue(cdk_json, queue)
     adopted = {role: arn for role, arn in (("source", source_arn), ("main queue", main_arn)) if arn is not None}
-    dead_letters = None if unchecked or not adopted else check_adopted(site.connect(), adopted, addition)
+    dead_letters = None if unchecked or not adopted else registration.check_adopted(site.connect(), adopted, addition)
     if dry_run:
         rows = list(
             plan_adoption(
@@ -227,7 +212,7 @@ def import_resources(
     """
     documents = (document for file in files for document in read_documents(file))
     result = import_queues(documents, cluster=cluster, by_agent=by_agent)
-    section = build_section(result.queues.values())
+    section = registration.build_section(result.queues.values())
     for text in result.notes:
         print_note(text)
     print_result(section, lambda: typer.echo(json.dumps(section, indent=2)))
@@ -252,7 +237,7 @@ def try_filters(
     sight = read_filter_input(message_file, envelope=Envelope(sns=sns))
     with closing(JqRunner()) as decide:
         trials = {queue_id: try_filter(queue.filter, sight, decide=decide) for queue_id, queue in filters.items()}
-    print_result(trials, lambda: show_trials(trials))
+    print_result(trials, lambda: tables.show_trials(trials))
     if not any(trial.matches for trial in trials.values()):
         raise typer.Exit(1)
 
@@ -277,7 +262,7 @@ def start(
     _exit_on_sigterm()
     fields = {"user_id": user, "key": key, "name": name, "linger_s": linger, "time_limit_s": time_limit}
     with open_session(client, by_queue, **fields, progress=print_note) as opened:
-        print_result(session_document(opened.view), lambda: show_session(opened.view))
+        print_result(session_document(opened.view), lambda: tables.show_session(opened.view))
         if not is_json():
             print_note("ready; stop with ctrl-C, and messages that you haven't read return to the consumer")
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -307,10 +292,10 @@ def status(
         view = client.ask(ShowSplitting())
         sessions = [session_document(session) for session in view.sessions]
         document = {"version": view.version, "sessions": sessions, "splits": view.splits}
-        print_result(document, lambda: show_splitting(view))
+        print_result(document, lambda: tables.show_splitting(view))
         return
     session = client.ask(FindSession(session_id=session_id))
-    print_result(session_document(session), lambda: show_session(session))
+    print_result(session_document(session), lambda: tables.show_session(session))
     if isinstance(session, EndedSession):
         print_note(f"no session {session_id}: {session.reason or 'it was never started here, or ended long ago'}")
         raise typer.Exit(1)
@@ -336,16 +321,16 @@ def tail(
     The message id is the one that the producer got. With --json each line is a document. With --no-follow, exit code 1
     if there is none.
     """
-    since_ms = int((time.time() - parse_period(since)) * 1_000)
+    since_ms = int((time.time() - tables.parse_period(since)) * 1_000)
     connection = site.connect()
     group = read_stack_output(connection, "SluiceSplitting", "SplitterLogGroupName")
     logs, message = FunctionLogs(connection.client("logs"), group, since_ms), None
     while True:
-        for message in new_messages(logs, session=session, queue_id=queue):
+        for message in tables.new_messages(logs, session=session, queue_id=queue):
             if is_json():
                 show_json(message)
             else:
-                typer.echo(format_message(message))
+                typer.echo(tables.format_message(message))
         if not follow and message is None:
             print_note(f"no such message in the last {since}")
             raise typer.Exit(1)

@@ -10,14 +10,7 @@ from pathlib import Path
 from sluice.cli.terminal import print_note
 from sluice.errors import BadFilter
 from sluice.operator.documents import BadFile, read_document
-from sluice.splitting.filters.files import (
-    KEY_FILTER,
-    ROOT,
-    build_document,
-    describe_ignored,
-    parse_filters,
-    read_key,
-)
+from sluice.splitting.filters import files
 from sluice.splitting.filters.templates import Templates, protect_quotes
 from sluice.splitting.filters.values import EVERY_QUEUE, Mode, QueueFilters
 from sluice.splitting.jq_runner import compile_problem
@@ -47,15 +40,15 @@ def read_filters(
             read = read_document(file, prepare=protect_quotes)
         except BadFile as error:
             raise BadFilter(str(file), error.cause) from error
-        left_out = describe_ignored(read)
+        left_out = files.describe_ignored(read)
         if left_out is not None:
             say(f"{file}: {left_out}")
-        key = key or read_key(read, _read_templates(None))
-        return parse_filters(read, compile_problem=compile_problem, templates=_read_templates(key)), key
-    document = build_document(options)
-    queues = document[ROOT]
+        key = key or files.read_key(read, _read_templates(None))
+        return files.parse_filters(read, compile_problem=compile_problem, templates=_read_templates(key)), key
+    document = files.build_document(options)
+    queues = document[files.ROOT]
     if key is not None and not (options or jq):
-        queues[EVERY_QUEUE] = dict(KEY_FILTER)
+        queues[EVERY_QUEUE] = dict(files.KEY_FILTER)
     for option in jq:
         queue_id, colon, program = option.partition(":")
         if not (queue_id and colon and program):
@@ -65,7 +58,7 @@ def read_filters(
         if queue_id not in queues:
             raise BadFilter("--mirror", f"there is no filter for {queue_id!r}: add --filter or --jq for it")
         queues[queue_id]["queue_mode"] = Mode.MIRROR.value
-    return parse_filters(document, compile_problem=compile_problem, templates=_read_templates(key)), key
+    return files.parse_filters(document, compile_problem=compile_problem, templates=_read_templates(key)), key
 
 
 def _read_templates(key: str | None) -> Templates:

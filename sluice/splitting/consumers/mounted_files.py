@@ -6,7 +6,7 @@ is a hash of its content, so that after a crash the same copy is built again. An
 
 import hashlib
 from copy import deepcopy
-from typing import Any
+from typing import Any, cast
 
 from sluice.codec import encode
 from sluice.errors import BadConsumer
@@ -28,15 +28,13 @@ def config_map_name(workload: Json, target: KubernetesWorkload) -> str:
         kind = next((field for field in volume if field != "name"), "emptyDir")
         cause = "is of a Secret, which isn't read" if kind == "secret" else f"is {kind}, and not of a ConfigMap"
         raise BadConsumer(describe_target(target), f"the volume {cause}")
-    name: str = volume["configMap"]["name"]
-    return name
+    return cast("str", volume["configMap"]["name"])
 
 
 def root_name(config_map: Json) -> str:
     """Return the name of the original of a ConfigMap: its own, if it isn't a copy."""
     metadata = config_map["metadata"]
-    root: str = (metadata.get("annotations") or {}).get(COPY_OF, metadata["name"])
-    return root
+    return cast("str", (metadata.get("annotations") or {}).get(COPY_OF, metadata["name"]))
 
 
 def file_text(config_map: Json, target: KubernetesWorkload) -> str:
@@ -91,8 +89,7 @@ def with_config_map(workload: Json, target: KubernetesWorkload, name: str) -> Js
 def pod_config_map_name(pod: Json, target: KubernetesWorkload) -> str | None:
     """Return the name of the ConfigMap in a pod's volume, from the pod's spec."""
     volumes = [volume for volume in pod.get("volumes") or [] if volume["name"] == target.volume]
-    name: str | None = volumes[0].get("configMap", {}).get("name") if volumes else None
-    return name
+    return volumes[0].get("configMap", {}).get("name") if volumes else None
 
 
 def _find_volume(workload: Json, target: KubernetesWorkload) -> Json | None:

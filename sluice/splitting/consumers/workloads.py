@@ -13,7 +13,7 @@ https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/#e
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
@@ -68,8 +68,7 @@ class PointedWorkload(msgspec.Struct, frozen=True, kw_only=True):
 
 def pod_spec(workload: Mapping[str, Any]) -> Json:
     """Return the spec of the workload's pods; an empty one if it has no template of its own."""
-    pod: Json = (workload["spec"].get("template") or {}).get("spec") or {}
-    return pod
+    return (workload["spec"].get("template") or {}).get("spec") or {}
 
 
 def list_config_maps(workload: Json, target: KubernetesWorkload) -> frozenset[str]:
@@ -260,8 +259,7 @@ def find_index(container: Json, variable: str) -> int | None:
 def find_entry(container: Json, variable: str) -> Json | None:
     """Find a variable's entry in `env`; None if there is none."""
     place = find_index(container, variable)
-    entry: Json | None = None if place is None else container["env"][place]
-    return entry
+    return None if place is None else container["env"][place]
 
 
 def config_map_refs(container: Json) -> Iterator[str]:
@@ -292,8 +290,7 @@ def read_value(
         raise BadConsumer(where, "is set more than once")
     entry = find_entry(container, variable)
     if entry is not None and "valueFrom" not in entry:
-        value: str = entry.get("value", "")
-        return value
+        return cast("str | None", entry.get("value", ""))
     text = None
     if entry is not None:
         ref = entry["valueFrom"].get("configMapKeyRef")

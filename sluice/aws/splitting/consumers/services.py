@@ -9,7 +9,7 @@ deployment, which often starts from a family's latest revision, would still name
 from collections.abc import Collection, Mapping
 from copy import deepcopy
 from operator import itemgetter
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -53,8 +53,8 @@ class EcsServices(msgspec.Struct, frozen=True, kw_only=True):
 
     def read_role(self, target: EcsVariable) -> str:
         """Return the ARN of the tasks' role; "" if there is none, as on instances whose own role is used."""
-        fields = self._describe_revision(self._describe_service(target)["taskDefinition"]).fields
-        return str(fields.get("taskRoleArn", ""))
+        revision = self._describe_revision(self._describe_service(target)["taskDefinition"])
+        return str(revision.fields.get("taskRoleArn", ""))
 
     def point(self, target: EcsVariable, original: str, *, queue: str, instead_of: Collection[str]) -> bool:
         """Run a revision of the service that names `queue`. Returns True once no task of another revision runs.
@@ -95,11 +95,10 @@ class EcsServices(msgspec.Struct, frozen=True, kw_only=True):
             response = self.client.describe_services(cluster=target.cluster, services=[target.service])["services"]
         if not response or response[0]["status"] == "INACTIVE":
             raise BadConsumer(describe_target(target), "there is no such service")
-        service: dict[str, Any] = response[0]
-        controller = service.get("deploymentController", {}).get("type", "ECS")
+        controller = response[0].get("deploymentController", {}).get("type", "ECS")
         if controller != "ECS":
             raise BadConsumer(describe_target(target), f"the service is deployed by {controller}, and not by ECS")
-        return service
+        return cast("dict[str, Any]", response[0])
 
     def _describe_revision(self, arn_or_family: str) -> _Revision:
         with calls("DescribeTaskDefinition"):
@@ -138,35 +137,25 @@ class EcsServices(msgspec.Struct, frozen=True, kw_only=True):
         with calls("RegisterTaskDefinition"):
             # ECS refuses an empty list of tags.
             made = self.client.register_task_definition(**fields, **({"tags": kept} if kept else {}))
-        arn: str = made["taskDefinition"]["taskDefinitionArn"]
-        return arn
+        return cast("str", made["taskDefinition"]["taskDefinitionArn"])
 
     def _is_stopping(self, target: EcsVariable, arn: str) -> bool:
         """Return whether tasks of other revisions are still stopping: these may still process a message."""
-        pages = iter(
-            self.client.get_paginator("list_tasks").paginate(
-                cluster=target.cluster, serviceName=target.service, desiredStatus="STOPPED"
+        of_service = {"cluster": target.cluster, "serviceName": target.service, "desiredStatus": "STOPPED"}
+        with calls("ListTasks"):
+            pages = [page["taskArns"] for page in self.client.get_paginator("list_tasks").paginate(**of_service)]
+        with calls("DescribeTasks"):
+            return any(
+                task["lastStatus"] != "STOPPED" and task["taskDefinitionArn"] != arn
+                for task_arns in filter(None, pages)
+                for task in self.client.describe_tasks(cluster=target.cluster, tasks=task_arns)["tasks"]
             )
-        )
-        while True:
-            with calls("ListTasks"):
-                page = next(pages, None)
-            if page is None:
-                return False
-            if not page["taskArns"]:
-                continue
-            with calls("DescribeTasks"):
-                tasks = self.client.describe_tasks(cluster=target.cluster, tasks=page["taskArns"])["tasks"]
-            if any(task["lastStatus"] != "STOPPED" and task["taskDefinitionArn"] != arn for task in tasks):
-                return True
 
 
 def _find_variable(target: EcsVariable, fields: Mapping[str, Any]) -> dict[str, str]:
     """Find the variable of the target's container. Raises `BadConsumer` if it isn't set there."""
     for container in fields["containerDefinitions"]:
-        if container["name"] == target.container:
-            for variable in container.get("environment", []):
-                if variable["name"] == target.variable:
-                    response: dict[str, str] = variable
-                    return response
+        for variable in container.get("environment", []) if container["name"] == target.container else ():
+            if variable["name"] == target.variable:
+                return cast("dict[str, str]", variable)
     raise BadConsumer(describe_target(target), "isn't set in the task definition, or is a secret or of a file")

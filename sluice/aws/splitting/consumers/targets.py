@@ -7,7 +7,7 @@ for one cluster: https://docs.aws.amazon.com/eks/latest/best-practices/identity-
 import base64
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -55,8 +55,7 @@ class AwsConsumers(msgspec.Struct, frozen=True, kw_only=True):
 
         The caller must store the state before the first call of `point`.
         """
-        original: str = self._build_adapter(target).read_original(target, queue=queue)
-        return original
+        return cast("str", self._build_adapter(target).read_original(target, queue=queue))
 
     def point(self, target: Target, original: str, *, queue: str, instead_of: Collection[str]) -> bool:
         """Make the target read `queue`, whichever of `instead_of` it reads. Returns True once every reader does.
@@ -66,8 +65,7 @@ class AwsConsumers(msgspec.Struct, frozen=True, kw_only=True):
         original state. Variables and parameters are rewritten in their current value; their stored original is only for
         operators to see.
         """
-        is_done: bool = self._build_adapter(target).point(target, original, queue=queue, instead_of=instead_of)
-        return is_done
+        return cast("bool", self._build_adapter(target).point(target, original, queue=queue, instead_of=instead_of))
 
     def check_role(self, target: Target, *, source: str, queue: str) -> str:
         """Check that a role which may read `source` may also read `queue`. Changes nothing.
@@ -101,8 +99,7 @@ class AwsConsumers(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether the target is configured to read this queue now. Changes nothing. Raises `CallFailed`."""
         try:
             if isinstance(target, LambdaTrigger | KubernetesWorkload):
-                is_read: bool = self._build_adapter(target).reads(target, queue=queue)
-                return is_read
+                return cast("bool", self._build_adapter(target).reads(target, queue=queue))
             self.read_original(target, queue=queue)
         except BadConsumer:
             return False
