@@ -47,9 +47,8 @@ class Connection:
     endpoint_url: str | None = None
     stage: str | None = None
     _clients: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _creation_lock: Lock = field(
-        default_factory=Lock, init=False, repr=False, compare=False
-    )  # sessions aren't thread-safe
+    # Sessions aren't thread-safe.
+    _creation_lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
 
     @property
     def region(self) -> str:

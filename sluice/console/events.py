@@ -56,9 +56,8 @@ class Feeds:
     read: Callable[[Topic], Document]
     every_s: float = READ_INTERVAL_S
     _feeds: dict[str, _Feed] = field(default_factory=dict)
-    _running_reads: dict[str, "asyncio.Future[str]"] = field(
-        default_factory=dict
-    )  # also reads of topics whose pages have disconnected
+    # Also reads of topics whose pages have disconnected.
+    _running_reads: dict[str, "asyncio.Future[str]"] = field(default_factory=dict)
     _ended: bool = False
 
     @property

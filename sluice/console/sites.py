@@ -61,9 +61,8 @@ class SiteCache:
     outputs: dict[str, Mapping[str, str]] = field(default_factory=dict)
     absent: dict[str, SluiceError] = field(default_factory=dict)  # stacks that aren't deployed
     stacks_at_s: float = -math.inf
-    requested_at_s: dict[str, dict[object, float]] = field(
-        default_factory=dict
-    )  # when each item was last requested, by kind of item
+    # When each item was last requested, by kind of item.
+    requested_at_s: dict[str, dict[object, float]] = field(default_factory=dict)
     calls: int = 0  # calls to AWS since the console's start
     own: dict[str, Any] = field(default_factory=dict)
     lock: Lock = field(default_factory=Lock)

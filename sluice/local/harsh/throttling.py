@@ -1,5 +1,6 @@
 """Fails calls and entries of batches although nothing is wrong with them: at random, or above a rate."""
 
+import re
 import time
 from collections import Counter
 from random import Random
@@ -14,20 +15,7 @@ import ministack.services.ssm
 
 from sluice.local.harsh.behaviours import Behaviours
 
-ITEM_ACTIONS = frozenset(
-    {
-        "BatchGetItem",
-        "BatchWriteItem",
-        "DeleteItem",
-        "GetItem",
-        "PutItem",
-        "Query",
-        "Scan",
-        "TransactGetItems",
-        "TransactWriteItems",
-        "UpdateItem",
-    }
-)
+ITEM_ACTION = re.compile(r"Query|Scan|\w+Items?")  # DynamoDB's actions on items; the others are on tables
 PARAMETER_READS = frozenset({"GetParameter", "GetParameters", "GetParametersByPath"})
 MAX_ENTRIES = 10
 BATCHES = frozenset({"SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVisibilityBatch"})
@@ -69,7 +57,7 @@ def throttle(behaviours: Behaviours, random: Random) -> None:
         service.handle_request = handle_throttled
 
     def refuse_item(action: str) -> Any:
-        if action in ITEM_ACTIONS:
+        if ITEM_ACTION.fullmatch(action):
             return dynamodb.error_response_json("ProvisionedThroughputExceededException", THROUGHPUT_EXCEEDED, 400)
         return dynamodb.error_response_json("ThrottlingException", "Rate exceeded", 400)
 
