@@ -135,3 +135,12 @@ def test_every_target_of_make_that_documents_name_is_there() -> None:
     assert len(named) > 10
     missing = [(place, target) for place, target in named if target not in TARGETS]
     assert not missing, _report(missing)
+
+
+def test_what_only_aws_shows_names_checks_of_the_smoke_run() -> None:
+    section = (ROOT / "docs/deploy.md").read_text().partition("\n## What has been proved, and where\n")[2]
+    cells = [line.split(" | ")[1] for line in section.splitlines() if line.startswith("| ")][1:]
+    named = {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
+    checks = set(re.findall(r"^def test_([a-z]+)", (ROOT / "tests/smoke/test_aws.py").read_text(), re.MULTILINE))
+    assert {"pause", "pipeline"} <= named
+    assert named <= checks
