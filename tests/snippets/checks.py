@@ -5,7 +5,7 @@ import json
 import re
 import shlex
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any
 
@@ -63,6 +63,9 @@ REDIRECTION = re.compile(r"\d?[<>]")
 # A variable of the shell's, as documents have them for sites.
 VARIABLE = re.compile(r"\$\w+")
 SITE = str(DEFAULT_SITE)
+USED = re.compile(r"\$\{?([A-Za-z_]\w*)")
+SET = re.compile(r"(?<![\w-])([A-Za-z_]\w*)=|\bfor (\w+) in\b|\bread (\w+)")
+QUOTED = re.compile(r"'[^']*'")
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 # Of the AWS command line's own making, in no service's model.
 AWS_OWN = frozenset({("s3", "rm"), ("s3", "cp"), ("s3", "ls"), ("logs", "tail"), ("cloudformation", "deploy")})
@@ -102,6 +105,18 @@ LANGUAGES: dict[str, Callable[[str], object]] = {
     "text": str,
     "yaml": lambda text: list(yaml.safe_load_all(text)),
 }
+
+
+def unset_variables(typed: Iterable[Command]) -> list[str]:
+    """Variables that no command before it, in the same terminal, has set: each with its command's place."""
+    found, known = [], {"HOME", "PWD"}
+    for command in typed:
+        text = QUOTED.sub("", command.text)
+        own = {name for names in SET.findall(text) for name in names}
+        here = {"HOME", "PWD"} if command.elsewhere else known
+        found += [f"{command.place}: {name}" for name in USED.findall(text) if name not in own | here]
+        here |= own
+    return found
 
 
 def command_faults(command: Command) -> list[str]:

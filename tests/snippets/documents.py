@@ -121,6 +121,11 @@ def commands(block: Block) -> list[Command]:
     return [_command(block, each) for each in grown]
 
 
+def shell_commands(block: Block) -> list[Command]:
+    """The commands of a block of a shell; of another block none."""
+    return commands(block) if block.language in COMMANDS else []
+
+
 def _command(block: Block, grown: _Growing) -> Command:
     text = "\n".join(grown.lines)
     return Command(

@@ -21,7 +21,7 @@ TRIED, PASSED, FAILED, FOR_AWS, LOOKED_AT = "tried", "passed", "failed", "marked
 
 
 class Reader:
-    """Types a document's commands into one shell, in a fresh folder; counts them and keeps what failed."""
+    """Types a document's commands into a shell, and into new ones where it says so; counts and keeps what failed."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str], *, is_slow: bool = False) -> None:
         self.counts: Counter[str] = Counter()

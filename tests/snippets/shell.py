@@ -25,14 +25,14 @@ class Shell:
     """A bash that is given one command after the other and keeps its variables and its folder between them."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str], logs: Path) -> None:
-        self._logs = logs
+        self._logs, self._folder, self._environment = logs, folder, dict(environment)
         self._ends, ends = os.pipe()
         self._number = 0
         self._bash = subprocess.Popen(
             ["bash", "--noprofile", "--norc"],
             stdin=subprocess.PIPE,
             cwd=folder,
-            env=dict(environment),
+            env=self._environment,
             text=True,
             process_group=0,
             pass_fds=[ends],
@@ -43,13 +43,25 @@ class Shell:
 
     def run(self, command: str, *, within_s: float) -> Ran:
         """Runs a command to its end."""
-        out, errors = self._begin(command, "; echo $? >&9", "")
+        program, out, errors, _ = self._write(command)
+        self._say(f'{{ eval "$(cat {program})" </dev/null >{out} 2>{errors} 9>&-; echo $? >&9; }}')
         code = self._end(within_s)
         return Ran(code, out.read_text(), errors.read_text())
 
     def leave_running(self, command: str) -> Path:
-        """Begins a command as in another terminal, with the variables of this one; where its output goes."""
-        return self._begin(command, "; echo $? >{code}", "&")[0]
+        """Begins a command in a new terminal, which has no variables of this one; where its output goes."""
+        program, out, errors, code = self._write(command)
+        with out.open("w") as output, errors.open("w") as said:
+            subprocess.Popen(
+                ["bash", "--noprofile", "--norc", "-c", f"(. {program}); echo $? >{code}"],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=said,
+                cwd=self._folder,
+                env=self._environment,
+                process_group=self._bash.pid,  # ends with the others
+            )
+        return out
 
     def close(self) -> None:
         """Ends all that is left."""
@@ -62,13 +74,12 @@ class Shell:
         self._bash.stdin.close()
         os.close(self._ends)
 
-    def _begin(self, command: str, then: str, after: str) -> tuple[Path, Path]:
+    def _write(self, command: str) -> list[Path]:
+        """Writes down a command; its file, and those of its output, its errors and its exit code."""
         self._number += 1
-        program, out, errors, code = (self._logs / f"{self._number}.{kind}" for kind in ("sh", "out", "err", "code"))
-        program.write_text(command)
-        typed = f'eval "$(cat {program})" </dev/null >{out} 2>{errors} 9>&-{then.format(code=code)}'
-        self._say(f"{{ {typed}; }} {after}")
-        return out, errors
+        files = [self._logs / f"{self._number}.{kind}" for kind in ("sh", "out", "err", "code")]
+        files[0].write_text(command)
+        return files
 
     def _say(self, line: str) -> None:
         assert self._bash.stdin is not None

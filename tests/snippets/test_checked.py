@@ -1,5 +1,6 @@
 """Every block parses, what isn't run too, and every command and option that documents name is there."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ from sluice_spark.errors import InvalidOption
 from sluice_spark.options import parse_options
 
 from sluice.errors import BadConfiguration
-from tests.snippets.checks import command_faults, faults, sluice_fault
+from tests.snippets.checks import command_faults, faults, sluice_fault, unset_variables
 from tests.snippets.documents import (
     CHECKED,
     DOCUMENTS,
@@ -23,6 +24,7 @@ from tests.snippets.documents import (
     inline_commands,
     is_shell,
     next_lines,
+    shell_commands,
 )
 from tests.snippets.fragments import read_fragment, sources
 from tests.snippets.run import is_shown
@@ -45,6 +47,19 @@ def test_commands_within_sentences_are_there(document: Path) -> None:
         if (fault := sluice_fault(command.text.split()[1:], is_whole=False))
     }
     assert not found
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: str(document.relative_to(ROOT)))
+def test_commands_use_only_variables_that_their_terminal_has(document: Path) -> None:
+    assert unset_variables(command for block in blocks(document) for command in shell_commands(block)) == []
+
+
+def test_another_terminal_has_no_variables_of_the_first() -> None:
+    first, other = (
+        Command(place=place, text=text, elsewhere=place == "b") for place, text in [("a", "x=1"), ("b", "echo $x")]
+    )
+    assert unset_variables([first, other]) == ["b: x"]
+    assert unset_variables([first, replace(other, elsewhere=False)]) == []
 
 
 def test_what_the_demo_says_to_try_next_is_there() -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from tests.snippets.documents import (
-    COMMANDS,
     DOCUMENTS,
     FILE,
     ROOT,
@@ -15,8 +14,8 @@ from tests.snippets.documents import (
     Block,
     Command,
     blocks,
-    commands,
     next_lines,
+    shell_commands,
 )
 from tests.snippets.run import NOT_RUN, Reader
 
@@ -31,10 +30,6 @@ def runs(block: Block) -> bool:
     if block.mark not in {"", SITE, SLOW}:
         return False
     return block.language == "python" or any(not NOT_RUN.match(each.text) for each in shell_commands(block))
-
-
-def shell_commands(block: Block) -> list[Command]:
-    return commands(block) if block.language in COMMANDS else []
 
 
 TO_RUN = [path for path in DOCUMENTS if any(runs(block) and block.mark != SLOW for block in blocks(path))]
@@ -98,6 +93,15 @@ def read(reader: Reader, document: Path, count: Count) -> None:
         reader.close()
     count(reader.counts)
     assert not reader.failures, "\n\n".join(reader.failures)
+
+
+def test_what_is_for_another_terminal_is_typed_in_a_new_one(tmp_path: Path, environment: dict[str, str]) -> None:
+    reader = Reader(tmp_path, environment)
+    reader.type(Command(place="first", text="export mine=1"))
+    reader.type(Command(place="other", text='test -z "$mine"', elsewhere=True))
+    reader.type(Command(place="first", text='test "$mine"'))
+    reader.close()
+    assert reader.failures == []
 
 
 def test_files_of_a_document_are_used_by_it() -> None:
