@@ -82,7 +82,7 @@ DEAD_LETTERS = _queue_resource("the dead-letter queues", "SluiceState-*DeadLette
 OFFERS = _queue_resource("the offers queue", "snowflake-broker")
 ANSWERS = _queue_resource("the clients' queues", "snowflake-client-*")
 INGRESS = _queue_resource("the ingress queues", "SluiceState-*Ingress*")
-SESSIONS = _queue_resource("the sessions' queues ([one's own only](#queues-of-ones-own-sessions))", "sluice-tmp-*")
+SESSIONS = _queue_resource("sessions' queues ([one's own](../deploy.md#queues-of-ones-own-sessions))", "sluice-tmp-*")
 # Users' queues of other names, by `federation.queue_names` or adopted, are theirs to add.
 BINDABLE = _queue_resource("queues that can be bound", "SluiceState-*", "sluice-queue-*")
 ROUTES = _queue_resource("the stacks' and routes' queues", "SluiceState-*", "snowflake-broker", "sluice-*")
