@@ -20,6 +20,7 @@ from benchmarks.counts import BATCH_S, RATE, UNANSWERED, Counts, count
 from benchmarks.limits import tables as limit_tables
 from benchmarks.polling import CAPPED, PROVISIONED, batches
 from benchmarks.pool_costs import BROKER_S, DELETE_S, QUICK_S, early_usd
+from benchmarks.pool_population import OLDER_EVERY_MS
 from benchmarks.prices import MONTH_H, Used, price_list, times, together
 from benchmarks.report import Figure, report
 from benchmarks.rest import DAILY_JOB_S, PEERED, POLLED, SCHEDULED_S, Months, used_in_a_month
@@ -197,7 +198,8 @@ def written(text: str, costs: Costs) -> str:
     tables = {
         "summary": _summary(costs),
         "besides": _besides(),
-        "polls": f"A hundred polls a second that are not held cost {_usd(early_usd(100))} a month.\n",
+        "polls": f"A hundred polls a second that are not held cost {_usd(early_usd(100))} a month; "
+        f"{100 * OLDER_EVERY_MS // 1000} proxies that are older than Snowflake 2.14.0 make as many.\n",
         "messages": _messages(costs),
         "rest": _rest(costs),
         "rates": _rates(costs),
