@@ -90,30 +90,17 @@ OPTIONS: Mapping[str, Any] = {
     "stage": Stage,
 }
 
+
+def _site_argument(metavar: str, help_: str) -> Any:
+    return typer.Argument(metavar=metavar, help=help_, autocompletion=complete_sites)
+
+
 SiteText = Annotated[
     str,
-    typer.Argument(
-        metavar="SITE",
-        help="A site, written as for --site. Default: the site of the options or the environment.",
-        autocompletion=complete_sites,
-    ),
+    _site_argument("SITE", "A site, written as for --site. Default: the site of the options or the environment."),
 ]
-DestText = Annotated[
-    str,
-    typer.Argument(
-        metavar="DEST",
-        help="The site that messages are forwarded to, written as for --site.",
-        autocompletion=complete_sites,
-    ),
-]
-SrcText = Annotated[
-    str,
-    typer.Argument(
-        metavar="SRC",
-        help="The site that messages are forwarded from, written as for --site.",
-        autocompletion=complete_sites,
-    ),
-]
+DestText = Annotated[str, _site_argument("DEST", "The site that messages are forwarded to, written as for --site.")]
+SrcText = Annotated[str, _site_argument("SRC", "The site that messages are forwarded from, written as for --site.")]
 
 
 class PlainCommand(ShortHelp, TyperCommand):

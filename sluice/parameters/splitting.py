@@ -177,14 +177,6 @@ class SplittingParameters(Model):
             raise InconsistentParameter(
                 "queues", f"{twice} is listed twice: a source queue can be listed only once, or messages would go round"
             )
-        size = sum(len(encode(to_targets(queue.consumers))) for queue in self.queues)
-        if size > CONSUMERS_MAX_BYTES:
-            raise InconsistentParameter(
-                "queues", f"all consumers have {size} bytes as JSON, more than {CONSUMERS_MAX_BYTES}"
-            )
-        size = sum(len(encode(queue.tags)) for queue in self.queues)
-        if size > TAGS_MAX_BYTES:
-            raise InconsistentParameter("queues", f"all tags have {size} bytes as JSON, more than {TAGS_MAX_BYTES}")
         unknown = [
             (number, name)
             for number, policy in enumerate(self.policies)
@@ -194,11 +186,14 @@ class SplittingParameters(Model):
         for number, name in unknown:
             cause = f"[{number}]: there is no queue {name}, so the policy would have no effect"
             raise InconsistentParameter("policies", cause)
-        size = len(encode([policy.policy for policy in self.policies]))
-        if size > POLICIES_MAX_BYTES:
-            raise InconsistentParameter(
-                "policies", f"all policies have {size} bytes as JSON, more than {POLICIES_MAX_BYTES}"
-            )
+        for name, things, values, most in (
+            ("queues", "consumers", [to_targets(queue.consumers) for queue in self.queues], CONSUMERS_MAX_BYTES),
+            ("queues", "tags", [queue.tags for queue in self.queues], TAGS_MAX_BYTES),
+            ("policies", "policies", [policy.policy for policy in self.policies], POLICIES_MAX_BYTES),
+        ):
+            size = sum(len(encode(value)) for value in values)
+            if size > most:
+                raise InconsistentParameter(name, f"all {things} have {size} bytes as JSON, more than {most}")
         return self
 
     def reading(self, queue: SplitQueueParameters) -> Reading:
