@@ -190,12 +190,10 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
         old, new = [self.arn_prefix + name for name in instead_of], self.arn_prefix + queue
         values, changed = current_values(workload, kept.entries), False
         for scaled in list(self._list_scaled_objects(target)):
-            rescaled_object = rewrite_triggers(scaled, target, values, old=old, new=new)
-            if rescaled_object != scaled:
+            rescaled = rewrite_triggers(scaled, target, values, old=old, new=new)
+            if rescaled != scaled:
                 name = scaled["metadata"]["name"]
-                self.cluster(target.cluster).replace(
-                    api_path(KEDA, target.namespace, "scaledobjects", name), rescaled_object
-                )
+                self.cluster(target.cluster).replace(api_path(KEDA, target.namespace, "scaledobjects", name), rescaled)
                 changed = True
         return changed
 

@@ -79,9 +79,7 @@ def find_remarks(
                 yield Remark(queue.arn, fault)
         key = queue.attributes.get("KmsMasterKeyId", AWS_KEY)
         if key != AWS_KEY and not any(key in {arn, arn.rpartition("/")[2]} for arn in key_arns):
-            text = (
-                f"it is encrypted with {key}: the functions may use it once its key's ARN is in splitting.kms_key_arns"
-            )
+            text = f"it is encrypted with {key}: the functions may use it once its ARN is in splitting.kms_key_arns"
             yield Remark(queue.arn, text, refuses="alias/" not in key)
     by_role = {queue.role: queue for queue in queues}
     if SOURCE in by_role and MAIN in by_role:
@@ -134,9 +132,7 @@ def _check_readers(queue: AdoptedQueue, consumers: Collection[Target]) -> Iterat
 def _check_both(source: AdoptedQueue, main: AdoptedQueue) -> Iterator[Remark]:
     size, kept_s = main.number("MaximumMessageSize"), main.number("MessageRetentionPeriod")
     if size < source.number("MaximumMessageSize"):
-        yield Remark(
-            main.arn, f"it takes messages of {size} bytes, the source longer ones: they would end as dead letters"
-        )
+        yield Remark(main.arn, f"it takes messages of {size} bytes, the source longer ones: those end as dead letters")
     if kept_s < source.number("MessageRetentionPeriod"):
         yield Remark(main.arn, f"it keeps messages for {kept_s} s, less than the source does", refuses=False)
     if delay_s := main.number("DelaySeconds"):

@@ -324,13 +324,11 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
             return events.QueueNotCreated(action.name, str(error))
         queue, session = self._look_up(action.name)
         of_session = queue is not None and queue.session_id is not None
-        own_tags = (
-            {"user_id": session.user_id, "session_id": session.session_id, "name": session.name} if session else {}
-        )
+        own = {"user_id": session.user_id, "session_id": session.session_id, "name": session.name} if session else {}
         self.queues.create(
             action.name,
             temporary_attributes(attributes, original_name=config.source, name=action.name, of_session=of_session),
-            temporary_tags(tags, configured=config.tags, **own_tags),
+            temporary_tags(tags, configured=config.tags, **own),
         )
         return events.QueueCreated(action.name)
 

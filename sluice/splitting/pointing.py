@@ -60,23 +60,21 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
 
     def run(self, action: PointConsumer | SwitchSplitter, registry: Registry) -> Iterator[Event]:
         """Run an action of re-pointing. Yields its events. `registry` must be the saved one."""
-        split_consumers = registry.find_consumers(action.queue_id)
+        consumers = registry.find_consumers(action.queue_id)
         match action:
             case SwitchSplitter():
-                yield from self._switch_splitter(action, split_consumers)
-            case PointConsumer() if not _waits_for_agents(action, split_consumers, registry):
-                hold_events = self._acquire_hold(split_consumers)
-                yield from (
-                    self._point_consumers(action, split_consumers, registry) if hold_events is None else hold_events
-                )
+                yield from self._switch_splitter(action, consumers)
+            case PointConsumer() if not _waits_for_agents(action, consumers, registry):
+                hold_events = self._acquire_hold(consumers)
+                yield from (self._point_consumers(action, consumers, registry) if hold_events is None else hold_events)
 
     def find_strayed(self, registry: Registry) -> Iterator[Event]:
         """Find re-pointed consumers that read their source again, usually because their owner deployed them."""
-        for split_consumers in registry.consumers.values():
-            split = registry.splits.get(split_consumers.queue_id)
+        for consumers in registry.consumers.values():
+            split = registry.splits.get(consumers.queue_id)
             if split is None or split.consumer_at is None or split.consumer_at != split.main:
                 continue
-            for place, consumer in enumerate(split_consumers.consumers):
+            for place, consumer in enumerate(consumers.consumers):
                 if agent_cluster(consumer.target) is not None:
                     continue
                 try:
@@ -86,10 +84,10 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
                 if is_back:
                     self.warn(
                         "ConsumerStrayed",
-                        split_consumers.queue_id,
+                        consumers.queue_id,
                         f"{describe_target(consumer.target)} reads {split.source} again",
                     )
-                    yield events.ConsumerStrayed(split_consumers.queue_id, place)
+                    yield events.ConsumerStrayed(consumers.queue_id, place)
 
     def report_failure(self, queue_id: str, reason: str) -> Event:
         """Log why a consumer or a trigger can't be changed now, and return the event that shows it to operators."""
@@ -98,48 +96,46 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
 
     def release_holds(self, registry: Registry) -> Iterator[Event]:
         """Release all holds at the end of the invocation, so that others can take steps."""
-        for split_consumers in registry.consumers.values():
-            if split_consumers.held_by == self.holder:
-                yield events.ConsumersHeld(split_consumers.queue_id, self.holder)
+        for consumers in registry.consumers.values():
+            if consumers.held_by == self.holder:
+                yield events.ConsumersHeld(consumers.queue_id, self.holder)
 
-    def _acquire_hold(self, split_consumers: Consumers) -> tuple[Event, ...] | None:
+    def _acquire_hold(self, consumers: Consumers) -> tuple[Event, ...] | None:
         """Return the events that acquire the hold; None if this holder has it, an empty tuple if another one has it."""
         now_ms = self.now_ms()
-        if split_consumers.held_by and now_ms < split_consumers.held_until_ms:
-            return None if split_consumers.held_by == self.holder else ()
-        return (events.ConsumersHeld(split_consumers.queue_id, self.holder, now_ms + HOLD_MS),)
+        if consumers.held_by and now_ms < consumers.held_until_ms:
+            return None if consumers.held_by == self.holder else ()
+        return (events.ConsumersHeld(consumers.queue_id, self.holder, now_ms + HOLD_MS),)
 
-    def _switch_splitter(self, action: SwitchSplitter, split_consumers: Consumers) -> Iterator[Event]:
+    def _switch_splitter(self, action: SwitchSplitter, consumers: Consumers) -> Iterator[Event]:
         config = self.repointed.get(action.queue_id)
         # The trigger of a split that is no longer configured was deleted by the deployment.
         is_on = self.triggers.is_on(config.trigger_id) if config else False
-        hold_events = self._acquire_hold(split_consumers)
+        hold_events = self._acquire_hold(consumers)
         # What is seen may change while another invocation holds the consumers and has announced a switch.
-        is_stable = split_consumers.splitter_on is not None or hold_events != ()
+        is_stable = consumers.splitter_on is not None or hold_events != ()
         if config is None or (is_on == action.on and is_stable):
             yield events.SplitterSwitched(action.queue_id, bool(is_on))
         elif is_on is not None:
             if hold_events is not None:
                 yield from hold_events
-            elif split_consumers.splitter_on is not None:
+            elif consumers.splitter_on is not None:
                 yield events.SplitterSwitched(action.queue_id, None)
             else:
                 self.triggers.switch(config.trigger_id, on=action.on)
 
-    def _point_consumers(
-        self, action: PointConsumer, split_consumers: Consumers, registry: Registry
-    ) -> Iterator[Event]:
+    def _point_consumers(self, action: PointConsumer, consumers: Consumers, registry: Registry) -> Iterator[Event]:
         source = registry.splits[action.queue_id].source
-        moves = _next_moves(action, split_consumers, source)
-        if unseen := _find_unseen(split_consumers):
+        moves = _next_moves(action, consumers, source)
+        if unseen := _find_unseen(consumers):
             yield from self._inspect_consumers(action, unseen, source)
         elif not moves:
-            yield events.ConsumerPointed(split_consumers.queue_id, action.at)
-        elif any(split_consumers.consumers[place].to is None for place in moves):
-            yield events.ConsumersSent(split_consumers.queue_id, action.at)
+            yield events.ConsumerPointed(consumers.queue_id, action.at)
+        elif any(consumers.consumers[place].to is None for place in moves):
+            yield events.ConsumersSent(consumers.queue_id, action.at)
         else:
             for place, (queue, others) in moves.items():
-                consumer = split_consumers.consumers[place]
+                consumer = consumers.consumers[place]
                 target, original = consumer.target, consumer.original or ""
                 if agent_cluster(target) is not None:
                     continue
@@ -147,12 +143,12 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
                     with _as_bad_consumer(frozenset() if queue == source else DENIED):
                         is_moved = self.consumers.point(target, original, queue=queue, instead_of=others)
                 except BadConsumer as error:
-                    yield self._refuse_consumer(split_consumers.queue_id, place, str(error), queue=queue, source=source)
+                    yield self._refuse_consumer(consumers.queue_id, place, str(error), queue=queue, source=source)
                 except CallFailed as error:  # Other consumers don't wait for this one, which the next tick retries.
-                    yield self.report_failure(split_consumers.queue_id, str(error))
+                    yield self.report_failure(consumers.queue_id, str(error))
                 else:
                     if is_moved:
-                        yield events.ConsumerMoved(split_consumers.queue_id, place, queue)
+                        yield events.ConsumerMoved(consumers.queue_id, place, queue)
 
     def _inspect_consumers(self, action: PointConsumer, unseen: Mapping[int, Target], source: str) -> Iterator[Event]:
         own_targets = {place: target for place, target in unseen.items() if agent_cluster(target) is None}
@@ -195,19 +191,15 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
     def apply_reports(self, registry: Registry, reports: Sequence[StepReport]) -> Iterator[Event]:
         """Turn an agent's reports into events and release the agent's holds. Raises `StepsLost`."""
         for report in reports:
-            split_consumers, split = registry.find_consumers(report.queue_id), registry.splits.get(report.queue_id)
-            if (
-                split is None
-                or split_consumers.held_by != self.holder
-                or self.now_ms() >= split_consumers.held_until_ms
-            ):
+            consumers, split = registry.find_consumers(report.queue_id), registry.splits.get(report.queue_id)
+            if split is None or consumers.held_by != self.holder or self.now_ms() >= consumers.held_until_ms:
                 raise StepsLost(f"{report.queue_id}: its consumers aren't held by {self.holder} any more")
             if (
-                report.place >= len(split_consumers.consumers)
-                or agent_cluster(split_consumers.consumers[report.place].target) is None
+                report.place >= len(consumers.consumers)
+                or agent_cluster(consumers.consumers[report.place].target) is None
             ):
                 raise StepsLost(f"{report.queue_id}: there is no consumer {report.place} that is for agents")
-            is_new = report.place in _find_unseen(split_consumers)
+            is_new = report.place in _find_unseen(consumers)
             is_denied = report.code in DENIED and (is_new or report.queue != split.source)
             match "refused" if is_denied else report.outcome:
                 case "seen":
@@ -226,28 +218,24 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
             yield events.ConsumersHeld(queue_id, self.holder)
 
 
-def _find_unseen(split_consumers: Consumers) -> dict[int, Target]:
-    return {
-        place: consumer.target for place, consumer in enumerate(split_consumers.consumers) if consumer.original is None
-    }
+def _find_unseen(consumers: Consumers) -> dict[int, Target]:
+    return {place: consumer.target for place, consumer in enumerate(consumers.consumers) if consumer.original is None}
 
 
-def _next_moves(
-    action: PointConsumer, split_consumers: Consumers, source: str
-) -> dict[int, tuple[str, tuple[str, ...]]]:
+def _next_moves(action: PointConsumer, consumers: Consumers, source: str) -> dict[int, tuple[str, tuple[str, ...]]]:
     return {
         place: move
-        for place, consumer in enumerate(split_consumers.consumers)
+        for place, consumer in enumerate(consumers.consumers)
         if (move := consumer.next_move(action.at, source=source)) is not None
     }
 
 
-def _waits_for_agents(action: PointConsumer, split_consumers: Consumers, registry: Registry) -> bool:
+def _waits_for_agents(action: PointConsumer, consumers: Consumers, registry: Registry) -> bool:
     """Return whether all remaining work is for agents."""
-    left = _find_unseen(split_consumers)
+    left = _find_unseen(consumers)
     if not left:
         source = registry.splits[action.queue_id].source
-        moves = [split_consumers.consumers[place] for place in _next_moves(action, split_consumers, source)]
+        moves = [consumers.consumers[place] for place in _next_moves(action, consumers, source)]
         left = dict(enumerate(consumer.target for consumer in moves))
         if any(consumer.to is None for consumer in moves):
             return False
@@ -258,14 +246,14 @@ def _list_steps(registry: Registry, clusters: Collection[str]) -> Iterator[Consu
     for action in find_due_actions(registry):
         if not isinstance(action, PointConsumer):
             continue
-        split_consumers, source = registry.find_consumers(action.queue_id), registry.splits[action.queue_id].source
-        unseen, moves = _find_unseen(split_consumers), _next_moves(action, split_consumers, source)
-        for place, consumer in enumerate(split_consumers.consumers):
+        consumers, source = registry.find_consumers(action.queue_id), registry.splits[action.queue_id].source
+        unseen, moves = _find_unseen(consumers), _next_moves(action, consumers, source)
+        for place, consumer in enumerate(consumers.consumers):
             queue, others = (source, ()) if unseen else moves.get(place, ("", ()))
             is_due = consumer.original is None if unseen else place in moves and consumer.to is not None
             if is_due and agent_cluster(consumer.target) in clusters:
                 yield ConsumerStep(
-                    queue_id=split_consumers.queue_id,
+                    queue_id=consumers.queue_id,
                     place=place,
                     target=consumer.target,
                     queue=queue,

@@ -50,8 +50,7 @@ SESSION_LOST = 70  # exit code if the session ended before the program: EX_SOFTW
 app = SiteTyper()
 
 FilterFile = Annotated[
-    Path | None,
-    typer.Option("--filter-file", "-f", help="Filters in YAML, JSON or TOML, or a mirrord.json."),
+    Path | None, typer.Option("--filter-file", "-f", help="Filters in YAML, JSON or TOML, or a mirrord.json.")
 ]
 Filters = Annotated[
     list[str] | None,
@@ -63,9 +62,7 @@ Filters = Annotated[
 ]
 JqFilters = Annotated[
     list[str] | None,
-    typer.Option(
-        "--jq", metavar="QUEUE:PROGRAM", help="Take messages for which this jq program's first boolean is true."
-    ),
+    typer.Option("--jq", metavar="QUEUE:PROGRAM", help="Take messages for which a jq program's first boolean is true."),
 ]
 Mirrored = Annotated[
     list[str] | None,
@@ -86,12 +83,7 @@ Key = Annotated[
 ]
 Name = Annotated[str, typer.Option(help="Name of the session in `split status`, the console and its queues' tags.")]
 Linger = Annotated[
-    int,
-    typer.Option(
-        min=0,
-        max=MAX_LINGER_S,
-        help="Seconds that re-pointed consumers stay where they are after the session, so the next starts at once.",
-    ),
+    int, typer.Option(min=0, max=MAX_LINGER_S, help="Seconds that consumers stay re-pointed, for the next session.")
 ]
 TimeLimit = Annotated[int | None, typer.Option("--time-limit", min=1, help="Seconds until the session ends by itself.")]
 
@@ -203,7 +195,7 @@ def import_resources(
         str | None, typer.Option(help="Re-point the resources' workloads in this cluster while queues are split.")
     ] = None,
     by_agent: Annotated[
-        bool, typer.Option("--agent", help="With --cluster: let `sluice split agent` re-point them.")
+        bool, typer.Option("--agent", help="With --cluster: `sluice split agent` re-points them.")
     ] = False,
 ) -> None:
     """Convert mirrord's MirrordWorkloadQueueRegistry and MirrordSplitConfig to the section of cdk.json, and print it.
@@ -368,9 +360,7 @@ def stop(
 
 @app.command()
 def release(
-    queue_id: Annotated[
-        str, typer.Argument(metavar="QUEUE", help="A queue's id.", autocompletion=complete_split_queues)
-    ],
+    queue_id: Annotated[str, typer.Argument(metavar="QUEUE", help="Its id.", autocompletion=complete_split_queues)],
     *,
     site: SiteOptions,
 ) -> None:

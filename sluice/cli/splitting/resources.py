@@ -304,9 +304,7 @@ def _add(result: ImportedQueues, queue: _Queue, consumers: Sequence[Mapping[str,
     # Default values are left out.
     entry = {name: value for name, value in entry.items() if value is not None and value is not False and value != {}}
     if result.queues.setdefault(queue.queue_id, entry) != entry:
-        raise BadResource(
-            f"{at}: {queue.queue_id} is the id of another queue already: use a different id for each queue"
-        )
+        raise BadResource(f"{at}: {queue.queue_id} is another queue's id already: use a different id for each queue")
     read_from = " and ".join(source.words for source in queue.sources) or UNKNOWN_PLACE
     then = "it is re-pointed while the queue is split" if consumers else "set it to the main queue's name"
     result.notes.append(

@@ -12,6 +12,11 @@ from sluice.splitting.operations import AnySession, SessionView, SplittingView
 from sluice.splitting.routing.routed import EVENT, RoutedMessage, parse_routed
 from sluice.splitting.routing.trials import Trial
 
+SESSION_COLUMNS = (
+    *("session", "name", "owner", "key", "since", "status", "reason"),
+    *("queues", "shadowed by", "messages", "returned"),
+)
+
 
 def show_sessions(sessions: Iterable[SessionView]) -> None:
     """Print a table with one line per session."""
@@ -31,22 +36,7 @@ def show_sessions(sessions: Iterable[SessionView]) -> None:
         )
         for session in sessions
     ]
-    show_table(
-        (
-            "session",
-            "name",
-            "owner",
-            "key",
-            "since",
-            "status",
-            "reason",
-            "queues",
-            "shadowed by",
-            "messages",
-            "returned",
-        ),
-        rows,
-    )
+    show_table(SESSION_COLUMNS, rows)
 
 
 def show_splitting(view: SplittingView) -> None:

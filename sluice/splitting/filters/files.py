@@ -150,11 +150,9 @@ class _Reader(msgspec.Struct, frozen=True):
         if len(named) > MAX_NAMED_ATTRIBUTES:
             raise BadFilter(f"{place}.message_filter", f"names more than {MAX_NAMED_ATTRIBUTES} attributes")
         in_lines = {} if lines is None else self._parse_line_patterns(f"{place}.filter", lines)
-        of_attributes = tuple(
-            (name, self._parse_pattern(f"{place}.message_filter.{name}", named[name])) for name in named
-        )
+        pairs = tuple((name, self._parse_pattern(f"{place}.message_filter.{name}", named[name])) for name in named)
         jq_filter = None if program is None else self._read_text(f"{place}.jq_filter", program, kind="program")
-        return QueueFilter(filter=Filter(attributes=of_attributes, jq=jq_filter, **in_lines), mode=Mode(mode))
+        return QueueFilter(filter=Filter(attributes=pairs, jq=jq_filter, **in_lines), mode=Mode(mode))
 
     def _parse_line_patterns(self, place: str, value: object) -> dict[str, tuple[str, ...]]:
         """Parse patterns on lines: one, or a list of which all or any must match. Lists can't be nested."""

@@ -138,12 +138,7 @@ def forget(registry: Registry, now_ms: int) -> Registry:
     return replace(registry, sessions=left)
 
 
-RULES: tuple[Callable[[Registry, int], Registry], ...] = (
-    make_resources_ready,
-    mark_sessions_ready,
-    move_splits,
-    forget,
-)
+RULES: Sequence[Callable[[Registry, int], Registry]] = (make_resources_ready, mark_sessions_ready, move_splits, forget)
 
 
 def limit_changes(before: Registry, after: Registry, events: Sequence[Event]) -> Registry:

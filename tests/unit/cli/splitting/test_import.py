@@ -217,7 +217,7 @@ def test_a_fault_of_a_queues_options_is_refused_with_its_place(name: str, value:
 
 
 def test_an_id_of_two_queues_is_refused() -> None:
-    with pytest.raises(BadResource, match="q is the id of another queue already"):
+    with pytest.raises(BadResource, match="q is another queue's id already"):
         import_queues([entry_of({}), entry_of({"sns": True})])
 
 
