@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from sluice.codec import pick_shared_fields
 from sluice.rendezvous.counts.events import (
     UNKNOWN_TYPE,
     AnswerEvent,
@@ -95,17 +96,13 @@ class EventRecorder(msgspec.Struct, kw_only=True):
         now_ms = self.now_ms()
         self._events.append(
             PollEvent(
+                **pick_shared_fields(profile, PollEvent),
                 id=event_id(PollEvent.kind, self.new_id(), at_ms=polled_at_ms),
                 at_ms=now_ms,
                 outcome=end.event,
-                nat=profile.nat,
-                country=profile.country,
                 proxy_type=profile.type,
-                trace=profile.trace,
                 clients=poll.clients,
-                relay_extension=profile.relay_extension,
                 waited_ms=now_ms - polled_at_ms,
-                address=profile.address,
             )
         )
 

@@ -289,19 +289,26 @@ class DynamoProxyPools(msgspec.Struct, frozen=True):
 
 def parse_offer_record(item: Item) -> OfferRecord:
     """Parse an offer's item. Raises KeyError or ValueError for any other item."""
+    return replace(
+        parse_received_offer(item),
+        end=BY_STATE[text(item, "state")],
+        token=text(item, "token"),
+        shard=int(text(item, "pk").rpartition("#")[2]),
+        waiting_shard=number(item, "waiting_shard"),
+        receipt_handle=text(item, "receipt_handle"),
+    )
+
+
+def parse_received_offer(item: Item) -> OfferRecord:
+    """Parse what an offer's item has in both tables. Raises ValueError for any other item."""
     sent_at, _, client_id = text(item, "sk").partition("#")
     return OfferRecord(
         client_id=client_id,
         sent_at_ms=int(sent_at),
         method=OfferMethod(text(item, "method")),
-        end=BY_STATE[text(item, "state")],
         nat=Nat(text(item, "nat") or Nat.UNKNOWN),
         country=text(item, "country") or UNKNOWN_COUNTRY,
         trace=text(item, "trace") or None,
-        token=text(item, "token"),
-        shard=int(text(item, "pk").rpartition("#")[2]),
-        waiting_shard=number(item, "waiting_shard"),
-        receipt_handle=text(item, "receipt_handle"),
     )
 
 

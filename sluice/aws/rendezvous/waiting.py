@@ -18,17 +18,8 @@ import msgspec
 from sluice.aws.client_types import DynamoDBClient
 from sluice.aws.clients import calls
 from sluice.aws.items import Item, attributes, delete_all, delete_if, number, query_pages, scan_keys, text, write_all
-from sluice.aws.rendezvous.offers import KEPT_S, format_ms, parse_items
-from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
-from sluice.rendezvous.protocol.matching import (
-    PATIENCE_MS,
-    Nat,
-    OfferMethod,
-    OfferRecord,
-    OpenOffer,
-    Pool,
-    pools_for,
-)
+from sluice.aws.rendezvous.offers import KEPT_S, format_ms, parse_items, parse_received_offer
+from sluice.rendezvous.protocol.matching import PATIENCE_MS, OpenOffer, Pool, pools_for
 
 WAITING, MAILBOXES = "waiting", "mailboxes"
 EXPIRED = "expires_at < :now"
@@ -154,16 +145,8 @@ def _waiting_offer(offer: OpenOffer) -> Item:
 
 def parse_open_offer(item: Item) -> OpenOffer:
     """Parse the item of a waiting offer. Raises KeyError, ValueError or TypeError for any other item."""
-    sent_at, _, client_id = item["sk"]["S"].partition("#")
     return OpenOffer(
-        record=OfferRecord(
-            client_id=client_id,
-            sent_at_ms=int(sent_at),
-            method=OfferMethod(text(item, "method")),
-            nat=Nat(text(item, "nat")),
-            country=text(item, "country") or UNKNOWN_COUNTRY,
-            trace=text(item, "trace") or None,
-        ),
+        record=parse_received_offer(item),
         offer=unpack_description(item["offer"]["B"]),
         relay=item["relay"]["S"],
         reply_to=item["reply_to"]["S"],

@@ -55,30 +55,23 @@ def _build_offer_events(image: Mapping[str, Any]) -> Sequence[Event]:
     except (ValueError, KeyError) as error:
         raise Malformed(f"no offer that ended: {error!r}") from None
     end = ENDS[_read_text(image, "state")]
-    trace, proxy_type = _read_text(image, "trace") or None, _read_text(image, "proxy_type") or None
-    offer = OfferEvent(
-        id=event_id(OfferEvent.kind, client_id, at_ms=sent_at_ms),
-        at_ms=ended_at_ms,
-        outcome=end.event,
-        nat=_read_text(image, "nat") or "unknown",
-        country=_read_text(image, "country") or UNKNOWN_COUNTRY,
-        proxy_type=proxy_type,
-        trace=trace,
-        method=_read_text(image, "method"),
-        waited_ms=ended_at_ms - sent_at_ms,
-    )
-    if end is not End.OFFER_MATCHED:
-        return [offer]
-    answer = AnswerEvent(
-        id=event_id(AnswerEvent.kind, client_id, at_ms=sent_at_ms),
-        at_ms=ended_at_ms,
-        outcome=End.ANSWER_DELIVERED.event,
-        nat=_read_text(image, "proxy_nat") or "unknown",
-        country=_read_text(image, "proxy_country") or UNKNOWN_COUNTRY,
-        proxy_type=proxy_type,
-        trace=trace,
-    )
-    return [offer, answer]
+
+    def build(kind: type[OfferEvent | AnswerEvent], whose: str, outcome: str, **more: Any) -> Event:
+        return kind(
+            id=event_id(kind.kind, client_id, at_ms=sent_at_ms),
+            at_ms=ended_at_ms,
+            outcome=outcome,
+            nat=_read_text(image, f"{whose}nat") or "unknown",
+            country=_read_text(image, f"{whose}country") or UNKNOWN_COUNTRY,
+            proxy_type=_read_text(image, "proxy_type") or None,
+            trace=_read_text(image, "trace") or None,
+            **more,
+        )
+
+    method, waited_ms = _read_text(image, "method"), ended_at_ms - sent_at_ms
+    offer = build(OfferEvent, "", end.event, method=method, waited_ms=waited_ms)
+    is_answered = end is End.OFFER_MATCHED
+    return [offer, build(AnswerEvent, "proxy_", End.ANSWER_DELIVERED.event)] if is_answered else [offer]
 
 
 def _read_text(image: Mapping[str, Any], name: str) -> str:

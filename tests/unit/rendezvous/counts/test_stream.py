@@ -48,7 +48,10 @@ def test_a_kind_of_the_future_is_passed_over() -> None:
     assert read_events(told(f"{future[:-1]},{listed(POLLS)[1:]}")) == [POLLS]
 
 
-@given(st.sampled_from(["", "[", "5", "null", "{}", "[5]", '[{"kind":"offer"}]', "[" * 100_000]) | st.text())
+NO_LIST = st.text().filter(lambda text: not text.strip().startswith("["))  # an empty list is one
+
+
+@given(st.sampled_from(["", "[", "5", "null", "{}", "[5]", '[{"kind":"offer"}]', "[" * 100_000]) | NO_LIST)
 def test_what_is_no_list_of_events_is_malformed(text: str) -> None:
     with pytest.raises(Malformed):
         read_events(told(text))
