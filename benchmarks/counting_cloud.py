@@ -11,7 +11,7 @@ from typing import Any
 
 import ministack.services.dynamodb
 
-from benchmarks.units import READ, WRITE, UnitLog, partition_of, read_units_of, write_units
+from benchmarks.units import READ, WRITE, UnitLog, read_units_of, write_units
 from sluice.local import server
 from sluice.local.cloud import Cloud, start_cloud
 
@@ -53,7 +53,7 @@ def count_units(log: UnitLog) -> None:
             units = read_units_of(sum(map(size_of, items)), consistent=data.get("ConsistentRead", False))
         action = "Write" if write else "Read"
         kind = WRITE if write else READ
-        log.note(action=action, table=table_name, partition=partition_of(data), kind=kind, units=units)
+        log.note(action=action, table=table_name, data=data, kind=kind, units=units)
         add(result, data, table_name, write, old_item, new_item, index_name)
 
     async def handle_counted(
@@ -63,34 +63,34 @@ def count_units(log: UnitLog) -> None:
         action = headers.get("x-amz-target", "").rpartition(".")[2]
         if response[0] == REFUSED_STATUS and b"ConditionalCheckFailed" in bytes(response[2]):
             data = json.loads(body)
-            log.note(action=action, table=data.get("TableName", ""), partition=partition_of(data), kind=WRITE, units=1)
+            log.note(action=action, table=data.get("TableName", ""), data=data, kind=WRITE, units=1)
         elif response[0] == DONE_STATUS and action in BATCHES:
-            for table, partition, kind, units in _batch_units(action, json.loads(body)):
-                log.note(action=action, table=table, partition=partition, kind=kind, units=units)
+            for table, request, kind, units in _batch_units(action, json.loads(body)):
+                log.note(action=action, table=table, data=request, kind=kind, units=units)
         return response
 
     dynamodb._add_consumed_capacity, dynamodb.handle_request = add_counted, handle_counted  # noqa: SLF001 - see above
 
 
-def _batch_units(action: str, data: Mapping[str, Any]) -> Iterator[tuple[str, str, str, float]]:
-    """Count the units of a batch or transaction by table and partition. Deleted items count as small ones."""
+def _batch_units(action: str, data: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any], str, float]]:
+    """Count the units of each request in a batch or transaction. Deleted items count as small ones."""
     size_of = dynamodb._item_size_bytes  # noqa: SLF001 - no public hook
     if action == "TransactWriteItems":
         for each in data["TransactItems"]:
             for write in each.values():
                 # A transaction uses two units for each:
                 # https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/transaction-apis.html
-                yield write["TableName"], partition_of(write), WRITE, 2 * write_units(size_of(write.get("Item") or {}))
+                yield write["TableName"], write, WRITE, 2 * write_units(size_of(write.get("Item") or {}))
         return
     for table, requests in data["RequestItems"].items():
         if action == "BatchGetItem":
             for key in requests["Keys"]:
                 units = read_units_of(0, consistent=requests.get("ConsistentRead", False))
-                yield table, partition_of({"Key": key}), READ, units
+                yield table, {"Key": key}, READ, units
             continue
         for request in requests:
             for write in request.values():
-                yield table, partition_of(write), WRITE, write_units(size_of(write.get("Item") or {}))
+                yield table, write, WRITE, write_units(size_of(write.get("Item") or {}))
 
 
 if __name__ == "__main__":

@@ -2,30 +2,36 @@
 
 `python -m benchmarks.rendezvous [--json]` first sends some offers one by one, to proxies whose polls are all held and
 that answer at once. Then it sends offers at a steady rate, at random times, to so many proxies that no poll is held;
-`--held` uses the first proxies for these too. Clients use the deployed credentials. Both parts end when the sweeper has
-deleted the last answer queue, because its requests count too. A rendezvous includes the recording of its events; idle
-polls and counting are separate figures, the latter with events from all countries.
+`--held` uses the first proxies for these too. Clients use the deployed credentials. Both parts include the sweeper's
+deletion of their answer queues. A rendezvous includes the recording of its events; idle polls and counting are separate
+figures, the latter with events from all countries, which are recorded while the volunteers begin.
+
+All ends within `WITHIN_S`. What didn't happen by then is printed, and its figures are missing.
 """
 
 import asyncio
 import json
+import os
 import random
 import statistics
+import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import aiohttp
 import typer
+from botocore.exceptions import BotoCoreError, ClientError
 from rich.console import Console
 
 from benchmarks.counting_cloud import start_counting, unit_log
 from benchmarks.report import Figure, report
+from benchmarks.sequence import calls_in_sequence
 from benchmarks.units import READ, WRITE, Units, read_units
 from sluice.aws.clients import new_id, now_ms
 from sluice.aws.rendezvous.clients import ClientCredentials, open_client
@@ -47,19 +53,21 @@ SNOWFLAKE_REQUESTS = 12.9  # of Snowflake's own broker, per rendezvous, with an 
 SNOWFLAKE_ANSWER_MS = 24  # of that broker, from sending the offer until the client's queue has the answer
 WARM_UP = 10  # rendezvous before counting starts, without which cold starts would be included
 HELD_MAX = 20  # each environment is a process of this machine
-SWEPT_WITHIN_S = 300  # two minutes of age, a minute's schedule, and as much in reserve
+WITHIN_S = 560.0  # for all of it, which leaves half a minute to stop the cloud and clients within ten minutes
 LOOK_UP_AFTER_S = 1.0  # also after each look-up that finds no queue
 LOOK_UPS = 5
 COLD_START_S = 4.0  # within a client's timeout
-COUNTED_WITHIN_S = 240
 CLIENT_THREADS = 64
 COUNTED = {"counters", "seen"}  # partitions of the table
-SWEPT = {"offers"} | COUNTED
-ALONE, ALONE_EVERY_S = 10, 3.0  # rendezvous one by one
+ALONE, ALONE_EVERY_S = 10, 2.0  # rendezvous one by one
+LEAST_ANSWERS = 2  # from which figures are computed
 COUNTRIES = [f"{first}{second}" for first in "ABCDEFGHIJ" for second in "ABCDEFGHIJKLMNOPQRST"]  # two hundred
 EVENTS, EVENTS_A_SECOND = 900, 30  # as many as ten rendezvous a second have
-QUIET_S = 150.0  # after the counters' window of two minutes nothing remains to be counted
+COUNTED_AFTER_S = 150.0  # the counters' window of two minutes, and what calls take
+MARK = "0" * 24  # with which the addresses of these events begin
 SEED = 7
+T = TypeVar("T")
+UNDER_LOAD, WITHOUT_LOAD = "under load", "without load"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,15 +76,15 @@ class Load:
 
     First some offers come one by one, to `proxies` whose polls are held: enough that an offer finds one even after this
     machine was busy for a second. Volunteers begin within `ramp_s`, because a new site holds polls, each in a process.
-    After `known_after_s` of offers the site has counted volunteers and demand; then offers continue for `seconds`.
+    In the first `known_after_s` of offers the site counts volunteers and demand; then offers continue for `seconds`.
     """
 
     rate: float = 3.0
     seconds: float = 60.0
     proxies: int = 20
     volunteers: int = 400
-    ramp_s: float = 240.0
-    known_after_s: float = 120.0
+    ramp_s: float = 75.0
+    known_after_s: float = 45.0
 
 
 STEADY = Load()
@@ -87,7 +95,8 @@ class Run:
     """The results of a run. `requests` include those of events; `answer_ms` has an entry for each rendezvous.
 
     `looked_again` counts the look-ups of clients that found no queue yet. An offer without a proxy has no `answer_ms`,
-    and None in `outcomes`, which are in the order of offers; its requests count.
+    and None in `outcomes`, which are in the order of offers; its requests count. Each of the `unswept` queues and their
+    offers counts as one more request and one more write, as if it were swept.
     """
 
     answer_ms: Sequence[float]
@@ -96,6 +105,7 @@ class Run:
     polls: int
     requests: Sequence[SqsRequest]
     units: Sequence[Units]
+    unswept: int
 
     @property
     def idle_polls(self) -> int:
@@ -105,7 +115,8 @@ class Run:
     @property
     def requests_per_rendezvous(self) -> float:
         """All requests per rendezvous, except those of idle polls, and those that concern no queue."""
-        return (sum(bool(each.queue) for each in self.requests) - self.idle_polls) / len(self.answer_ms)
+        made = sum(bool(each.queue) for each in self.requests) + self.unswept
+        return (made - self.idle_polls) / len(self.answer_ms)
 
     @property
     def by_action(self) -> Mapping[str, float]:
@@ -116,6 +127,7 @@ class Run:
     def units_per_rendezvous(self, kind: str) -> float:
         """Return the write or read units per rendezvous, without counting events, and without idle polls' queries."""
         own = sum(each.units for each in self.units if each.kind == kind and each.partition not in COUNTED)
+        own += self.unswept if kind == WRITE else 0
         return own / len(self.answer_ms) - (self.idle_looks if kind == READ else 0.0)
 
     @property
@@ -133,7 +145,7 @@ def main(
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON on the last line, too.")] = False,
 ) -> None:
     """Measure requests and latency, and compare."""
-    console = Console(stderr=True)
+    console, found = Console(stderr=True), Found(ends_at_s=time.monotonic() + WITHIN_S)
     cloud = start_counting(BUILD / "bench-cloud")
     try:
         with console.status("deploying") as status:
@@ -144,46 +156,88 @@ def main(
                 progress=status.update,
             ).deploy(DEFAULT_SITE)
             offers = replace(STEADY, rate=rate, seconds=seconds)
-            load, alone = asyncio.run(measure(cloud, offers, held=held, progress=status.update))
-            counting = units_of_counting(cloud, progress=status.update)
+            asyncio.run(measure(cloud, offers, found, held=held, progress=status.update))
+            runs = {name: offered.read(cloud, found.missing) for name, offered in found.offered.items()}
+            runs = {name: run for name, run in runs.items() if len(run.answer_ms) >= LEAST_ANSWERS}
+            counting = units_of_counting(cloud, found)
     finally:
         cloud.stop()
-    for run, title in ((load, "under load"), (alone, "without load")):
+    for name, run in runs.items():
         for action, number in run.by_action.items():
-            console.print(f"{number:8.3f}  {action}, {title}")
-    title = f"Rendezvous: {len(load.answer_ms)} at {rate:g}/s"
-    report(
-        title,
-        figures(load, alone, settled_offers=round(rate * seconds)) | of_counting(counting),
-        as_json=as_json,
-    )
+            console.print(f"{number:8.3f}  {action}, {name}")
+    for missing in found.missing:
+        console.print(f"didn't happen: {missing}")
+    done = figures(runs, settled_offers=round(rate * seconds)) | of_counting(counting) | of_sequence(found.in_sequence)
+    report(f"Rendezvous at {rate:g}/s", done, as_json=as_json)
+    sys.stdout.flush()
+    os._exit(1 if found.missing else 0)  # an exit would wait for clients' and other threads
 
 
-async def measure(cloud: Cloud, load: Load, *, held: bool, progress: Callable[[str], None]) -> tuple[Run, Run]:
+@dataclass(slots=True, kw_only=True)
+class Found:
+    """What was done so far, and what didn't happen by `ends_at_s` of the monotonic clock."""
+
+    ends_at_s: float
+    in_sequence: float | None = None
+    offered: dict[str, "Offered"] = field(default_factory=dict)
+    told: int = 0  # events for counting
+    told_at_s: float | None = None  # when the last of them was recorded
+    missing: list[str] = field(default_factory=list)
+
+
+async def measure(cloud: Cloud, load: Load, found: Found, *, held: bool, progress: Callable[[str], None]) -> None:
     """Measure a load, after some rendezvous one by one, with everything that follows from them."""
+    doing = "all of it"
+
+    def begin(phase: str) -> None:
+        nonlocal doing
+        doing = phase
+        progress(phase)
+
+    try:
+        async with asyncio.timeout_at(asyncio.get_running_loop().time() + found.ends_at_s - time.monotonic()):
+            await _measure(cloud, load, found, held=held, begin=begin)
+    except TimeoutError:
+        found.missing.append(f"{doing}, and what follows it")
+
+
+async def _measure(cloud: Cloud, load: Load, found: Found, *, held: bool, begin: Callable[[str], None]) -> None:
     site = SiteAccess(cloud, DEFAULT_SITE)
+    begin("calls in sequence")
+    found.in_sequence = await run_in_thread(partial(calls_in_sequence, site))
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         proxies = Proxies(session, site.deployment.broker_url)
-        progress("starting the functions")
-        await asyncio.to_thread(declare, site)
+        begin("starting the functions")
+        await run_in_thread(partial(declare, site))
         await asyncio.gather(*(proxies.poll() for _ in range(load.proxies)), return_exceptions=True)
-        await until_counted(session, site.deployment.broker_url)
         client = Client(site)
-        run_of = partial(counted, cloud, client, proxies, progress)
-        steadily = f"{load.rate:g} rendezvous a second"
+        run_of = partial(counted, cloud, client, proxies)
         async with running([proxies.serve() for _ in range(load.proxies)]):
             await asyncio.gather(*(client.rendezvous(look_up_after_s=COLD_START_S) for _ in range(WARM_UP)))
             await asyncio.sleep(1)  # the last warm-up trigger deletes its messages
-            progress("some one by one")
-            alone = await run_of(lambda: one_by_one(client))
+            begin("some one by one")
+            found.offered[WITHOUT_LOAD] = await run_of(lambda: one_by_one(client))
             if held:
-                progress(steadily)
-                return await run_of(lambda: at_rate(client.rendezvous, rate=load.rate, seconds=load.seconds)), alone
-        async with running(late(proxies, number, load) for number in range(load.volunteers)):
-            await asyncio.sleep(load.ramp_s)
-            progress(steadily)
-            seconds = load.known_after_s + load.seconds
-            return await run_of(lambda: at_rate(client.rendezvous, rate=load.rate, seconds=seconds)), alone
+                begin(f"{load.rate:g} rendezvous a second")
+                held_load = partial(at_rate, client.rendezvous, rate=load.rate, seconds=load.seconds)
+                found.offered[UNDER_LOAD] = await run_of(held_load)
+        if not held:
+            async with running(late(proxies, number, load) for number in range(load.volunteers)):
+                begin("volunteers begin, events are recorded")
+                events = asyncio.create_task(run_in_thread(partial(record_events, site, found)))
+                await asyncio.sleep(load.ramp_s)
+                await events
+                begin(f"{load.rate:g} rendezvous a second")
+                seconds = load.known_after_s + load.seconds
+                steady_load = partial(at_rate, client.rendezvous, rate=load.rate, seconds=seconds)
+                found.offered[UNDER_LOAD] = await run_of(steady_load)
+        else:
+            await run_in_thread(partial(record_events, site, found))
+    begin("the sweep of answer queues")
+    while any(offered.list_unswept(cloud.request_log) for offered in found.offered.values()):  # noqa: ASYNC110 - a file
+        await asyncio.sleep(1)
+    begin("the counting of events")
+    await asyncio.sleep((found.told_at_s or 0.0) + COUNTED_AFTER_S - time.monotonic())
 
 
 @asynccontextmanager
@@ -204,39 +258,82 @@ async def late(proxies: Proxies, number: int, load: Load) -> None:
     await proxies.obey(random=random.Random(number))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offered:
+    """Offers that were made in a part of the logs. Their queues are swept later."""
+
+    replies: Sequence[float | None]
+    looked_again: int
+    errors: Sequence[str]
+    polls: int
+    offset: int
+    units_offset: int
+    ended_at_ms: float
+
+    def read(self, cloud: Cloud, missing: list[str]) -> Run:
+        """Read what these offers took, and say which of their queues aren't swept."""
+        log = cloud.request_log
+        mine, unswept = self.list_queues(log), self.list_unswept(log)
+        if self.errors:
+            missing.append(f"{len(self.errors)} of {len(self.replies)} rendezvous, as {self.errors[0]}")
+        if unswept:
+            missing.append(f"the sweep of {len(unswept)} of {len(mine)} answer queues")
+        requests = [
+            each
+            for each in read_requests(log, offset=self.offset)
+            if (each.queue in mine or not each.queue.startswith(ANSWER_QUEUE_PREFIX))
+            and (each.at_ms < self.ended_at_ms or (each.action == "DeleteQueue" and each.queue in mine))
+        ]
+        clients = {queue.removeprefix(ANSWER_QUEUE_PREFIX) for queue in mine}
+        # Polls continue after these offers, and other offers are swept meanwhile.
+        units = [
+            each
+            for each in read_units(unit_log(cloud), offset=self.units_offset)
+            if (
+                each.sort.partition("#")[2] in clients
+                if each.partition == "offers" and each.sort
+                else each.at_ms < self.ended_at_ms
+            )
+        ]
+        return Run(
+            answer_ms=[reply for reply in self.replies if reply is not None],
+            outcomes=self.replies,
+            looked_again=self.looked_again,
+            polls=self.polls,
+            requests=requests,
+            units=units,
+            unswept=len(unswept),
+        )
+
+    def list_queues(self, log: Path) -> Collection[str]:
+        """List the answer queues that were created for these offers."""
+        created = read_requests(log, offset=self.offset)
+        return {each.queue for each in created if each.action == "CreateQueue" and self._is_answer_queue(each)}
+
+    def _is_answer_queue(self, request: SqsRequest) -> bool:
+        return request.queue.startswith(ANSWER_QUEUE_PREFIX) and request.at_ms < self.ended_at_ms
+
+    def list_unswept(self, log: Path) -> Collection[str]:
+        """List those that the sweeper hasn't deleted yet."""
+        made = read_requests(log, offset=self.offset)
+        return {*self.list_queues(log)} - {each.queue for each in made if each.action == "DeleteQueue"}
+
+
 async def counted(
-    cloud: Cloud,
-    client: "Client",
-    proxies: Proxies,
-    progress: Callable[[str], None],
-    offer: Callable[[], Awaitable[list[float | None]]],
-) -> Run:
-    """Let clients send offers, and count all requests until their queues are swept."""
-    client.looked_again = 0
-    offset, units_offset, polls = (
-        cloud.request_log.stat().st_size,
-        unit_log(cloud).stat().st_size,
-        proxies.statuses.total(),
-    )
+    cloud: Cloud, client: "Client", proxies: Proxies, offer: Callable[[], Awaitable[list[float | None]]]
+) -> Offered:
+    """Let clients send offers, and note where in the logs they are."""
+    client.looked_again, client.errors, polls = 0, [], proxies.statuses.total()
+    offset, units_offset = cloud.request_log.stat().st_size, unit_log(cloud).stat().st_size
     replies = await offer()
-    ended_at_ms, polls = time.time() * 1000, proxies.statuses.total() - polls
-    progress(f"waiting until {len(replies)} answer queues are swept")
-    made = await until_swept(cloud.request_log, offset)
-    # Polls continue meanwhile, but the sweeper's requests belong only to these offers.
-    of_run = [each for each in made if each.at_ms < ended_at_ms or each.action == "DeleteQueue"]
-    units = [
-        each
-        for each in read_units(unit_log(cloud), offset=units_offset)
-        if each.at_ms < ended_at_ms or each.partition in SWEPT
-    ]
-    answer_ms = [reply for reply in replies if reply is not None]
-    return Run(
-        answer_ms=answer_ms,
-        outcomes=replies,
+    return Offered(
+        replies=replies,
         looked_again=client.looked_again,
-        polls=polls,
-        requests=of_run,
-        units=units,
+        errors=client.errors,
+        polls=proxies.statuses.total() - polls,
+        offset=offset,
+        units_offset=units_offset,
+        ended_at_ms=time.time() * 1000,
     )
 
 
@@ -249,26 +346,35 @@ async def one_by_one(client: "Client") -> list[float | None]:
     return replies
 
 
-def units_of_counting(cloud: Cloud, *, progress: Callable[[str], None]) -> float:
-    """Record events of all countries, each by itself, as functions do. Returns the write units for each."""
+async def run_in_thread(call: Callable[[], T]) -> T:
+    """Run a call in a thread of its own, which nothing waits for when the time is over."""
+    return await asyncio.get_running_loop().run_in_executor(ThreadPoolExecutor(1), call)
+
+
+def record_events(site: SiteAccess, found: Found) -> None:
+    """Record events of all countries, each by itself, as functions do."""
     draw = random.Random(SEED)
-    offset = unit_log(cloud).stat().st_size
-    site = SiteAccess(cloud, DEFAULT_SITE)
     client = site.connection.client("dynamodb")
-    teller = TableEventPublisher(
+    publisher = TableEventPublisher(
         table=site.deployment.table_name, site="here", client=lambda: client, now_ms=now_ms, new_id=new_id
     )
     for number in range(EVENTS):
-        progress(f"telling of events: {number} of {EVENTS}")
-        teller.publish([event(number, country=draw.choice(COUNTRIES))])
+        found.told += 1 - publisher.publish([event(number, country=draw.choice(COUNTRIES))])
         time.sleep(1 / EVENTS_A_SECOND)
-    progress("waiting until they are counted")
-    units: list[Units] = []
-    while True:
-        time.sleep(QUIET_S)
-        before, units = units, [u for u in read_units(unit_log(cloud), offset=offset) if u.partition in COUNTED]
-        if len(units) == len(before):
-            return sum(each.units for each in units if each.kind == WRITE) / EVENTS
+    found.told_at_s = time.monotonic()
+
+
+def units_of_counting(cloud: Cloud, found: Found) -> float | None:
+    """Return the write units for each of these events. None if they aren't all counted yet."""
+    if found.told_at_s is None or time.monotonic() < found.told_at_s + COUNTED_AFTER_S:
+        found.missing.append("the counting of all events")
+        return None
+    counted_units = (each for each in read_units(unit_log(cloud)) if each.partition in COUNTED and each.kind == WRITE)
+    # All other events are of this machine's address, which has no country and isn't counted.
+    mine = {*COUNTRIES}
+    return (
+        sum(u.units for u in counted_units if u.sort.rpartition("|")[2] in mine or u.sort.startswith(MARK)) / found.told
+    )
 
 
 def event(number: int, *, country: str) -> Event:
@@ -276,33 +382,28 @@ def event(number: int, *, country: str) -> Event:
     at_ms, id_ = now_ms(), event_id("bench", new_id(), at_ms=now_ms())
     if number % 3 == 0:
         return PollEvent(
-            id=id_, at_ms=at_ms, outcome="matched", country=country, proxy_type="webext", address=f"{number:032x}"
+            id=id_, at_ms=at_ms, outcome="matched", country=country, proxy_type="webext", address=f"{MARK}{number:08x}"
         )
     if number % 3 == 1:
         return AnswerEvent(id=id_, at_ms=at_ms, outcome="success", country=country, proxy_type="webext")
     return OfferEvent(id=id_, at_ms=at_ms, outcome="matched", country=country, method="sqs")
 
 
-def of_counting(units: float) -> dict[str, Figure]:
+def of_counting(units: float | None) -> dict[str, Figure]:
     """Return the figure's key for programs."""
     name = f"DynamoDB write units per counted event, {len(COUNTRIES)} countries"
-    return {"counter_write_units_per_event": Figure(name=name, value=units, limit=4)}
+    return {} if units is None else {"counter_write_units_per_event": Figure(name=name, value=units, limit=4)}
+
+
+def of_sequence(calls: float | None) -> dict[str, Figure]:
+    """Return the figure's key for programs."""
+    name = "calls in sequence, from an offer to its answer's send, with a held poll"
+    return {} if calls is None else {"calls_in_sequence": Figure(name=name, value=calls, limit=5)}
 
 
 def declare(site: SiteAccess) -> None:
     """Create the exchange of events, as the links function would within a minute."""
     ControlClient.connect(site.connection, FEDERATION).ask(SweepSite())
-
-
-async def until_counted(session: aiohttp.ClientSession, broker_url: str) -> None:
-    """Wait until a first event was counted, so that the counters function runs."""
-    deadline = time.monotonic() + COUNTED_WITHIN_S
-    while time.monotonic() < deadline:
-        async with session.get(f"{broker_url}prometheus") as response:
-            if "snowflake_proxy_total" in await response.text():
-                return
-        await asyncio.sleep(1)
-    raise TimeoutError(f"no event was counted in {COUNTED_WITHIN_S} s")
 
 
 def of_mailbox(request: SqsRequest) -> bool:
@@ -320,10 +421,18 @@ class Client:
         self._offers_queue_url = site.deployment.offers_queue_url
         self._threads = ThreadPoolExecutor(CLIENT_THREADS)
         self.looked_again = 0
+        self.errors: list[str] = []
 
     async def rendezvous(self, *, look_up_after_s: float = LOOK_UP_AFTER_S) -> float | None:
-        """Return the milliseconds from sending the offer until the client's queue has the answer; None if denied."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._rendezvous, look_up_after_s)
+        """Return the milliseconds from sending the offer until the client's queue has the answer; None if denied.
+
+        Also None if a request failed, which is in `errors`.
+        """
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, self._rendezvous, look_up_after_s)
+        except (BotoCoreError, ClientError) as error:
+            self.errors.append(repr(error))
+            return None
 
     def _rendezvous(self, look_up_after_s: float) -> float | None:
         client_id = draw_client_id()
@@ -362,29 +471,8 @@ async def at_rate(work: Callable[[], Awaitable[float | None]], *, rate: float, s
     return await asyncio.gather(*begun)
 
 
-async def until_swept(log: Path, offset: int) -> Sequence[SqsRequest]:
-    """Return the requests since `offset`, once the answer queues created since then are deleted."""
-    made = {request.queue for request in read_requests(log) if request.action == "CreateQueue"}
-    later = {request.queue for request in read_requests(log, offset=offset) if request.action == "CreateQueue"}
-    mine = {queue for queue in later if queue.startswith(ANSWER_QUEUE_PREFIX)}
-    before = {queue for queue in made - later if queue.startswith(ANSWER_QUEUE_PREFIX)}
-    deadline = time.monotonic() + SWEPT_WITHIN_S
-    while True:
-        requests = [request for request in read_requests(log, offset=offset) if request.queue not in before]
-        left = mine - {request.queue for request in requests if request.action == "DeleteQueue"}
-        if not left:
-            return requests
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{len(left)} of {len(mine)} answer queues aren't swept in {SWEPT_WITHIN_S} s")
-        await asyncio.sleep(1)
-
-
-def figures(load: Run, alone: Run, *, settled_offers: int) -> dict[str, Figure]:
+def figures(runs: Mapping[str, Run], *, settled_offers: int) -> dict[str, Figure]:
     """Return the figures for programs, by key. Latencies are of the last offers only, all other figures of all."""
-    settled = load.outcomes[-settled_offers:]
-    answer_ms = [outcome for outcome in settled if outcome is not None]
-    hundredths = statistics.quantiles(answer_ms, n=100, method="inclusive")
-    before = load.outcomes[:-settled_offers]
 
     def requests(run: Run, how: str, limit: float) -> Figure:
         return Figure(
@@ -395,45 +483,57 @@ def figures(load: Run, alone: Run, *, settled_offers: int) -> dict[str, Figure]:
             compared_to=f"Snowflake's broker, {SNOWFLAKE_REQUESTS}",
         )
 
-    return {
-        "sqs_requests_per_rendezvous": requests(load, "under load", 9.5),
-        "sqs_requests_per_rendezvous_alone": requests(alone, "alone", 11.0),
-        "sqs_requests_idle_polls": Figure(
-            name="SQS requests of unmatched polls, per rendezvous", value=load.idle_polls / len(load.answer_ms)
-        ),
-        "idle_polls": Figure(name="unmatched polls per rendezvous", value=load.polls / len(load.answer_ms) - 1),
-        "read_units_idle_polls": Figure(
-            name="DynamoDB read units of unmatched polls, per rendezvous", value=load.idle_looks
-        ),
-        "write_units_per_rendezvous": Figure(
-            name="DynamoDB write units per rendezvous", value=load.units_per_rendezvous(WRITE), limit=7
-        ),
-        "read_units_per_rendezvous": Figure(
-            name="DynamoDB read units per rendezvous", value=load.units_per_rendezvous(READ), limit=4
-        ),
-        "write_units_per_rendezvous_alone": Figure(
-            name="DynamoDB write units per rendezvous without load, with polls", value=alone.units_per_rendezvous(WRITE)
-        ),
-        "read_units_per_rendezvous_alone": Figure(
-            name="DynamoDB read units per rendezvous without load, with polls", value=alone.units_per_rendezvous(READ)
-        ),
-        "answer_ms_p50": Figure(
-            name="offer to answer, median, ms",
-            value=hundredths[49],
-            ratio=hundredths[49] / SNOWFLAKE_ANSWER_MS,
-            compared_to=f"Snowflake's broker, {SNOWFLAKE_ANSWER_MS}, in one process",
-        ),
-        "answer_ms_p50_alone": Figure(
-            name="offer to answer without load, to a waiting poll, median, ms",
-            value=statistics.median(alone.answer_ms),
-            ratio=statistics.median(alone.answer_ms) / SNOWFLAKE_ANSWER_MS,
-            compared_to=f"Snowflake's broker, {SNOWFLAKE_ANSWER_MS}",
-        ),
-        "answer_ms_p99": Figure(name="offer to answer, 99th percentile, ms", value=hundredths[98], limit=1000),
-        "denied": Figure(name="offers that found no proxy", value=len(settled) - len(answer_ms), limit=0),
-        "denied_before": Figure(name="offers that found no proxy during the start", value=before.count(None)),
-        "looked_again": Figure(name="lookups of queues that didn't exist yet", value=load.looked_again),
-    }
+    found: dict[str, Figure] = {}
+    if UNDER_LOAD in runs:
+        load = runs[UNDER_LOAD]
+        settled, before = load.outcomes[-settled_offers:], load.outcomes[:-settled_offers]
+        answer_ms = [outcome for outcome in settled if outcome is not None]
+        hundredths = statistics.quantiles(answer_ms, n=100, method="inclusive")
+        found |= {
+            "sqs_requests_per_rendezvous": requests(load, "under load", 9.5),
+            "sqs_requests_idle_polls": Figure(
+                name="SQS requests of unmatched polls, per rendezvous", value=load.idle_polls / len(load.answer_ms)
+            ),
+            "idle_polls": Figure(name="unmatched polls per rendezvous", value=load.polls / len(load.answer_ms) - 1),
+            "read_units_idle_polls": Figure(
+                name="DynamoDB read units of unmatched polls, per rendezvous", value=load.idle_looks
+            ),
+            "write_units_per_rendezvous": Figure(
+                name="DynamoDB write units per rendezvous", value=load.units_per_rendezvous(WRITE), limit=7
+            ),
+            "read_units_per_rendezvous": Figure(
+                name="DynamoDB read units per rendezvous", value=load.units_per_rendezvous(READ), limit=4
+            ),
+            "answer_ms_p50": Figure(
+                name="offer to answer, median, ms",
+                value=hundredths[49],
+                ratio=hundredths[49] / SNOWFLAKE_ANSWER_MS,
+                compared_to=f"Snowflake's broker, {SNOWFLAKE_ANSWER_MS}, in one process",
+            ),
+            "answer_ms_p99": Figure(name="offer to answer, 99th percentile, ms", value=hundredths[98], limit=1000),
+            "denied": Figure(name="offers that found no proxy", value=len(settled) - len(answer_ms), limit=0),
+            "denied_before": Figure(name="offers that found no proxy during the start", value=before.count(None)),
+            "looked_again": Figure(name="lookups of queues that didn't exist yet", value=load.looked_again),
+        }
+    if WITHOUT_LOAD in runs:
+        alone = runs[WITHOUT_LOAD]
+        units = "DynamoDB {} units per rendezvous without load, with polls"
+        found |= {
+            "sqs_requests_per_rendezvous_alone": requests(alone, "alone", 11.0),
+            "write_units_per_rendezvous_alone": Figure(
+                name=units.format("write"), value=alone.units_per_rendezvous(WRITE)
+            ),
+            "read_units_per_rendezvous_alone": Figure(
+                name=units.format("read"), value=alone.units_per_rendezvous(READ)
+            ),
+            "answer_ms_p50_alone": Figure(
+                name="offer to answer without load, to a waiting poll, median, ms",
+                value=statistics.median(alone.answer_ms),
+                ratio=statistics.median(alone.answer_ms) / SNOWFLAKE_ANSWER_MS,
+                compared_to=f"Snowflake's broker, {SNOWFLAKE_ANSWER_MS}",
+            ),
+        }
+    return found
 
 
 if __name__ == "__main__":

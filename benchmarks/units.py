@@ -17,7 +17,7 @@ WRITE_BYTES, READ_BYTES = 1024, 4096  # of one unit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Units:
-    """The units of one request. `partition` is the first word of its key, before a `#`."""
+    """The units of one request. `partition` is the first word of its key, before a `#`; `sort` is its sort key."""
 
     at_ms: int
     action: str
@@ -25,6 +25,7 @@ class Units:
     partition: str
     kind: str
     units: float
+    sort: str = ""
 
 
 class UnitLog:
@@ -35,15 +36,16 @@ class UnitLog:
         self._file: TextIO = path.open("a", buffering=1)
         self._lock = Lock()
 
-    def note(self, *, action: str, table: str, partition: str, kind: str, units: float) -> None:
-        """Append a line."""
+    def note(self, *, action: str, table: str, data: Mapping[str, Any], kind: str, units: float) -> None:
+        """Append a line for a request for one item or one partition."""
         noted = Units(
             at_ms=time.time_ns() // 1_000_000,
             action=action,
             table=table,
-            partition=partition.partition("#")[0],
+            partition=find_key_text(data, "pk").partition("#")[0],
             kind=kind,
             units=units,
+            sort=find_key_text(data, "sk"),
         )
         with self._lock:
             self._file.write(json.dumps(asdict(noted)) + "\n")
@@ -68,9 +70,9 @@ def read_units_of(size: int, *, consistent: bool) -> float:
     return max(-(-size // READ_BYTES), 1) * (1.0 if consistent else 0.5)
 
 
-def partition_of(data: Mapping[str, Any]) -> str:
-    """Find the partition key's text in a request for one item or one partition; empty if it has none."""
+def find_key_text(data: Mapping[str, Any], name: str) -> str:
+    """Find the text of the key `pk` or `sk` in a request for one item or one partition; empty if it has none."""
     key = data.get("Key") or data.get("Item") or {}
-    value = key.get("pk") or (data.get("ExpressionAttributeValues") or {}).get(":pk") or {}
+    value = key.get(name) or (data.get("ExpressionAttributeValues") or {}).get(f":{name}") or {}
     found: str = value.get("S", "")
     return found
