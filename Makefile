@@ -130,7 +130,7 @@ test-wheels: setup ## the packages, built and installed where nothing else is
 	python -m pytest -m "not slow" tests/wheels
 
 test-spark: build/spark-$(SPARK)/ready ## the Spark package's suite, on one version
-	build/spark-$(SPARK)/bin/python -m pytest $(SPARK_SLOW) --confcutdir=tests/spark --numprocesses=$(SPARK_PROCESSES) tests/spark
+	build/spark-$(SPARK)/bin/python -m pytest $(SPARK_SLOW) --confcutdir=tests/spark --numprocesses=$(SPARK_PROCESSES) --dist=loadgroup tests/spark
 
 test-spark-others: ## the same on each other version
 	+for version in $(SPARK_OTHERS); do $(MAKE) test-spark SPARK=$$version SPARK_SLOW=; done

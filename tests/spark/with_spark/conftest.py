@@ -22,6 +22,8 @@ ARCHIVE = Path(sys.prefix) / "classes.jsa"  # of tests/spark/class_archive.py
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
+    """All in one process of `--dist=loadgroup`: another would start a Java of its own."""
+    item.add_marker(pytest.mark.xdist_group("spark"))
     end_the_process(item)
 
 
@@ -49,6 +51,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "2")
+        # Plans that run once don't make up for classes compiled for them, or for being planned again.
+        .config("spark.sql.codegen.wholeStage", "false")
+        .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+        .config("spark.sql.adaptive.enabled", "false")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
         .getOrCreate()
     )
