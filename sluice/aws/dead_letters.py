@@ -4,13 +4,15 @@ A dead letter has the message's body, attributes, group and trace, and two more 
 `sluice-source`, the ARN of its queue. If SQS doesn't carry that many attributes, one attribute contains all of the
 message's own: `sluice-attributes`, JSON in the format of Lambda's events. The caller provides the reason's text.
 
-The message's own content has priority. If the size limit leaves no room for the added attributes, the end of the reason
-is left out first, then the whole reason, then the source. Then the log has both, with the message's id.
+If the size limit leaves no room for these, `sluice-message` has body and attributes compressed, in the same format.
+Any text takes less room then; only binary attributes may not. The message's own content has priority: the end of the
+reason is left out first, then the whole reason, then the source. Then the log has both, with the message's id.
 """
 
 import contextlib
 import json
 import re
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -35,6 +37,9 @@ from sluice.message import (
 REASON = "sluice-reason"
 SOURCE = "sluice-source"
 PACKED = "sluice-attributes"
+COMPRESSED = "sluice-message"
+COMPRESSED_BODY = "`sluice dlq show` prints this message, which is compressed to make room for its reason"
+MAX_UNCOMPRESSED = 8 * MAX_MESSAGE_BYTES  # of its JSON, in which a character may take six bytes
 MAX_REASON = 1_000  # characters
 ADDED_ATTRIBUTES = 2  # attributes that a dead letter adds
 
@@ -74,23 +79,29 @@ class DeadLetters:
 
 def outgoing(letter: DeadLetter) -> Outgoing:
     """Build the message for the dead-letter queue, with as much of the reason as fits."""
-    message = letter.message
+    message, body = letter.message, letter.message.body
     attributes = dict(message.attributes)
     if len(attributes) + ADDED_ATTRIBUTES > MAX_ATTRIBUTES:
         packed = {PACKED: Value("String", json.dumps({name: value.to_lambda() for name, value in attributes.items()}))}
         attributes = packed if message_size(message.body, packed) <= MAX_MESSAGE_BYTES else attributes
     # The reason may quote characters that SQS accepts only as JSON escapes.
     reason = NOT_TEXT.sub("\ufffd", letter.reason[:MAX_REASON])
+    added = {SOURCE: Value("String", letter.source), REASON: Value("String", reason)}
+    whole = {**attributes, **added}
+    if len(whole) > MAX_ATTRIBUTES or message_size(body, whole) > MAX_MESSAGE_BYTES or COMPRESSED in message.attributes:
+        own = {name: value.to_lambda() for name, value in message.attributes.items()}
+        content = json.dumps({"messageId": "", "body": body, "messageAttributes": own}, ensure_ascii=False)
+        compressed = {COMPRESSED: Value("Binary", zlib.compress(content.encode()))}
+        if message_size(COMPRESSED_BODY, {**compressed, **added}) <= MAX_MESSAGE_BYTES:
+            body, attributes = COMPRESSED_BODY, compressed
     # The source is needed whole, as a redrive depends on it; a part of the reason is better than none.
     for name, text, least in ((SOURCE, letter.source, len(letter.source)), (REASON, reason, 1)):
-        room = (
-            MAX_MESSAGE_BYTES - message_size(message.body, attributes) - message_size(name, {"": Value("String", "")})
-        )
+        room = MAX_MESSAGE_BYTES - message_size(body, attributes) - message_size(name, {"": Value("String", "")})
         content = text.encode()[: max(room, 0)].decode(errors="ignore")
         if len(attributes) < MAX_ATTRIBUTES and len(content) >= max(least, 1):
             attributes[name] = Value("String", content)
     return Outgoing(
-        body=message.body,
+        body=body,
         attributes=attributes,
         group_id=message.group_id,
         trace_header=message.trace_header,
@@ -105,14 +116,21 @@ def read(message: Message) -> DeadLetter:
     """
     texts = {name: value.text or "" for name, value in message.attributes.items()}
     own = {name: value for name, value in message.attributes.items() if name not in {REASON, SOURCE}}
-    if own.keys() == {PACKED}:
-        # A sender may use the same name: content that can't be unpacked is the sender's.
+    body = message.body
+    # A sender may use the same names: content that can't be unpacked is the sender's.
+    compressed = own[COMPRESSED].content if own.keys() == {COMPRESSED} and body == COMPRESSED_BODY else None
+    if isinstance(compressed, bytes):
+        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, zlib.error):
+            text = zlib.decompressobj().decompress(compressed, MAX_UNCOMPRESSED)
+            whole = Message.from_lambda(read_json(text.decode()))
+            body, own = whole.body, dict(whole.attributes)
+    elif own.keys() == {PACKED}:
         with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
             unpacked = {"messageId": "", "body": "", "messageAttributes": read_json(texts[PACKED])}
             kept = Message.from_lambda(unpacked).attributes
             own = dict(kept) if len(kept) + ADDED_ATTRIBUTES > MAX_ATTRIBUTES else own
     return DeadLetter(
-        message=replace(message, attributes=own),
+        message=replace(message, body=body, attributes=own),
         reason=texts.get(REASON) or texts.get(LAMBDAS_REASON, ""),
         source=texts.get(SOURCE) or message.system.get(MOVED_FROM, ""),
     )
