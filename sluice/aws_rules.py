@@ -7,7 +7,7 @@ what another refuses. The range of a single property is its type's, in `sluice.p
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 MAX_UNWINDOWED_BATCH = 10  # messages; also the largest batch of a FIFO queue
 MAX_BATCH = 10_000
@@ -26,7 +26,33 @@ RELEASE_PYTHONS: Mapping[str, Sequence[str]] = {
     "emr-spark-8.1.": ("3.11", "3.13"),
 }
 SPARK_3 = re.compile(r"emr-[1-7]\.")  # https://docs.aws.amazon.com/emr/latest/ReleaseGuide/Spark-release-history.html
+# Also legacy, FIPS and dual-stack endpoints, and those of a VPC: https://docs.aws.amazon.com/general/latest/gr/sqs-service.html
+_QUEUE_URL = re.compile(
+    r"https?://(?:(?:[\w-]+\.)?sqs(?:-fips)?\.)?(?:([a-z]+(?:-[a-z]+)+-\d)\.)?(?:queue\.|vpce\.|api\.)?"
+    r"(?:aws|amazon(?:aws|webservices)\.(?:com|com\.cn|eu))/(\d+)/([A-Za-z0-9_-]{1,80}(?:\.fifo)?)"
+)
+_PARTITIONS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov", "eusc-": "aws-eusc"}  # by the beginning of the region
 AWS_KEY = "alias/aws/sqs"  # AWS's own key: whoever may use the queue may use it
+
+
+class QueueUrl(NamedTuple):
+    """The parts of a queue's URL."""
+
+    region: str
+    account: str
+    name: str
+
+    @property
+    def arn(self) -> str:
+        """The queue's ARN."""
+        partition = next((name for start, name in _PARTITIONS.items() if self.region.startswith(start)), "aws")
+        return f"arn:{partition}:sqs:{self.region}:{self.account}:{self.name}"
+
+
+def parse_queue_url(url: str) -> QueueUrl | None:
+    """Return the parts of a queue URL of AWS in any of its forms; None for an emulator's."""
+    match = _QUEUE_URL.fullmatch(url)
+    return QueueUrl(match[1] or "us-east-1", match[2], match[3]) if match else None
 
 
 def find_mapping_fault(mapping: Mapping[str, Any], *, fifo: bool) -> str | None:

@@ -15,7 +15,7 @@ from moto import mock_aws
 
 import sluice
 from sluice import BadPublishRequest, NotPublished, Publisher, PublishRequest
-from sluice.aws.federation import publisher as module
+from sluice.aws_rules import parse_queue_url
 from sluice.errors import BadSetting, Malformed, QueueGone, SenderFault, TooLarge
 from sluice.federation.matching.bindings import Bindings, RoutingTable
 from sluice.federation.matching.metadata import ReceivedMessage, open_attributes
@@ -299,7 +299,8 @@ def test_the_environment_says_where_to_where_nobody_else_does(ingress: Queue, mo
     ],
 )
 def test_the_region_is_the_queues_own_where_its_url_has_one(url: str, region: str | None) -> None:
-    assert module._parse_region(url) == region
+    queue = parse_queue_url(url)
+    assert (None if queue is None else queue.region) == region
 
 
 def test_the_package_is_had_without_boto3() -> None:

@@ -11,13 +11,13 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import NoReturn
-from urllib.parse import urlsplit
 
 import msgspec
 
 from sluice.aws.client_types import SQSClient
 from sluice.aws.clients import CONFIG, calls
 from sluice.aws.queues import send_batch
+from sluice.aws_rules import parse_queue_url
 from sluice.batches import MAX_ENTRIES, Entry, Request, standard_round
 from sluice.errors import BadSetting, CallFailed, DestinationFault, Malformed, SluiceError, TooLarge
 from sluice.federation.matching.exchanges import MAX_NAME_CHARACTERS
@@ -177,7 +177,8 @@ class Publisher(msgspec.Struct, frozen=True):
     @classmethod
     def for_url(cls, ingress_url: str) -> "Publisher":
         """Return a publisher with the environment's credentials and, if the URL names one, the queue's region."""
-        return cls(ingress_url, _get_client(_parse_region(ingress_url)))
+        queue = parse_queue_url(ingress_url)
+        return cls(ingress_url, _get_client(None if queue is None else queue.region))
 
     @property
     def fifo(self) -> bool:
@@ -260,14 +261,6 @@ def publish(
 
 def _no_ingress() -> NoReturn:
     raise BadSetting(INGRESS_VARIABLE, "isn't set, and no ingress_url is given")
-
-
-def _parse_region(url: str) -> str | None:
-    """Return the region of a queue URL of AWS: legacy, FIPS, dual stack or of a VPC endpoint, too; None for others."""
-    pattern = r"(?:(?:[\w-]+\.)?sqs(?:-fips)?\.)?(?:([a-z]+(?:-[a-z]+)+-\d)\.)?(?:queue\.|vpce\.|api\.)?"
-    pattern += r"(?:aws|amazon(?:aws|webservices)\.(?:com|com\.cn|eu))"
-    match = re.fullmatch(pattern, urlsplit(url).hostname or "")
-    return (match[1] or "us-east-1") if match else None
 
 
 @cache

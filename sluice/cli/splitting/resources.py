@@ -3,7 +3,6 @@
 Resources tell where workloads find queues' names, which only the cluster knows. Unconverted fields are noted.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -11,6 +10,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import fields
 
+from sluice.aws_rules import parse_queue_url
 from sluice.codec import convert
 from sluice.documents import read_json
 from sluice.errors import BadConfiguration, Malformed
@@ -23,7 +23,6 @@ LIST_KIND = "List"  # the kind in which kubectl wraps several resources
 # Where property lists are if they aren't in the namespace of their queue: the operator's, or a file without namespaces.
 OTHER_NAMESPACES = ("mirrord", "default")
 
-_URL = re.compile(r"https://sqs\.([a-z0-9-]+)\.amazonaws\.com/([0-9]{12})/([A-Za-z0-9_-]{1,80}(?:\.fifo)?)")
 _BOOLEANS = {"true": True, "false": False}
 
 T = TypeVar("T")
@@ -293,12 +292,12 @@ def _add(result: ImportedQueues, queue: _Queue, consumers: Sequence[Mapping[str,
         both = f"{queue.queue_id} is the id of a queue in the namespaces {namespace} and {queue.namespace}"
         raise BadResource(f"{at}: {both}: use a different id for each queue")
     fallbacks = [source.fallback for source in queue.sources if source.fallback]
-    urls = [url for url in map(_URL.fullmatch, fallbacks) if url]
+    urls = [url for url in map(parse_queue_url, fallbacks) if url]
     entry: dict[str, Any] = {
         "queue_id": queue.queue_id,
         "fifo": any(fallback.endswith(".fifo") for fallback in fallbacks),
         **queue.options,
-        "existing_source_queue_arn": f"arn:aws:sqs:{':'.join(urls[0].groups())}" if len(urls) == 1 else None,
+        "existing_source_queue_arn": urls[0].arn if len(urls) == 1 else None,
         "consumers": list(consumers) or None,
     }
     # Default values are left out.

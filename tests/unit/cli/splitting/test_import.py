@@ -156,6 +156,21 @@ def test_a_newer_resource_is_read_with_its_property_list() -> None:
 
 
 @pytest.mark.parametrize(
+    ("host", "place"),
+    [
+        ("vpce-0a1b-2c3d.sqs.eu-central-1.vpce.amazonaws.com", "aws:sqs:eu-central-1"),
+        ("eu-central-1.queue.amazonaws.com", "aws:sqs:eu-central-1"),
+        ("sqs-fips.us-gov-west-1.amazonaws.com", "aws-us-gov:sqs:us-gov-west-1"),
+        ("sqs.cn-north-1.amazonaws.com.cn", "aws-cn:sqs:cn-north-1"),
+        ("sqs.eusc-de-east-1.amazonaws.eu", "aws-eusc:sqs:eusc-de-east-1"),
+    ],
+)
+def test_an_adopted_queue_is_the_one_that_any_form_of_its_url_names(host: str, place: str) -> None:
+    [queue] = of_yaml(NEWER.replace("sqs.eu-central-1.amazonaws.com", host)).queues.values()
+    assert queue["existing_source_queue_arn"] == f"arn:{place}:123456789012:memes.fifo"
+
+
+@pytest.mark.parametrize(
     ("queue", "said"),
     [
         ({"nameSource": {"regexPattern": "^QUEUE_"}}, "the variables like ^QUEUE_"),
