@@ -260,16 +260,14 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
             pulls=pulls,
             paused=paused,
         )
+        sent = transitions.record_hello_sent(link)
         try:
             self.peers.send_control_message(record.link, record.endpoint, messages.encode_control(hello))
         except PeerRefused as error:
-            return [
-                transitions.record_hello_sent(link),
-                transitions.update_link(link, AccessRefused(f"{error}{self._explain_refusal(record)}")),
-            ]
+            return [sent, transitions.update_link(link, AccessRefused(f"{error}{self._explain_refusal(record)}"))]
         except PeerUnreachable as error:
-            return [transitions.record_hello_sent(link), transitions.update_link(link, to_link_update(error))]
-        return [transitions.record_hello_sent(link)]
+            return [sent, transitions.update_link(link, to_link_update(error))]
+        return [sent]
 
     def _explain_refusal(self, record: LinkRecord) -> str:
         """Return a hint at the setting that may be missing, because AWS's error names none."""

@@ -10,7 +10,7 @@ from sluice.codec import Struct, pick_shared_fields
 from sluice.federation.declared import BindingDeclaration, Declared
 from sluice.federation.links.links import Address, Bridge, Introduction, Link
 from sluice.federation.links.peers import Peer
-from sluice.federation.links.states import Command, LinkState, LinkStatus
+from sluice.federation.links.states import Command, LinkStatus
 from sluice.federation.links.watch import Repairs
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
 from sluice.federation.matching.typed_values import StoredValue
@@ -29,11 +29,6 @@ class LinkView(Link, frozen=True, kw_only=True):
     status: LinkStatus
     exchanges: Mapping[str, str]
     address: Address | None
-
-    @property
-    def is_ending(self) -> bool:
-        """Whether the link is closing, so that no route can be added."""
-        return self.status.state is LinkState.CLOSING
 
     def to_link(self) -> Link:
         """Return the link without its status."""
@@ -92,7 +87,7 @@ class SiteView(Struct, frozen=True, kw_only=True):
 
     def links_to(self, peer: str) -> list[LinkView]:
         """Return the links to a peer that were declared here and aren't closing."""
-        return [link for link in self.links if link.peer == peer and not link.served and not link.is_ending]
+        return [link for link in self.links if link.peer == peer and not link.served and not link.status.is_ending]
 
     def find_bridge(self, name: str) -> BridgeView | None:
         """Return the bridge with this name, or None."""

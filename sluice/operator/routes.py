@@ -157,7 +157,7 @@ def delete_link(ends: LinkEnds, *, name: str | None, force: bool = False) -> tup
     `force` also removes a link that is closing already, and whose peer can't be told.
     """
     closing = ends.view.find_link(name or ends.peer.tag)
-    is_left = force and closing is not None and closing.is_ending and closing.peer == ends.peer.tag
+    is_left = force and closing is not None and closing.status.is_ending and closing.peer == ends.peer.tag
     link_name = closing.name if closing is not None and is_left else _find_link(ends, name)
     if link_name is None:
         named = "" if name is None else f" {name}"

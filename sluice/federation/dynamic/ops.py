@@ -83,13 +83,9 @@ def bindings_for(
     Otherwise the arguments are left out.
     """
     if type_.index_class.follows_arguments:
-        hashes = {
-            advertisement: hashlib.sha256(encode(advertisement)).hexdigest()[:HASH_CHARACTERS]
-            for advertisement in sorted(advertisements)
-        }
         return tuple(
-            Binding(exchange=exchange, queue=queue, key=key, arguments=advertisement.headers)
-            for advertisement, key in hashes.items()
+            Binding(exchange=exchange, queue=queue, key=compute_digest(binding), arguments=binding.headers)
+            for binding in sorted(advertisements)
         )
     return tuple(
         Binding(exchange=exchange, queue=queue, key=key)
@@ -206,9 +202,9 @@ def decode_op(text: str | bytes) -> DynamicOp:
 _SNAPSHOT = Format(kind="wants", version=1, type=AdvertisedRoutes, max_bytes=MAX_SNAPSHOT_BYTES)
 
 
-def compute_digest(advertised_routes: Mapping[str, AdvertisedRoute]) -> str:
-    """Hash advertised routes, independently of their order."""
-    return hashlib.sha256(encode(advertised_routes)).hexdigest()[:HASH_CHARACTERS]
+def compute_digest(advertised: Mapping[str, AdvertisedRoute] | BindingAdvertisement) -> str:
+    """Hash advertised routes, independently of their order, or a binding."""
+    return hashlib.sha256(encode(advertised)).hexdigest()[:HASH_CHARACTERS]
 
 
 def snapshot_parts(advertised_routes: dict[str, AdvertisedRoute]) -> list[str]:

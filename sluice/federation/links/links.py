@@ -156,16 +156,8 @@ class Bridge(BridgeDeclaration, frozen=True, kw_only=True):
 
         A dynamic route's advertised properties have to stay the same as well.
         """
-        changes_advertisement = self.dynamic and (self.tag, self.max_hops, self.expires_s) != (
-            other.tag,
-            other.max_hops,
-            other.expires_s,
-        )
-        return (self.name, self.identity, self.fifo) == (
-            other.name,
-            other.identity,
-            other.fifo,
-        ) and not changes_advertisement
+        fixed = ("name", "identity", "fifo", *(("tag", "max_hops", "expires_s") if self.dynamic else ()))
+        return all(getattr(self, name) == getattr(other, name) for name in fixed)
 
 
 class MappingScaling(msgspec.Struct, frozen=True, kw_only=True):

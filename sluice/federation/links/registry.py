@@ -42,11 +42,6 @@ class LinkRecord(Struct, frozen=True, kw_only=True):
         return self.status.state in CARRYING
 
     @property
-    def is_ending(self) -> bool:
-        """Whether the link is closing."""
-        return self.status.state is LinkState.CLOSING
-
-    @property
     def endpoint(self) -> Endpoint:
         """The endpoint of the peer that is in use."""
         return self.link.endpoints[self.status.endpoint % len(self.link.endpoints)]

@@ -60,6 +60,11 @@ class LinkStatus(Struct, frozen=True, kw_only=True):
     last_error: str | None = None
     draining: bool = False
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether the link is closing, so that no route can be added."""
+        return self.state is LinkState.CLOSING
+
 
 class TimePassed(msgspec.Struct, frozen=True, kw_only=True):
     """A tick, which triggers what is due. `queued` is the number of messages in a draining link's queues.

@@ -49,7 +49,7 @@ def apply(registry: Registry, change: Change, *, now_ms: int, jitter: float) -> 
     """Return the registry after a change and its consequences. Raises `BadRoute` if the change is invalid."""
     registry = change(registry, Now(now_ms, jitter))
     for name, record in registry.links.items():
-        if not record.is_ending:
+        if not record.status.is_ending:
             continue
         for bridge_record in registry.list_bridges(name):  # a closing link closes its bridges
             registry = _update_bridge(registry, bridge_record.bridge.name, intent=Intent.CLOSED)
@@ -146,7 +146,7 @@ def add_bridge(registry: Registry, bridge: Bridge, *, declared: bool = False) ->
     links = [
         link_record.link
         for link_record in registry.links.values()
-        if not link_record.served and not link_record.is_ending
+        if not link_record.served and not link_record.status.is_ending
     ]
     check_bridge(bridge, links=links, existing=[bridge_record.bridge for bridge_record in registry.bridges.values()])
     registry = registry.with_bridge(BridgeRecord(bridge=bridge, declared=declared))
@@ -213,7 +213,7 @@ def update_link(registry: Registry, now: Now, name: str, update: LinkUpdate) -> 
     after = step(before, update, endpoints=endpoints, now_ms=now.ms, jitter=now.jitter)
     hello_due = record.hello_due or should_notify_peer(before, after, served=record.served)
     registry = registry.with_link(replace(record, status=after, hello_due=hello_due))
-    if record.is_ending and isinstance(update, Unreachable | AccessRefused):
+    if record.status.is_ending and isinstance(update, Unreachable | AccessRefused):
         # The peer can't be reached, so the messages of its closing bridges become dead letters.
         for bridge_record in registry.list_bridges(name):
             registry = _update_bridge(registry, bridge_record.bridge.name, on=False, error=update.error)
@@ -224,7 +224,7 @@ def update_link(registry: Registry, now: Now, name: str, update: LinkUpdate) -> 
 def remove_link(registry: Registry, name: str) -> Registry:
     """Remove a closing link that has no bridges left."""
     record = registry.links.get(name)
-    if record is None or not record.is_ending or registry.list_bridges(name):
+    if record is None or not record.status.is_ending or registry.list_bridges(name):
         return registry
     return replace(registry, links={key: link for key, link in registry.links.items() if key != name})
 
@@ -309,22 +309,18 @@ def accept_hello(
     over = Link.to_peer(peer, name=name)
     known = registry.links.get(name)
     record = LinkRecord(link=over, served=True, address=peer)
-    if known is not None and not known.is_ending:
+    if known is not None and not known.status.is_ending:
         record = replace(known, link=over, address=peer)
     registry = registry.with_link(record)
     for news in (Command.RETRY, LinkEvent.ANSWERED):  # the hello proves that the peer is reachable
         registry = update_link(name, news)(registry, now)
     registry = registry.with_link(replace(registry.links[name], hello_due=False))  # the peer gets an answer
-    served_bridges = {
-        format_served_name(pull.name, peer.tag): replace(
-            pull, name=format_served_name(pull.name, peer.tag), link=name, src_is_local=True
-        )
-        for pull in pulls
-    }
+    pulled = {format_served_name(pull.name, peer.tag): pull for pull in pulls}
     for bridge_record in registry.list_bridges(name):
-        if bridge_record.bridge.name not in served_bridges:
+        if bridge_record.bridge.name not in pulled:
             registry = _update_bridge(registry, bridge_record.bridge.name, intent=Intent.CLOSED)
-    for pull, bridge in zip(pulls, served_bridges.values(), strict=True):
+    for served_name, pull in pulled.items():
+        bridge = replace(pull, name=served_name, link=name, src_is_local=True)
         registry = _serve_pull(registry, bridge, Intent.PAUSED if pull.name in paused else Intent.OPEN)
     if registry.links[name].status.draining != draining:
         registry = update_link(name, Command.DRAIN if draining else Command.RESUME)(registry, now)

@@ -166,9 +166,8 @@ def _find_route_problems(topology: Topology, route: Route) -> Iterator[tuple[Con
         types.append(topology.exchange_type(tag, exchange))
     source, dest = types
     # A direct exchange compares whole keys, so the route gets no messages that match the pattern.
-    is_direct = source is not None and source.index_class.follows_keys and not source.index_class.has_patterns
     is_pattern = not {ONE, ANY}.isdisjoint(bridge.key.split(SEPARATOR))
-    if is_direct and is_pattern and bridge.kind is RouteKind.STATIC:
+    if source is ExchangeType.DIRECT and is_pattern and bridge.kind is RouteKind.STATIC:
         text = f"{route.name}: {bridge.src} at {route.source} is direct, {bridge.key} is a key there and no pattern"
         yield Concern.KEY, text
     # At an exchange of another type, a binding means something else.

@@ -195,7 +195,7 @@ def _list_edges(topology: Topology) -> Iterator[Edge]:
 
 def _matches_by_key(type_: ExchangeType | None) -> bool:
     """Return whether an exchange matches by key; an unknown exchange counts as a topic exchange."""
-    return type_ is None or type_.index_class.follows_keys
+    return type_ is None or type_.follows_keys
 
 
 def _make_condition(edge: Edge) -> Callable[[str], bool]:
@@ -214,7 +214,7 @@ def _sample_keys(edges: Iterable[Edge]) -> list[str]:
     for edge in edges:
         if edge.key is None:
             continue
-        if edge.type is None or edge.type.index_class.has_patterns:
+        if edge.type in {None, ExchangeType.TOPIC}:
             patterns.add(edge.key)
         else:
             keys[edge.key] = None

@@ -39,7 +39,7 @@ class SiteState:
                 *(replace(peer, tags=(), declared=False, granted=UNSET) for peer in view.peers),
                 *(exchange for exchange in view.exchanges if exchange not in STANDARD_EXCHANGES),
                 *self.bindings,
-                *(link.to_link() for link in view.links if not link.served and not link.is_ending),
+                *(link.to_link() for link in view.links if not link.served and not link.status.is_ending),
                 *(route.to_bridge() for route in view.bridges if not route.served and route.state != LinkState.CLOSING),
             ]
         )
@@ -81,7 +81,7 @@ class SiteState:
 def closing_entries(view: SiteView) -> list[Key]:
     """Return the keys of closing links and routes, the site's own and those that peers requested."""
     routes = [(ROUTE, route.name) for route in view.bridges if route.state == LinkState.CLOSING]
-    return [*routes, *((LINK, link.name) for link in view.links if link.is_ending)]
+    return [*routes, *((LINK, link.name) for link in view.links if link.status.is_ending)]
 
 
 def find_blocking(
@@ -96,7 +96,7 @@ def find_blocking(
         for link in view.links:
             peer = link.peer
             uses = {(tag, PEER, peer), (peer, PEER, tag)} | _name_at_both_ends(LINK, link.name, tag, peer)
-            if link.is_ending and not uses.isdisjoint(needed):
+            if link.status.is_ending and not uses.isdisjoint(needed):
                 blocking.append(f"{LINK} {link.name} at {tag}")
             for route in view.bridges:
                 if route.link != link.name or route.state != LinkState.CLOSING:
