@@ -25,10 +25,6 @@ from sluice.stages import parse_stage
 MAX_SITES = 200
 
 
-class Unreadable(SluiceError):
-    """A site's response that this version can't decode."""
-
-
 class Client(Protocol):
     """A client of a site's links function, such as `sluice.operator.functions.ControlClient`."""
 
@@ -44,22 +40,18 @@ class OpenSite:
     client: Client
 
     def view(self) -> SiteView:
-        """Fetch the site's current state. Raises `Unreadable` and the client's errors."""
+        """Fetch the site's current state. Raises `Malformed` and the client's errors."""
         try:
             return self.client.ask(ShowSite())
         except Malformed as error:
-            raise Unreadable(f"the site's answer can't be read, is it of another version? {error}") from error
-
-
-class NoExchange(BadConfiguration):
-    """The site has no exchange of this name."""
+            raise Malformed(f"the site's answer can't be read, is it of another version? {error}") from error
 
 
 def require_exchange(site: OpenSite, exchange: str) -> Mapping[str, Exchange]:
-    """Return a site's exchanges. Raises `NoExchange`, which lists them, if it isn't one, and the client's errors."""
+    """Return a site's exchanges. Raises `BadConfiguration`, which lists them, if there is no such exchange."""
     exchanges = {exchange_view.name: exchange_view for exchange_view in site.view().exchanges}
     if exchange not in exchanges:
-        raise NoExchange(f"no such exchange at {site.name}: {exchange}; there are {', '.join(exchanges)}")
+        raise BadConfiguration(f"no such exchange at {site.name}: {exchange}; there are {', '.join(exchanges)}")
     return exchanges
 
 
@@ -133,22 +125,23 @@ def discover_from(sites: Iterable[OpenSite], *, most: int = MAX_SITES, with_path
     views: dict[str, SiteView] = {}
     paths: dict[str, Sequence[PathView]] = {}
     not_reached: dict[str, str] = {}
-    to_visit = deque[_Neighbour]()
+    to_visit = deque[tuple[OpenSite, SiteView, Link]]()  # links, with the sites that have them
     for opened in sites:
         view = opened.view()
         to_visit.extend(_record_site(opened, view, views))
         paths[view.tag] = _read_paths(opened, view) if with_paths else ()
     attempts: set[tuple[str, SiteName | None]] = set()
     while to_visit and len(views) < most:
-        neighbour = to_visit.popleft()
+        opened, view, link = to_visit.popleft()
         # A site may be refused with one neighbour's credentials and readable with another's.
-        if neighbour.tag in views or (neighbour.tag, neighbour.name) in attempts:
+        attempt = link.peer, _find_peer_name(opened, view, link)
+        if link.peer in views or attempt in attempts:
             continue
-        attempts.add((neighbour.tag, neighbour.name))
+        attempts.add(attempt)
         try:
-            opened, view = _open_neighbour(neighbour)
+            opened, view = open_peer(opened, view, link)
         except SluiceError as error:
-            not_reached[neighbour.tag] = str(error)
+            not_reached[link.peer] = str(error)
         else:
             to_visit.extend(_record_site(opened, view, views))
             paths[view.tag] = _read_paths(opened, view) if with_paths else ()
@@ -166,47 +159,35 @@ def _read_paths(opened: OpenSite, view: SiteView) -> Sequence[PathView]:
     return opened.client.ask(ListPaths()).paths
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Neighbour:
-    """A linked site. `name` is None if the credentials of the site with the link don't reach the linked site."""
-
-    tag: str
-    account: str
-    name: SiteName | None
-
-
-def _record_site(opened: OpenSite, view: SiteView, views: dict[str, SiteView]) -> list[_Neighbour]:
+def _record_site(opened: OpenSite, view: SiteView, views: dict[str, SiteView]) -> list[tuple[OpenSite, SiteView, Link]]:
     known = views.setdefault(view.tag, view)
     if known.address.control_queue_url != view.address.control_queue_url:
         raise BadConfiguration(
             f"two sites have the tag {view.tag}: in {known.address.account}/{known.address.region}"
             f" and {view.address.account}/{view.address.region}"
         )
-    return [_find_neighbour(opened, view, link) for link in view.links]
+    return [(opened, view, link) for link in view.links]
 
 
-def _find_neighbour(opened: OpenSite, view: SiteView, link: Link) -> _Neighbour:
+def _find_peer_name(opened: OpenSite, view: SiteView, link: Link) -> SiteName | None:
+    """Return the name of the site at the other end of a link; None if the credentials are for another account."""
     endpoint = link.endpoints[0]
     stage = parse_stage(endpoint.control_queue_url.rsplit("/", 1)[-1])
-    name = opened.name.peer_name(endpoint.region, endpoint.account, of_account=view.address.account, stage=stage)
-    return _Neighbour(tag=link.peer, account=endpoint.account, name=name)
+    return opened.name.peer_name(endpoint.region, endpoint.account, of_account=view.address.account, stage=stage)
 
 
 def open_peer(opened: OpenSite, view: SiteView, link: Link) -> tuple[OpenSite, SiteView]:
     """Read the site at the other end of a link. Raises `BadConfiguration` or a connection error."""
-    return _open_neighbour(_find_neighbour(opened, view, link))
-
-
-def _open_neighbour(neighbour: _Neighbour) -> tuple[OpenSite, SiteView]:
-    if neighbour.name is None:
+    name = _find_peer_name(opened, view, link)
+    if name is None:
         raise BadConfiguration(
-            f"these credentials are not for account {neighbour.account}: name that site, too, as PROFILE@REGION"
+            f"these credentials are not for account {link.endpoints[0].account}: name that site, too, as PROFILE@REGION"
         )
-    opened = open_named(neighbour.name)
-    view = opened.view()
-    if view.tag != neighbour.tag:
-        raise BadConfiguration(f"the site at {neighbour.name} has the tag {view.tag}")
-    return opened, view
+    peer = open_named(name)
+    peer_view = peer.view()
+    if peer_view.tag != link.peer:
+        raise BadConfiguration(f"the site at {name} has the tag {peer_view.tag}")
+    return peer, peer_view
 
 
 def _build_map_site(view: SiteView, reached: Iterable[str]) -> MappedSite:

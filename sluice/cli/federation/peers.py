@@ -23,10 +23,6 @@ AddressOption = Annotated[
 ]
 
 
-class BadAddress(BadConfiguration):
-    """The file doesn't contain a site's address."""
-
-
 @app.command(quiet=True)
 def add(
     site: SiteText,
@@ -92,11 +88,13 @@ def list_peers(site: SiteText) -> None:
 
 
 def read_address(file: Path) -> Introduction:
-    """Read a file with the output of `sluice link address`; `-` is standard input. Raises `BadAddress`."""
+    """Read a file with the output of `sluice link address`; `-` is standard input. Raises `BadConfiguration`."""
     try:
         text = sys.stdin.read() if str(file) == "-" else file.read_text()
         return decode(text, Introduction, of="an address")
     except OSError as error:
-        raise BadAddress(f"{file}: {error.strerror}") from error
+        raise BadConfiguration(f"{file}: {error.strerror}") from error
     except (UnicodeError, Malformed) as error:
-        raise BadAddress(f"{file} is not a site's address, as `sluice link address` prints it: {error}") from error
+        raise BadConfiguration(
+            f"{file} is not a site's address, as `sluice link address` prints it: {error}"
+        ) from error

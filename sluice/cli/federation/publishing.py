@@ -34,10 +34,6 @@ STACK = "SluiceFederation"
 app = SiteTyper()
 
 
-class NoBody(BadConfiguration):
-    """The message to publish has no body."""
-
-
 @app.command()
 def publish(
     site: SiteText,
@@ -98,11 +94,11 @@ def publish(
 
 def _standard_input() -> str:
     if sys.stdin.isatty():
-        raise NoBody("no body: pass it after the key, or on standard input")
+        raise BadConfiguration("no body: pass it after the key, or on standard input")
     try:
         return sys.stdin.read()
     except UnicodeDecodeError as error:
-        raise NoBody(f"standard input is not UTF-8 text: {error}") from error
+        raise BadConfiguration(f"standard input is not UTF-8 text: {error}") from error
 
 
 @app.command()

@@ -60,10 +60,6 @@ Name = Annotated[
 app = SiteTyper()
 
 
-class BadQueue(BadConfiguration):
-    """The queue can't be created, or must not be deleted."""
-
-
 @app.command(quiet=True)
 def create(site: SiteText, name: Name) -> None:
     """Create a queue that can be bound; an existing queue stays as it is."""
@@ -76,7 +72,7 @@ def create(site: SiteText, name: Name) -> None:
 def ensure_queue(site: OpenSite, name: str) -> None:
     """Create a queue with the site's tag unless it exists, and wait until SQS finds it.
 
-    Raises `BadQueue` if the site may not use the name, and `CallFailed` if SQS refuses the request.
+    Raises `BadConfiguration` if the site may not use the name, and `CallFailed` if SQS refuses the request.
     """
     view = site.client.ask(ListQueues())
     known = view.find_queue(name)
@@ -106,11 +102,11 @@ def retry_until_found(queue: str, ask: Callable[[], T], *, within_s: float) -> T
 
 def _check_name(name: str, view: QueuesView) -> None:
     if not _NAME.fullmatch(name) or len(name) > MAX_NAME_CHARACTERS:
-        raise BadQueue(
+        raise BadConfiguration(
             f"{name!r} is not a queue's name: use 1 to {MAX_NAME_CHARACTERS} of A-Za-z0-9_-; FIFO names end in .fifo"
         )
     if problem := view.find_name_problem(name):
-        raise BadQueue(problem)
+        raise BadConfiguration(problem)
 
 
 @app.command(quiet=True)
@@ -129,9 +125,9 @@ def delete(
     view = opened.client.ask(ListQueues())
     known = view.find_queue(name) or QueueView(name=name, queue=name, deployed=False, bindings=0, routes=())
     if known.deployed:
-        raise BadQueue(f"{known.name} is deployed: remove it from cdk.json, and deploy")
+        raise BadConfiguration(f"{known.name} is deployed: remove it from cdk.json, and deploy")
     if known.routes:
-        raise BadQueue(f"{known.name} is read by routes: delete {', '.join(known.routes)} first")
+        raise BadConfiguration(f"{known.name} is read by routes: delete {', '.join(known.routes)} first")
     queues = _connect_queues(opened, view)
     if not known.bindings:
         _check_name(name, view)
@@ -147,12 +143,14 @@ def delete(
 
 
 def _check_empty(queue: QueueView, queues: SplitQueues) -> None:
-    """Check that the queue has no bindings and no messages. Raises `BadQueue`, or `QueueGone`."""
+    """Check that the queue has no bindings and no messages. Raises `BadConfiguration`, or `QueueGone`."""
     if queue.bindings:
-        raise BadQueue(f"{queue.name} has {queue.bindings} bindings: delete them first, or use --force")
+        raise BadConfiguration(f"{queue.name} has {queue.bindings} bindings: delete them first, or use --force")
     messages = queues.count(queue.queue)
     if messages:
-        raise BadQueue(f"{queue.name} holds {messages} messages: consume them first, or use --force to delete them too")
+        raise BadConfiguration(
+            f"{queue.name} holds {messages} messages: consume them first, or use --force to delete them too"
+        )
 
 
 @app.command("list")
@@ -194,10 +192,6 @@ def _connect_queues(site: OpenSite, view: QueuesView) -> SplitQueues:
 # Moves
 
 
-class BadMove(BadConfiguration):
-    """The messages can't be moved between these queues."""
-
-
 @app.command(quiet=True)
 def move(
     site: SiteText,
@@ -225,7 +219,7 @@ def move(
     dest_site = here if to is None else SiteName.parse(to).connect()
     source, target = queue_url(here, src), queue_url(dest_site, dest)
     if source == target:
-        raise BadMove(f"{src} and {dest} are the same queue: name another one")
+        raise BadConfiguration(f"{src} and {dest} are the same queue: name another one")
     if source.endswith(FIFO_SUFFIX) and not target.endswith(FIFO_SUFFIX):
         print_note(f"{dest} is a standard queue: it doesn't keep the messages' order")
     until_ms = time.time_ns() // 1_000_000 if what_is_there else None
