@@ -129,17 +129,8 @@ def _build_link(ends: LinkEnds, name: str, *, durable: bool, sqs_urls: Sequence[
     return Link(name=name, peer=address.tag, durable=durable, **asdict(access))
 
 
-def find_or_add_link(ends: LinkEnds, *, name: str | None, durable: bool) -> str:
-    """Return the name of the link to use, which is added if there is none. Raises `BadRoute` if several links match."""
-    existing = _find_link(ends, name)
-    if existing is not None:
-        return existing
-    link = _build_link(ends, name or ends.peer.tag, durable=durable)
-    ends.site.client.ask(AddLink(link=link))
-    return link.name
-
-
 def _find_link(ends: LinkEnds, name: str | None) -> str | None:
+    """Return the name of the link to use; None if there is none. Raises `BadRoute` if several links match."""
     names = [link.name for link in ends.view.links_to(ends.peer.tag)]
     if name is not None:
         other = ends.view.find_link(name)
@@ -178,7 +169,10 @@ def add_route(ends: LinkEnds, declaration: BridgeDeclaration, *, link: str | Non
         if view is not None and exchange not in {exchange_view.name for exchange_view in view.exchanges}:
             raise BadRoute(f"no such exchange at {view.tag}: {exchange}")
     declare_each_other(ends, route=declaration)
-    link_name = find_or_add_link(ends, name=link, durable=declaration.durable)
+    link_name = _find_link(ends, link)
+    if link_name is None:
+        new_link = _build_link(ends, link or ends.peer.tag, durable=declaration.durable)
+        link_name = ends.site.client.ask(AddLink(link=new_link)).name
     route = Bridge(**asdict(declaration), link=link_name, name=route_name(declaration, link_name))
     for other in ends.view.bridges:
         if route.name == other.name or route.identity == other.identity:
