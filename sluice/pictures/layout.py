@@ -162,6 +162,10 @@ def _place(layouts: Sequence[SugiyamaLayout]) -> dict[float, float]:
     """Place separate components side by side, in common layers. Returns half of each layer's height, by its centre."""
     start = 0.0
     for layout in layouts:
+        for left, right in (pair for layer in layout.layers for pair in pairwise(vertex.view for vertex in layer)):
+            # grandalf's mean of several placements may put neighbours of a layer on each other.
+            nearest = left.xy[0] + (left.w + right.w) / 2 + _APART
+            right.xy = max(right.xy[0], nearest), right.xy[1]
         views = [vertex.view for layer in layout.layers for vertex in layer]
         shift = start - min(view.xy[0] - view.w / 2 for view in views)
         for view in views:

@@ -7,7 +7,7 @@ from itertools import combinations
 from xml.etree import ElementTree as ET
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sluice.federation.links.links import Bridge, Endpoint, Link
@@ -29,6 +29,8 @@ edges = st.lists(
     min_size=1,
     max_size=36,
 )
+# Edges for which grandalf put two boxes of a layer on each other.
+OVERLAPPING = ((0, 3, 0), (0, 3, 1), (0, 6, 1), (1, 4, 0), (1, 5, 0), (2, 4, 1), (4, 0, 1), (4, 2, 1))
 
 
 def link_to(peer: str) -> Link:
@@ -87,6 +89,7 @@ def areas(layout: Layout, nodes: Mapping[str, Node], edges: Sequence[Edge]) -> I
             yield line.label, edge.label
 
 
+@example([(*edge, False) for edge in OVERLAPPING], False)
 @given(edges, st.booleans())
 def test_no_box_or_label_is_on_another_or_under_another_line_and_all_are_on_the_sheet(
     drawn: list[tuple[int, int, int, bool]], downwards: bool
