@@ -15,6 +15,7 @@ from sluice.aws.deployment import STACK
 from sluice.aws.rendezvous.clients import ClientCredentials, open_client
 from tests.site_access import SiteAccess
 from tests.sqs_requests import SqsRequest, read_requests
+from tests.waiting import growing_pauses
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -35,13 +36,14 @@ UNKNOWN_KEY = frozenset({"InvalidClientTokenId", "UnrecognizedClientException", 
 def patiently(call: Callable[[], T], *, passing: frozenset[str]) -> T:
     """What it gives once it raises none of these errors."""
     deadline = time.monotonic() + SETTLES_WITHIN_S
-    while True:
+    for pause in growing_pauses():
         try:
             return call()
         except ClientError as error:
             if error_code(error) not in passing or time.monotonic() > deadline:
                 raise
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(pause)
+    raise AssertionError
 
 
 def settled(call: Callable[[], object], *, passing: frozenset[str]) -> None:

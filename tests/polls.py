@@ -10,7 +10,8 @@ from sluice.aws.rendezvous.offers import DynamoProxyPools
 from sluice.local.cloud import Cloud
 from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import Pool
-from tests.deployed import LOOK_EVERY_S, Deployed
+from tests.deployed import Deployed
+from tests.waiting import growing_pauses
 
 MOST = 1_000  # polls of one test, and more
 STALE = re.compile(rf'"{End.OFFER_STALE}":\[([0-9.,]+)\]')  # in a metric as functions log it
@@ -31,8 +32,9 @@ def count(deployed: Deployed, pool: Pool = Pool.UNRESTRICTED) -> int:
 
 async def until(done: Callable[[], bool]) -> None:
     """Waits for what has no event to wait for. The test's own time limit ends it."""
+    pauses = growing_pauses()
     while not await asyncio.to_thread(done):
-        await asyncio.sleep(LOOK_EVERY_S)
+        await asyncio.sleep(next(pauses))
 
 
 async def until_waiting(deployed: Deployed, number: int = 1) -> None:

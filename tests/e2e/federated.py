@@ -36,6 +36,7 @@ from sluice.operations import Operation, R
 from sluice.operator.functions import FEDERATION, ControlClient
 from tests.deployed import BATCH, delete_all, make_queue, send_all
 from tests.peer_rules import EVERYTHING
+from tests.waiting import wait_until
 
 MOST_THROTTLED = 4  # times in a row
 PREFIX = "fed-"
@@ -291,11 +292,7 @@ class Federation:
         return next(each for each in site.links if each.name == link)
 
     def until(self, done: Callable[[SiteView], bool], *, within_s: float = SETTLES_WITHIN_S) -> SiteView:
-        deadline = time.monotonic() + within_s
-        while not done(site := self.ask(ShowSite())):
-            assert time.monotonic() < deadline, (site.links, site.bridges)
-            time.sleep(STEP_S)
-        return site
+        return wait_until(lambda: self.ask(ShowSite()), done, within_s=within_s)
 
     # Afterwards
 
@@ -314,10 +311,8 @@ class Federation:
 
     def until_nothing_is_left(self, *, within_s: float = SETTLES_WITHIN_S) -> None:
         """Until the links function has deleted all queues and mappings: a call that failed is made again."""
-        deadline = time.monotonic() + within_s
-        while (left := (self.bridge_queues(), self.mappings())) != ([], []):
-            assert time.monotonic() < deadline, left
-            time.sleep(STEP_S)
+        nothing: tuple[list[str], list[str]] = [], []
+        wait_until(lambda: (self.bridge_queues(), self.mappings()), nothing.__eq__, within_s=within_s)
 
     def close_all(self) -> None:
         for link in self.ask(ShowSite()).links:

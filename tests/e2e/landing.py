@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from sluice.local.pipeline import LocalPipeline, local_settings
 from sluice.operator.pipelines import STACK, aws_endpoint
 from sluice.pipeline.operations import ShowPipeline
 from tests.deployed import Deployed, send_all
+from tests.waiting import wait_until
 
 WITHIN_S = 180
 VISIBLE_AGAIN_S = 20  # what a killed job was being sent while it died
@@ -74,7 +74,4 @@ class Landing:
 
 
 def until(holds: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    wait_until(holds, within_s=WITHIN_S)

@@ -24,7 +24,8 @@ from sluice.splitting.operations import (
     StopSession,
 )
 from sluice.splitting.sessions.state import ALIVE, SPLITTER_LEASE_S
-from tests.deployed import BATCH, LOOK_EVERY_S, Deployed, delete_all, send_all
+from tests.deployed import BATCH, Deployed, delete_all, send_all
+from tests.waiting import wait_until
 
 ENDED = "Ended"
 FIFO_SUFFIX = ".fifo"
@@ -68,24 +69,18 @@ class Splitting:
         return ready
 
     def until(self, session_id: str, done: Callable[[str], bool], *, within_s: float = 180) -> AnySession:
-        deadline = time.monotonic() + within_s
-        while True:
-            session = self.client.ask(FindSession(session_id=session_id))
-            if done(session.status):
-                return session
-            assert time.monotonic() < deadline, session
-            time.sleep(LOOK_EVERY_S)
+        find = FindSession(session_id=session_id)
+        return wait_until(lambda: self.client.ask(find), lambda session: done(session.status), within_s=within_s)
 
     def until_sent(self, session_id: str, number: int, *, within_s: float = 20) -> None:
         """Until the session was sent so many messages."""
-        deadline = time.monotonic() + within_s
-        while True:
-            session = self.client.ask(FindSession(session_id=session_id))
+
+        def was_sent(session: AnySession) -> bool:
             assert isinstance(session, SessionView)
-            if session.messages >= number:
-                return
-            assert time.monotonic() < deadline, session
-            time.sleep(LOOK_EVERY_S)
+            return session.messages >= number
+
+        find = FindSession(session_id=session_id)
+        wait_until(lambda: self.client.ask(find), was_sent, within_s=within_s)
 
     def stop(self, *session_ids: str) -> None:
         """Ends sessions, and waits until nothing is left of them. No batch may be under way: see `end_leases`."""
@@ -137,20 +132,22 @@ class Splitting:
 
     def ready_one(self) -> SessionView:
         """The one session that is ready, once it is: a command has started it."""
-        deadline = time.monotonic() + 120
-        while not (ready := [each for each in self.client.ask(ShowSplitting()).sessions if each.status == "Ready"]):
-            assert time.monotonic() < deadline, "none is"
-            time.sleep(LOOK_EVERY_S)
-        [found] = ready
-        return found
+
+        def list_ready() -> list[SessionView]:
+            return [session for session in self.client.ask(ShowSplitting()).sessions if session.status == "Ready"]
+
+        [ready] = wait_until(list_ready, within_s=120)
+        return ready
 
     def until_all_ended(self) -> None:
         """Until no session is left, of this test's or an earlier one's."""
-        deadline = time.monotonic() + 180
-        while sessions := self.client.ask(ShowSplitting()).sessions:
-            assert time.monotonic() < deadline, sessions
-            self.end_leases()
-            time.sleep(LOOK_EVERY_S)
+
+        def list_left() -> Sequence[SessionView]:
+            if sessions := self.client.ask(ShowSplitting()).sessions:
+                self.end_leases()
+            return sessions
+
+        wait_until(list_left, lambda sessions: not sessions, within_s=180)
 
     def temporary_queues(self) -> list[str]:
         urls = self.deployed.sqs.list_queues(QueueNamePrefix="sluice-tmp-").get("QueueUrls", [])

@@ -25,12 +25,12 @@ from sluice.splitting.operations import ShowSplitting
 from tests.browser import chromium, page_of, serving
 from tests.deployed import Deployed
 from tests.e2e.sessions import Splitting, by_attribute, url_of
+from tests.waiting import wait_until
 
 T = TypeVar("T")
 WITHIN_S = 120
 WITHIN_MS = WITHIN_S * 1000
 ROUND_S = 1.1  # longer than what was asked is taken for now
-LOOK_EVERY_S = 0.1
 REFRESHES = 4
 ARABIC = "\u0631\u0633\u0627\u0644\u0629"
 LIMITED: Any = {
@@ -65,11 +65,8 @@ def page(watched: WatchedSites) -> Iterator[Page]:
 
 
 def until(found: Callable[[], T], is_right: Callable[[T], bool]) -> T:
-    """What is found once it is right, or the time is up."""
-    deadline = time.monotonic() + WITHIN_S
-    while not is_right(value := found()) and time.monotonic() < deadline:
-        time.sleep(LOOK_EVERY_S)
-    return value
+    """What is found, once it is right."""
+    return wait_until(found, is_right, within_s=WITHIN_S)
 
 
 def overview(watched: WatchedSites) -> Any:

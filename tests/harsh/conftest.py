@@ -1,7 +1,6 @@
 """A harsh cloud without our stacks: every behaviour that has a chance is certain, and delays are short."""
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,6 +12,7 @@ from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.patches import sqs as sqs_patches
 from sluice.local.sites import DEFAULT_SITE
 from tests.harsh import dynamodb_patches
+from tests.waiting import wait_until
 
 DELAY_S = 2.0  # long enough for a call to come before its end on a busy machine
 THERE_AT_ONCE = "excepted-"  # a queue whose name begins so
@@ -39,7 +39,6 @@ BEHAVIOURS = Behaviours(
     in_flight=IN_FLIGHT,
 )
 WITHIN_S = 120
-LOOK_EVERY_S = 0.1
 
 
 @pytest.fixture(scope="session")
@@ -98,13 +97,11 @@ def role(account: Connection, name: str) -> str:
 
 def eventually(done: Callable[[], Any], *, unless: type[Exception] | tuple[type[Exception], ...] = ()) -> Any:
     """What `done` gives once it gives anything, and raises none of these errors."""
-    deadline = time.monotonic() + WITHIN_S
-    while True:
+
+    def try_it() -> Any:
         try:
-            found = done()
+            return done()
         except unless:
-            found = None
-        if found:
-            return found
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(LOOK_EVERY_S)
+            return None
+
+    return wait_until(try_it, within_s=WITHIN_S)
