@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: template help setup assets setup-demo demo test test-unit test-console test-lambda-python test-stacks test-slow test-deployed test-rendezvous test-harsh test-federated test-snippets test-wheels deployed-then-console spark-then-stacks functions-and-contracts unit-then-packages test-spark test-spark-others docs console-pictures check check-code check-templates format parameters bench deploy destroy smoke lock packages sbom clean
+.PHONY: template help setup assets setup-demo demo test test-unit test-console test-lambda-python test-stacks test-slow test-deployed test-rendezvous test-harsh test-federated test-snippets test-wheels rendezvous-then-console spark-then-stacks functions-and-contracts unit-then-packages test-spark test-spark-others docs console-pictures check check-code check-templates format parameters bench deploy destroy smoke lock packages sbom clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BENCHMARKS := imports rendezvous overload pool splitting federation latency dynamic spark_source spark_sink pipeline cost console
@@ -65,7 +65,7 @@ demo: setup-demo ## the whole of it on the embedded cloud: deploy, use, reconcil
 	@python -m sluice.demo $(if $(CONSOLE),--console) $(if $(V),-v)
 
 test: setup build/chromium/ready build/spark-$(SPARK)/ready ## all suites but the slow ones, side by side: those on deployed stacks mostly wait
-	+$(MAKE) --jobs --keep-going --output-sync=recurse test-rendezvous test-harsh test-federated deployed-then-console spark-then-stacks functions-and-contracts unit-then-packages
+	+$(MAKE) --jobs --keep-going --output-sync=recurse test-deployed test-federated rendezvous-then-console test-harsh spark-then-stacks functions-and-contracts unit-then-packages
 
 assets: setup ## the functions' code and layers and Spark's archives: built once, which takes a minute, for all deployments
 	CDK_OUTDIR=build/synth python app.py
@@ -77,8 +77,8 @@ test-unit: setup ## the suites that need neither a cloud nor Spark nor a synth
 test-stacks: setup ## those that synthesize the stacks
 	python -m pytest -m "not slow" tests/stacks
 
-deployed-then-console: assets
-	+$(MAKE) --jobs=1 --keep-going test-deployed test-console
+rendezvous-then-console: assets
+	+$(MAKE) --jobs=1 --keep-going test-rendezvous test-console
 
 # Suites that compute give way to those that wait for a deployed site, whose functions would answer too late. Units and
 # stacks have one process a row: two workers collect all tests twice, and two processors are busy anyway.
@@ -111,10 +111,10 @@ test-lambda-python: setup build/tests-3.13/ready ## what doesn't need a cloud, w
 test-console: setup build/chromium/ready ## the console in a real browser, on recorded sites
 	python -m pytest -m "not slow" tests/console
 
-test-deployed: setup build/chromium/ready ## the suites on one site, deployed to the embedded cloud, but for the rendezvous'
+test-deployed: assets build/chromium/ready ## the suites on one site, deployed to the embedded cloud, but for the rendezvous'
 	python -m pytest -m "not slow" tests/e2e $(patsubst %,--ignore=%,$(FEDERATED) $(filter tests/e2e/%,$(RENDEZVOUS)))
 
-test-rendezvous: assets build/chromium/ready ## the rendezvous on one site, with Snowflake's own programs
+test-rendezvous: setup build/chromium/ready ## the rendezvous on one site, with Snowflake's own programs
 	python -m pytest -m "not slow" $(RENDEZVOUS)
 
 test-harsh: setup ## the embedded cloud when it is as slow and strict as AWS
