@@ -2,7 +2,6 @@
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from functools import cache, partial
 from typing import Any
 
@@ -17,11 +16,11 @@ from sluice.aws.rendezvous.dependencies import make_dependencies
 from sluice.aws.rendezvous.waiting import DynamoMailboxStore
 from sluice.errors import BadRequest
 from sluice.operations import build_error_reply, build_reply
-from sluice.rendezvous.operations import ShowRendezvous, SweepAnswers, SweeperOperation
+from sluice.rendezvous.operations import ShowRendezvous, SweepAnswers, SweeperOperation, SweepView
 from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
 from sluice.rendezvous.settings import RendezvousSettings
-from sluice.rendezvous.sweeper import Sweeper, SweepResult
+from sluice.rendezvous.sweeper import Sweeper
 from sluice.stages import add_stage_prefix
 
 SERVICE = "sweeper"
@@ -51,12 +50,12 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         operation: SweeperOperation = parse_event(request, context, SweeperOperation)
     except BadRequest as error:
         return build_error_reply(error)
-    return build_reply(
-        dependencies().show(operation) if isinstance(operation, ShowRendezvous) else asdict(sweep(operation, context))
-    )
+    if isinstance(operation, ShowRendezvous):
+        return build_reply(dependencies().show(operation))
+    return build_reply(sweep(operation, context))
 
 
-def sweep(operation: SweepAnswers, context: LambdaContext) -> SweepResult:
+def sweep(operation: SweepAnswers, context: LambdaContext) -> SweepView:
     """Delete abandoned queues, and publish the numbers of deletions."""
     may_go_on = make_time_check(context, reserve_ms=TIME_RESERVE_MS)
     swept = dependencies().sweep(may_go_on=may_go_on, answers_age_ms=operation.older_than_s * 1000)

@@ -111,19 +111,15 @@ class RendezvousDependencies(msgspec.Struct, frozen=True, kw_only=True):
                     raise
             self.sleep(RETRIED_AFTER_MS / 1000)
 
-    def build_record(
-        self, offer: Offer, *, client_id: str, method: OfferMethod, sent_at_ms: int, trace: str | None = None
-    ) -> OfferRecord:
-        """Build an offer's record, with the fields of its end's event. `trace` defaults to the invocation's."""
-        return OfferRecord(
-            client_id=client_id,
-            sent_at_ms=sent_at_ms,
-            method=method,
+    def complete_record(self, record: OfferRecord, offer: Offer) -> OfferRecord:
+        """Add the fields of an offer's event to its record. Its trace defaults to the invocation's."""
+        return replace(
+            record,
             nat=offer.nat,
             country=UNKNOWN_COUNTRY if offer.address is None else self.recorder.look_up_country(offer.address),
-            trace=trace or self.recorder.trace() or None,
+            trace=record.trace or self.recorder.trace() or None,
             token=self.new_id(),
-            waiting_shard=choose_shard(client_id, self.pacing.shards()),
+            waiting_shard=choose_shard(record.client_id, self.pacing.shards()),
         )
 
     def build_open_offer(self, record: OfferRecord, offer: Offer, *, reply_to: str, answers_until_ms: int) -> OpenOffer:
@@ -325,22 +321,14 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
         return _Served(End.OFFER_WAITING, time_out_reply, opened)
 
     def _read(self, message: Message, *, client_id: str, sent_at_ms: int) -> tuple[Offer | OfferRefused, OfferRecord]:
+        record = OfferRecord(client_id=client_id, sent_at_ms=sent_at_ms, method=OfferMethod.SQS)
         try:
             offer = parse_offer(message.body, bridges=self.bridges)
         except OfferRefused as refused:
-            return refused, OfferRecord(
-                client_id=client_id,
-                sent_at_ms=sent_at_ms,
-                method=OfferMethod.SQS,
-                end=End.OFFER_REFUSED,
-                token=self.site.new_id(),
-            )
+            return refused, replace(record, end=End.OFFER_REFUSED, token=self.site.new_id())
         # Lambda's own trace is that of the whole batch, and only links to the messages' traces.
-        trace = message.trace_header
-        record = self.site.build_record(
-            offer, client_id=client_id, method=OfferMethod.SQS, sent_at_ms=sent_at_ms, trace=trace
-        )
-        return offer, replace(record, receipt_handle=message.receipt_handle)
+        record = replace(record, trace=message.trace_header, receipt_handle=message.receipt_handle)
+        return offer, self.site.complete_record(record, offer)
 
     def _receive(self, record: OfferRecord, matchmaker: Matchmaker) -> tuple[bool, str]:
         """Record an offer, create its answer queue, and read its candidates, concurrently.

@@ -20,7 +20,7 @@ from sluice.rendezvous.mailbox import Mailbox
 from sluice.rendezvous.protocol.addresses import find_forwarded_address
 from sluice.rendezvous.protocol.amp import armor, decode_path
 from sluice.rendezvous.protocol.ends import End
-from sluice.rendezvous.protocol.matching import PATIENCE_MS, OfferMethod, OpenOffer, Pool, Profile
+from sluice.rendezvous.protocol.matching import PATIENCE_MS, OfferMethod, OfferRecord, OpenOffer, Pool, Profile
 from sluice.rendezvous.protocol.messages import (
     MAX_BODY_BYTES,
     Bridge,
@@ -230,7 +230,8 @@ class ClientSite(HttpSite, frozen=True, kw_only=True):
             offer = parse_offer(body, bridges=self.bridges)
         except OfferRefused as refused:
             return End.OFFER_REFUSED, refused.reply
-        record = site.build_record(offer, client_id=site.new_id(), method=method, sent_at_ms=sent_at_ms)
+        received = OfferRecord(client_id=site.new_id(), sent_at_ms=sent_at_ms, method=method)
+        record = site.complete_record(received, offer)
         site.offers.record(record)
         reply_to = self.mailbox.url()
         opened = site.build_open_offer(record, offer, reply_to=reply_to, answers_until_ms=sent_at_ms + PATIENCE_MS)

@@ -15,13 +15,16 @@ MAX_QUEUES = 10
 
 
 class SweepView(Struct, frozen=True, kw_only=True):
-    """The number of deleted queues, of failed deletions, and of offers by end."""
+    """The number of deleted queues, of failed deletions, and of offers by end.
 
-    answer_queues: int
-    mailboxes: int
-    failed: int
-    denied: int
-    timed_out: int
+    Few offers over HTTP are counted here: the function with the request stores their end, unless its call fails.
+    """
+
+    answer_queues: int = 0
+    mailboxes: int = 0
+    failed: int = 0
+    denied: int = 0
+    timed_out: int = 0
 
 
 class SweepAnswers(Operation[SweepView], frozen=True, kw_only=True, tag="sweep"):

@@ -3,9 +3,9 @@
 The sweep reads every offer anyway, so it also stores the end of offers that nobody answered.
 """
 
+from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,7 +15,7 @@ from sluice.errors import CallFailed
 from sluice.operations import QueueDepth
 from sluice.rendezvous.broker import RendezvousDependencies
 from sluice.rendezvous.mailbox import SWEPT_AFTER_MS
-from sluice.rendezvous.operations import RendezvousView, ShowRendezvous
+from sluice.rendezvous.operations import RendezvousView, ShowRendezvous, SweepView
 from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import ANSWER_QUEUE_AGE_MS, OfferMethod, OfferRecord
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
@@ -27,20 +27,6 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 SHARDS_BEFORE = 2  # factor: demand, and the number of shards, may have been higher a few minutes ago
-
-
-@dataclass(slots=True)
-class SweepResult:
-    """The result of a sweep: deleted queues, failed deletions, and ends of offers.
-
-    Few offers over HTTP are counted here: the function with the request stores their end, unless its call fails.
-    """
-
-    answer_queues: int = 0
-    mailboxes: int = 0
-    failed: int = 0
-    denied: int = 0
-    timed_out: int = 0
 
 
 class Sweeper(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,37 +41,38 @@ class Sweeper(msgspec.Struct, frozen=True, kw_only=True):
     depth: Callable[[str], QueueDepth]
     answer_prefix: str = ANSWER_QUEUE_PREFIX
 
-    def sweep(self, *, may_go_on: Callable[[], bool], answers_age_ms: int = ANSWER_QUEUE_AGE_MS) -> SweepResult:
+    def sweep(self, *, may_go_on: Callable[[], bool], answers_age_ms: int = ANSWER_QUEUE_AGE_MS) -> SweepView:
         """Delete every queue that is old enough, then its record. Raises `CallFailed` if a store can't be read.
 
         `may_go_on` returns False when the function's time is nearly up.
         """
-        swept, until_ms = SweepResult(), self.site.now_ms() - answers_age_ms
+        swept: Counter[str] = Counter()
+        until_ms = self.site.now_ms() - answers_age_ms
         shards = SHARDS_BEFORE * self.site.pacing.shards()
         pages = self.site.waiting.list_untaken(until_ms=until_ms, shards=shards)
         untaken = {offer: key for page in pages for offer, key in page.items()}
         if not self._sweep_offers(swept, may_go_on, until_ms=until_ms, untaken=untaken):
-            return swept
+            return SweepView(**swept)
         self.site.waiting.delete(list(untaken.values()))
         now_ms = self.site.now_ms()
         for keys in self.site.waiting.read_expired(now_ms):
             deleted = self._call_for_each(partial(self.site.waiting.delete_expired, now_ms=now_ms), keys)
-            swept.failed += len(keys) - len(deleted)
+            swept["failed"] += len(keys) - len(deleted)
             if not may_go_on():
-                return swept
+                return SweepView(**swept)
         for mailboxes in self.mailboxes.read_created_before(now_ms - SWEPT_AFTER_MS):
             calls = self._call_for_each(lambda mailbox: self.site.queues.delete(mailbox[0]), mailboxes)
             gone = [mailbox for mailbox, _ in calls]
             self.mailboxes.delete(gone)
-            swept.mailboxes += len(gone)
-            swept.failed += len(mailboxes) - len(gone)
+            swept["mailboxes"] += len(gone)
+            swept["failed"] += len(mailboxes) - len(gone)
             if not may_go_on():
                 break
-        return swept
+        return SweepView(**swept)
 
     def _sweep_offers(
         self,
-        swept: SweepResult,
+        swept: Counter[str],
         may_go_on: Callable[[], bool],
         *,
         until_ms: int,
@@ -100,10 +87,10 @@ class Sweeper(msgspec.Struct, frozen=True, kw_only=True):
             ends = self._call_for_each(partial(self._end_offer, untaken), page)
             forgotten = [offer for offer, _ in ends]
             self.site.offers.delete(forgotten)
-            swept.denied += sum(end is End.OFFER_DENIED for _, end in ends)
-            swept.timed_out += sum(end is End.OFFER_TIMED_OUT for _, end in ends)
-            swept.answer_queues += sum(offer.method is OfferMethod.SQS for offer in forgotten)
-            swept.failed += len(page) - len(forgotten)
+            swept["denied"] += sum(end is End.OFFER_DENIED for _, end in ends)
+            swept["timed_out"] += sum(end is End.OFFER_TIMED_OUT for _, end in ends)
+            swept["answer_queues"] += sum(offer.method is OfferMethod.SQS for offer in forgotten)
+            swept["failed"] += len(page) - len(forgotten)
             for key in {offer.key for offer in page} - {offer.key for offer in forgotten}:
                 untaken.pop(key, None)
             if not may_go_on():

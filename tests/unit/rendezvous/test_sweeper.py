@@ -10,6 +10,7 @@ import pytest
 from sluice.errors import CallFailed
 from sluice.operations import QueueDepth
 from sluice.rendezvous.mailbox import SWEPT_AFTER_MS
+from sluice.rendezvous.operations import SweepView
 from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import (
     ANSWER_QUEUE_AGE_MS,
@@ -22,7 +23,7 @@ from sluice.rendezvous.protocol.matching import (
 )
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
 from sluice.rendezvous.protocol.pace import Counts
-from sluice.rendezvous.sweeper import SHARDS_BEFORE, Sweeper, SweepResult
+from sluice.rendezvous.sweeper import SHARDS_BEFORE, Sweeper
 from sluice.times import MINUTE_MS
 from tests.fakes import FakeMailboxStore, Meeting, url
 
@@ -59,7 +60,7 @@ class World(Meeting):
     def age(self) -> None:
         self.clock.ms += ANSWER_QUEUE_AGE_MS + 1
 
-    def sweep(self, may_go_on: Sequence[bool] = ()) -> SweepResult:
+    def sweep(self, may_go_on: Sequence[bool] = ()) -> SweepView:
         answers = iter(may_go_on)
         with ThreadPoolExecutor(2) as executor:
             mailboxes: Any = self.mailboxes
@@ -82,7 +83,7 @@ def test_answer_queues_go_after_two_minutes_and_younger_ones_stay() -> None:
     world.clock.ms += ANSWER_QUEUE_AGE_MS
     world.offer("young")
     world.clock.ms += 1
-    assert world.sweep() == SweepResult(answer_queues=1, timed_out=1)
+    assert world.sweep() == SweepView(answer_queues=1, timed_out=1)
     assert world.queues.deleted == ["snowflake-client-old"]
     assert [client_id for client_id, _ in world.offers.offers] == ["young"]
 
@@ -101,9 +102,9 @@ def test_what_could_not_be_deleted_is_kept_for_the_next_sweep_and_the_rest_goes(
         world.offer(client_id)
     world.age()
     world.queues.failing[url("snowflake-client-b")] = CallFailed("DeleteQueue", "Throttling", "slow down")
-    assert world.sweep() == SweepResult(answer_queues=2, failed=1, timed_out=2)
+    assert world.sweep() == SweepView(answer_queues=2, failed=1, timed_out=2)
     world.queues.failing.clear()
-    assert world.sweep() == SweepResult(answer_queues=1, timed_out=1)
+    assert world.sweep() == SweepView(answer_queues=1, timed_out=1)
     assert world.offers.offers == {}
     assert len(world.ends()) == 3
 
@@ -113,9 +114,9 @@ def test_mailboxes_go_when_nobody_can_read_them_any_more() -> None:
     world.mailboxes.record("m1", created_at_ms=world.clock.ms)
     world.queues.create("m1", {})
     world.clock.ms += SWEPT_AFTER_MS
-    assert world.sweep() == SweepResult()
+    assert world.sweep() == SweepView()
     world.clock.ms += 1
-    assert world.sweep() == SweepResult(mailboxes=1)
+    assert world.sweep() == SweepView(mailboxes=1)
     assert world.mailboxes.notes == {}
 
 
@@ -140,7 +141,7 @@ def test_an_offer_that_was_refused_or_answered_has_no_other_end(state: End) -> N
         world.match(offer, "s")
         assert world.offers.answer("s", token="t", now_ms=world.clock.ms)
     world.age()
-    assert world.sweep() == SweepResult(answer_queues=1)
+    assert world.sweep() == SweepView(answer_queues=1)
     assert world.ends() == ({"c": state} if state is End.OFFER_MATCHED else {})
 
 
@@ -152,7 +153,7 @@ def test_what_another_sweep_ended_meanwhile_isnt_ended_again() -> None:
     pages = list(world.offers.read_sent_before(world.clock.ms))
     assert world.offers.end(offer, End.OFFER_TIMED_OUT, now_ms=world.clock.ms)
     world.offers.read_sent_before = lambda until_ms: iter(pages)  # type: ignore[method-assign]  # read before that
-    assert world.sweep() == SweepResult(answer_queues=2, denied=1)
+    assert world.sweep() == SweepView(answer_queues=2, denied=1)
 
 
 def test_an_offer_over_http_has_no_queue_to_delete_and_its_end_if_none_could_be_written() -> None:
@@ -160,7 +161,7 @@ def test_an_offer_over_http_has_no_queue_to_delete_and_its_end_if_none_could_be_
     world.offers.end(world.offer("amp", method=OfferMethod.AMP_CACHE).record, End.OFFER_DENIED, now_ms=0)
     world.offer("h", method=OfferMethod.HTTP)
     world.age()
-    assert world.sweep() == SweepResult(timed_out=1)
+    assert world.sweep() == SweepView(timed_out=1)
     assert world.ends() == {"amp": End.OFFER_DENIED, "h": End.OFFER_TIMED_OUT}
     assert world.offers.offers == {}
 
@@ -191,7 +192,7 @@ def test_a_sweep_ends_in_time_and_keeps_what_it_did_not_reach() -> None:
     pages = [[offer.record] for offer in offers]
     world.offers.read_sent_before = lambda until_ms: iter(pages)  # type: ignore[method-assign]  # two pages
     world.age()
-    assert world.sweep(may_go_on=[False]) == SweepResult(answer_queues=1, denied=1)
+    assert world.sweep(may_go_on=[False]) == SweepView(answer_queues=1, denied=1)
     assert [client_id for client_id, _ in world.offers.offers] == ["b"]
     assert len(world.waiting.offers) == 2  # so b is known as denied by the next one
 
@@ -214,7 +215,7 @@ def test_an_expired_item_that_cannot_be_deleted_keeps_nothing_else_from_being_sw
     world.mailboxes.record("m", created_at_ms=world.clock.ms)
     world.queues.create("m", {})
     world.clock.ms += SWEPT_AFTER_MS + 1
-    assert world.sweep() == SweepResult(failed=1, mailboxes=1)
+    assert world.sweep() == SweepView(failed=1, mailboxes=1)
     assert list(world.waiting.expired_ms) == ["a"]
 
 
@@ -233,7 +234,7 @@ def test_an_offer_whose_end_cannot_be_stored_keeps_no_other_from_being_swept() -
         return end(offer, how, now_ms=now_ms)
 
     world.offers.end = fail  # type: ignore[method-assign, assignment]
-    assert world.sweep() == SweepResult(answer_queues=1, failed=1, timed_out=1, mailboxes=1)
+    assert world.sweep() == SweepView(answer_queues=1, failed=1, timed_out=1, mailboxes=1)
     failing.clear()
     assert world.sweep().timed_out == 1
     assert world.offers.offers == {}
