@@ -92,23 +92,13 @@ class Reporter(msgspec.Struct, frozen=True, kw_only=True):
 
         def must_redeliver(position: int) -> bool:
             message, fault = batch.messages[position], failures[position]
+            fields: dict[str, Any] = {"message_id": message.message_id, "receives": message.receive_count}
+            # The trace header identifies the message at every site.
+            fields |= {"reason": str(fault), "trace_header": message.trace_header}
             if isinstance(fault, HeldBack):
-                logger.info(
-                    "RecordHeldBack",
-                    message_id=message.message_id,
-                    receives=message.receive_count,
-                    reason=str(fault),
-                    trace_header=message.trace_header,
-                )
+                logger.info("RecordHeldBack", **fields)
                 return True
-            logger.warning(
-                "RecordFailed",
-                message_id=message.message_id,
-                receives=message.receive_count,
-                reason=str(fault),
-                trace_header=message.trace_header,  # identifies the message at every site
-                exc_info=None if isinstance(fault, SluiceError) else fault,
-            )
+            logger.warning("RecordFailed", **fields, exc_info=None if isinstance(fault, SluiceError) else fault)
             if message.receive_count < max_receives and not isinstance(fault, SenderFault):
                 return True
             try:
