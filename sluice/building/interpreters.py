@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -65,18 +66,17 @@ def node_modules() -> Path:
             new.mkdir()
             for name in LISTS:
                 shutil.copy(PROJECT.files / name, new)
-            done = subprocess.run(  # noqa: S603 - our own arguments
-                [_beside_python("npm"), "ci", "--no-audit", "--no-fund", "--loglevel=error"],
-                cwd=new,
-                capture_output=True,
-                text=True,
-                timeout=INSTALL_TIMEOUT_S,
-                check=False,
-            )
-            if done.returncode:
-                raise NotInstalled(f"npm can't install the CDK's command line:\n{done.stderr}")
+            npm = [str(_beside_python("npm")), "ci", "--no-audit", "--no-fund", "--loglevel=error"]
+            if error := run_tool(npm, timeout_s=INSTALL_TIMEOUT_S, folder=new):
+                raise NotInstalled(f"npm can't install the CDK's command line: {error}")
             take_place(new, folder)
     return folder / "node_modules"
+
+
+def run_tool(command: Sequence[str | Path], *, timeout_s: float, folder: Path | None = None) -> str:
+    """Run a program that builds or installs something. Returns what it printed if it failed; "" if it succeeded."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout_s, check=False)  # noqa: S603 - our own arguments
+    return f"exit code {done.returncode}:\n{done.stdout}{done.stderr}" if done.returncode else ""
 
 
 def _beside_python(program: str) -> Path:

@@ -9,7 +9,6 @@ import hashlib
 import json
 import platform
 import shutil
-import subprocess
 import sys
 import tempfile
 import tomllib
@@ -18,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sluice.building.interpreters import LAMBDA_VERSION, Interpreter, lambda_python, node, node_modules
+from sluice.building.interpreters import LAMBDA_VERSION, Interpreter, lambda_python, node, node_modules, run_tool
 from sluice.building.locks import Pin, normalize_name, requirement_name, resolve_pins
 from sluice.building.project import PROJECT, Project, take_place
 from sluice.errors import BadConfiguration
@@ -100,15 +99,8 @@ def compile_folder(folder: Path, deployed_at: str) -> None:
     The compiler is CPython in WebAssembly, from npm: one pinned version on every machine, so that equal sources give
     equal bytes. Native interpreters differ even within a minor version. Python doesn't check such bytecode.
     """
-    done = subprocess.run(  # noqa: S603 - our own arguments
-        [node(), COMPILER, folder, deployed_at, node_modules()],
-        capture_output=True,
-        text=True,
-        timeout=COMPILE_TIMEOUT_S,
-        check=False,
-    )
-    if done.returncode:
-        raise BundleFailed(f"{compiler()} can't compile {folder}:\n{done.stdout}{done.stderr}")
+    if error := run_tool([node(), COMPILER, folder, deployed_at, node_modules()], timeout_s=COMPILE_TIMEOUT_S):
+        raise BundleFailed(f"{compiler()} can't compile {folder}: {error}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,15 +180,9 @@ def install(pins: Sequence[Pin], target: Target, *, into: Path) -> None:
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as requirements:
         requirements.write("\n".join(map(str, pins)))
         requirements.flush()
-        done = subprocess.run(  # noqa: S603 - our own arguments
-            [*command, *options, "--target", str(into), "--requirement", requirements.name],
-            capture_output=True,
-            text=True,
-            timeout=PIP_TIMEOUT_S,
-            check=False,
-        )
-    if done.returncode:
-        raise BundleFailed(f"pip can't install {', '.join(pin.name for pin in pins)}:\n{done.stderr}")
+        command += [*options, "--target", str(into), "--requirement", requirements.name]
+        if error := run_tool(command, timeout_s=PIP_TIMEOUT_S):
+            raise BundleFailed(f"pip can't install {', '.join(pin.name for pin in pins)}: {error}")
     # Scripts, and the files that record how and where pip installed, would differ between machines.
     shutil.rmtree(into / "bin", ignore_errors=True)
     for note in ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json"):
