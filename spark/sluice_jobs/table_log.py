@@ -101,17 +101,6 @@ class TableLog:
         self._options: Mapping[str, str] = {}
 
     @property
-    def version(self) -> int:
-        """The newest version; -1 before the first."""
-        table = self._open_newest()
-        return -1 if table is None else table.version()
-
-    @property
-    def rows(self) -> int:
-        """The number of rows in all files of the newest version."""
-        return sum(file.rows for file in self.files())
-
-    @property
     def schema(self) -> str | None:
         """The table's columns, as JSON; None if there is no table."""
         table = self._open_newest()
@@ -206,9 +195,7 @@ class TableLog:
                 vacuum(dry_run=False)
             table.update_incremental()
             table.cleanup_metadata()
-        return sum(
-            name.endswith(PARQUET) for name in removed
-        )  # on a file system Hadoop's checksum files are removed too
+        return sum(name.endswith(PARQUET) for name in removed)  # Hadoop's checksum files are removed too
 
     def _ensure_table(self) -> DeltaTable:
         """Return the newest version with this log's columns; create the table, or add missing columns, if needed."""

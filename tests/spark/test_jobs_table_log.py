@@ -60,9 +60,13 @@ def ids(place: Path) -> list[str]:
     return sorted(found["message_id"].to_pylist())
 
 
+def newest_version(place: Path) -> int:
+    return int(deltalake.DeltaTable(str(place)).version())
+
+
 def test_a_table_without_a_version_is_empty(tmp_path: Path) -> None:
     log = opened(tmp_path)
-    assert (log.version, log.files(), log.schema, log.rows) == (-1, [], None, 0)
+    assert (log.files(), log.schema) == ([], None)
     assert log.clean_up() == 0
     assert not log.has(transaction(0))
 
@@ -74,7 +78,7 @@ def test_what_one_process_commits_another_reads(tmp_path: Path) -> None:
     merged = wrote(tmp_path, "3", ["a", "b"])
     assert reader.change(lambda files: Change(add=merged, remove=files, moves_rows=True))
     assert [file.path for file in writer.files()] == [merged[0].path]
-    assert writer.rows == 2
+    assert [file.rows for file in writer.files()] == [2]
     assert ids(tmp_path) == ["a", "b"]
 
 
@@ -147,9 +151,8 @@ def test_of_two_that_merge_the_same_files_one_does(tmp_path: Path) -> None:
 def test_a_change_that_is_none_leaves_the_table(tmp_path: Path) -> None:
     log = opened(tmp_path)
     log.append(wrote(tmp_path, "1", ["a"]), transaction(0))
-    before = log.version
     assert not log.change(lambda _: None)
-    assert log.version == before
+    assert newest_version(tmp_path) == 1
 
 
 def test_a_store_where_others_are_always_faster_fails_after_a_while(tmp_path: Path) -> None:
@@ -186,9 +189,9 @@ def test_columns_that_a_table_lacks_are_added_and_numbers_get_wider(tmp_path: Pa
 def test_a_column_that_isnt_written_any_more_stays_as_wide_as_it_was(tmp_path: Path) -> None:
     opened(tmp_path, n="long", tenant="string").append(wrote(tmp_path, "1", ["a"]), transaction(0))
     log = opened(tmp_path, n="integer")
-    before = log.version
+    before = newest_version(tmp_path)
     log.append(wrote(tmp_path, "2", ["b"]), transaction(1))
-    assert (kinds(log)["n"], kinds(log)["tenant"], log.version) == ("long", "string", before + 1)
+    assert (kinds(log)["n"], kinds(log)["tenant"], newest_version(tmp_path)) == ("long", "string", before + 1)
 
 
 @pytest.mark.parametrize(("there", "wanted"), [("string", "integer"), ("long", "double"), ("integer", "string")])

@@ -130,7 +130,7 @@ def later_table(folder: Path) -> None:
     log = TableLog(str(folder / "table"), schema=COLUMNS, partition_columns=["date"])
     log.append([], Transaction(app_id="query", version=0))
     actions = {"protocol": {"minReaderVersion": 9, "minWriterVersion": 9}}
-    (folder / "table" / "_delta_log" / f"{log.version + 1:020d}.json").write_text(json.dumps(actions))
+    (folder / "table" / "_delta_log" / "00000000000000000002.json").write_text(json.dumps(actions))
     log.files()
 
 

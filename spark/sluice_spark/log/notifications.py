@@ -93,24 +93,20 @@ def remove_known_records(
     selected record is returned unchanged.
     """
     records = [record_identity(facts) for facts in read_facts(body, envelopes, choice)]
-    new: list[bytes | None] = []
-    for record_id in records:
-        if record_id not in known and (record_id is None or record_id not in new):
-            new.append(record_id)
+    had: set[bytes | None] = set()
+
+    def is_new(record_id: bytes | None) -> bool:
+        is_known = record_id is not None and (record_id in known or record_id in had)
+        had.add(record_id)
+        return not is_known
+
+    new = [record_id for record_id in records if is_new(record_id)]
     if records and not new:
         return None, ()
     if len(new) == len(records):
         return body, new
-    had: set[bytes | None] = set()
-
-    def is_new(record: Mapping[str, Any]) -> bool:
-        record_id = record_identity(read_object_facts(record))
-        if record_id in known or (record_id is not None and record_id in had):
-            return False
-        had.add(record_id)
-        return True
-
-    return _cut_records(body, envelopes, is_new), new
+    had.clear()
+    return _cut_records(body, envelopes, lambda record: is_new(record_identity(read_object_facts(record)))), new
 
 
 def _cut_records(body: str, envelopes: Sequence[str], is_new: Callable[[Mapping[str, Any]], bool]) -> str:

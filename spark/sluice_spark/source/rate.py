@@ -45,7 +45,7 @@ class RateFunction:
     _warned_at: float = -math.inf
 
     def check(self) -> None:
-        """Call the function for the first time. Raises InvalidOption if it raises or returns no rate."""
+        """Call the function. Raises InvalidOption if it raises or returns no rate."""
         try:
             self._last = _check_rate(self.ask())
         except Exception as error:
@@ -54,11 +54,11 @@ class RateFunction:
     def __call__(self) -> float | None:
         """Return the function's current rate, or its last one if it fails."""
         try:
-            self._last = _check_rate(self.ask())
-        except Exception as error:  # noqa: BLE001  the user's, whatever it is: the query goes on at the rate it had
+            self.check()
+        except InvalidOption as error:
             if self.clock() - self._warned_at >= WARN_EVERY_S:
                 self._warned_at = self.clock()
-                log.warning("rateLimit stays at %s messages/s: %s: %s", self._last, type(error).__name__, error)
+                log.warning("rateLimit stays at %s messages/s: %s", self._last, error.why)
         return self._last
 
 

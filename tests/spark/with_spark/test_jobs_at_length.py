@@ -104,7 +104,7 @@ def test_a_thousand_batches_cost_what_the_first_hundreds_did(job_spark: Any, sqs
     log.warning("CPU s of a batch: %.3f early, %.3f late; %d segments are kept", early, late, len(segments))
     assert late < 1.25 * early
     table = table_at(tmp_path, "tables/messages")
-    assert table.log.rows == BATCHES * OF_EACH
+    assert sum(file.rows for file in table.log.files()) == BATCHES * OF_EACH
     assert len(list((tmp_path / "tables" / "messages" / "_delta_log").glob("*.checkpoint.parquet"))) >= BATCHES // 50
 
 
