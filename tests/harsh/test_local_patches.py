@@ -104,6 +104,15 @@ def test_parameters_are_asked_for_by_their_names(
     assert found.split(":", 5)[5] == resource
 
 
+def test_a_role_is_simulated_by_who_may_simulate_that_role(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(iam_actions, "extract_resource_arn", iam_actions.extract_resource_arn)
+    monkeypatch.setattr(iam_actions, "request_tag_context", iam_actions.request_tag_context)
+    iam.check_named_resources()
+    role, place = "arn:aws:iam::000000000000:role/orders", ("us-east-1", "000000000000")
+    asked = {"PolicySourceArn": [role]}
+    assert iam_actions.extract_resource_arn("iam", "POST", "/", {}, b"", asked, *place) == role
+
+
 @pytest.mark.parametrize(("parameters", "alias"), [({}, ""), ({"Qualifier": ["reader"]}, ":reader")])
 def test_an_alias_is_invoked_by_who_may_invoke_it(
     monkeypatch: pytest.MonkeyPatch, parameters: dict[str, list[str]], alias: str

@@ -125,7 +125,7 @@ def add_function_condition_key() -> None:
 def check_named_resources() -> None:
     """Authorize ECS requests by the service, task or revision in them, and `GetParameters` by its first parameter.
 
-    An invocation of an alias is authorized by the alias.
+    An invocation of an alias is authorized by the alias, and a simulation by the role whose policies are simulated.
 
     ministack authorizes ECS requests by the cluster, `GetParameters` by `*`, and invocations by the function. AWS does
     none of that: it gives `ListTasks` the cluster as the condition key `ecs:cluster`, and checks every parameter.
@@ -146,7 +146,8 @@ def check_named_resources() -> None:
         if (service, operation) == ("ssm", "GetParameters") and (names := json.loads(body).get("Names")):
             return arn(f"parameter/{str(names[0]).removeprefix('/')}", service)
         if service != "ecs" or operation not in ECS_RESOURCES:
-            resource = str(extract(service, method, path, headers, body, *more))
+            simulated = ministack.services.lambda_svc._qp_first(more[0], "PolicySourceArn") if service == "iam" else ""  # noqa: SLF001 - no public hook
+            resource = simulated or str(extract(service, method, path, headers, body, *more))
             is_invocation = service == "lambda" and path.endswith("/invocations")
             qualifier = ministack.services.lambda_svc._qp_first(more[0], "Qualifier") if is_invocation else ""  # noqa: SLF001 - no public hook
             return f"{resource}:{qualifier}" if qualifier else resource
