@@ -231,7 +231,7 @@ def check_splits(connection: Connection, kept: "Iterable[SplitQueueParameters]" 
         raise QueuesAreSplit(
             "nothing was changed: these queues are split, and their consumers or messages would stay on temporary "
             f"queues:\n{listed}end the sessions with `sluice split stop {' '.join(registry.sessions) or 'SESSION'}`, a "
-            "FIFO queue's drain with `sluice split release QUEUE`, and wait until `sluice split status` lists neither"
+            "drain or linger time with `sluice split release QUEUE`, and wait until `sluice split status` lists neither"
         )
 
 

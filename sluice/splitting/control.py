@@ -400,4 +400,5 @@ def next_tick_s(registry: Registry) -> int | None:
     statuses = {session.status for session in registry.sessions.values()} - {Status.START_ERROR}
     if statuses - {Status.READY} or any(queue.condemned for queue in registry.queues.values()):
         return SOON_S
-    return LATER_S if statuses else None
+    lingers = any(split.lingers_until_ms for split in registry.splits.values())
+    return LATER_S if statuses or lingers else None

@@ -16,7 +16,7 @@ from sluice.splitting.consumers.targets import (
     Target,
     describe_target,
 )
-from sluice.splitting.control import Control, RegistryCache, next_tick_s
+from sluice.splitting.control import LATER_S, Control, RegistryCache, next_tick_s
 from sluice.splitting.filters.values import Filter, QueueFilter
 from sluice.splitting.operation_handler import OperationHandler
 from sluice.splitting.operations import SplittingView
@@ -380,7 +380,7 @@ def test_consumers_stay_where_they_are_while_a_session_lingers_and_the_next_one_
     world.control().stop(again, Reason.STOPPED)
     assert next_tick_s(world.store.registry) is not None
     world.until(lambda: again not in world.store.registry.sessions)
-    assert next_tick_s(world.store.registry) is None  # the sweep, once a minute, sees its end
+    assert next_tick_s(world.store.registry) == LATER_S
     world.tick(60)
     world.until(lambda: world.store.registry.splits["q"].is_at_rest)
     assert world.at == {"source"}

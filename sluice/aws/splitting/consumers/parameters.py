@@ -55,9 +55,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
             with suppress(BadConsumer):  # otherwise restore it unchanged: the next call raises
                 value = self._rewrite_value(target, value, queue=queue, instead_of=instead_of)
             expected = version + 1
-        raise CallFailed(
-            "PutParameter", "Changing", f"others wrote {describe_target(target)} each of {MAX_WRITES} times"
-        )
+        raise CallFailed("PutParameter", "Changing", f"others wrote {describe_target(target)} {MAX_WRITES} times")
 
     def _rewrite_value(
         self, target: SystemsManagerParameter, value: str, *, queue: str, instead_of: Collection[str]
