@@ -12,7 +12,7 @@ import pytest
 
 PROJECT = Path(__file__).parents[2]
 MUTANTS = sorted((Path(__file__).parent / "mutants").glob("*.patch"))
-SEEDS = 200
+SEEDS = 400
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]
 
