@@ -490,7 +490,7 @@ class Site:
 
     def redrive(self, queue: str) -> int:
         """Put the queue's dead letters back."""
-        back = [each for each in self.dead.letters if each.source == self.queues.arn(queue)]
+        back = [letter for letter in self.dead.letters if letter.source == self.queues.arn(queue)]
         for each in back:
             entry = {"MessageBody": each.message.body, "MessageGroupId": each.message.group_id or each.message.body}
             self.queues.send_batch(queue, [{"Id": "0", **entry}])
@@ -503,7 +503,7 @@ class Site:
 
     def next_tick_ms(self) -> int | None:
         times = (self.link_service().next_tick_ms(self.registry()), self.drift_repair().next_check_ms())
-        return min((each for each in times if each is not None), default=None)
+        return min((time_ for time_ in times if time_ is not None), default=None)
 
     def registry(self) -> Registry:
         return Registry(here=self.tag) if self.document.content is None else REGISTRY.unpack(self.document.content)
@@ -538,7 +538,7 @@ class Site:
         for name in (INGRESS, FIFO_INGRESS):
             for held in list(self.queues.queues[name]):
                 self._route([held.message], Ingress(fifo=name == FIFO_INGRESS, from_links=True))
-                self.queues.queues[name] = [each for each in self.queues.queues[name] if each is not held]
+                self.queues.queues[name] = [queue for queue in self.queues.queues[name] if queue is not held]
 
     def _route(self, messages: list[Message], ingress: Ingress) -> None:
         outcome = route(

@@ -50,7 +50,7 @@ def test_axe_finds_nothing(look: Looking, where: str, dark: bool) -> None:
     opened(page, where, look.address)
     page.evaluate(AXE.read_text())
     violations = page.evaluate(RUN_AXE, AXE_TAGS)["violations"]
-    assert [(each["id"], [node["html"][:200] for node in each["nodes"]]) for each in violations] == []
+    assert [(violation["id"], [node["html"][:200] for node in violation["nodes"]]) for violation in violations] == []
 
 
 @pytest.mark.parametrize("width", [380, *(pytest.param(width, marks=pytest.mark.slow) for width in (768, 3840))])

@@ -33,7 +33,7 @@ def test_static_and_dynamic_routes_are_told_apart(look: Looking) -> None:
         .locator(".line .stroke")
         .evaluate_all("all => all.map(each => each.getAttribute('stroke-dasharray') ?? '')")
     )
-    kinds = [each["kind"] for each in recorded("federation")["map"]["edges"]]
+    kinds = [edge["kind"] for edge in recorded("federation")["map"]["edges"]]
     assert [dash != "" for dash in dashes] == [kind == "dynamic" for kind in kinds]
 
 

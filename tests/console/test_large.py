@@ -81,8 +81,8 @@ def test_a_thousand_sessions_that_all_change_are_redrawn(look: Looking, sites: R
     page = look.at("#/splitting")
     page.locator("tbody tr").first.wait_for()
     later = json.loads(json.dumps(said))
-    for each in later["sessions"]:
-        each["messages"] = 4_321
+    for session in later["sessions"]:
+        session["messages"] = 4_321
     sites.documents["splitting"] = later
     expect(page.locator("tbody tr").last).to_contain_text("4,321")
 

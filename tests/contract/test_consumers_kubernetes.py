@@ -57,8 +57,8 @@ def test_new_pods_read_the_other_queue_and_then_the_first_by_the_same_template(
     there(ours, target, original, cluster)
     assert read(cluster, kind) == reads
     assert (ours.reads(target, queue=SOURCE), ours.reads(target, queue=MAIN)) == (False, True)
-    assert [each["image"] for each in cluster.workload(kind)["spec"]["template"]["spec"]["containers"]] == [
-        each["image"] for each in pod["containers"]
+    assert [container["image"] for container in cluster.workload(kind)["spec"]["template"]["spec"]["containers"]] == [
+        container["image"] for container in pod["containers"]
     ]
     back(ours, target, original, cluster)
     assert state(cluster, kind) == first

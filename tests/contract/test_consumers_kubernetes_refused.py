@@ -41,7 +41,7 @@ def test_keda_scales_by_the_queue_that_is_read(cluster: Cluster) -> None:
         {"queueURLFromEnv": "QUEUE", "queueURL": URL + MAIN},
     ]
     back(ours, target, original, cluster)
-    assert scaled(cluster) == [each["metadata"] for each in SCALED["spec"]["triggers"]]
+    assert scaled(cluster) == [trigger["metadata"] for trigger in SCALED["spec"]["triggers"]]
 
 
 @pytest.mark.parametrize("ref", [{"name": "others"}, {"name": "orders", "kind": "StatefulSet"}])
@@ -50,7 +50,7 @@ def test_what_keda_scales_beside_it_stays(cluster: Cluster, ref: Json) -> None:
     cluster.put(KEDA, "scaledobjects", {**SCALED, "spec": {**SCALED["spec"], "scaleTargetRef": ref}})
     target, ours = target_of(cluster, env="QUEUE"), consumers(cluster.role)
     there(ours, target, ours.read_original(target, queue=SOURCE), cluster)
-    assert scaled(cluster) == [each["metadata"] for each in SCALED["spec"]["triggers"]]
+    assert scaled(cluster) == [trigger["metadata"] for trigger in SCALED["spec"]["triggers"]]
 
 
 def test_a_trigger_that_names_its_queue_twice_is_refused(cluster: Cluster) -> None:
@@ -262,8 +262,8 @@ def test_what_does_not_read_the_queue_is_refused(cluster: Cluster, pod: Json, to
 @pytest.mark.parametrize("missing", ["get", "update", "list"])
 def test_what_the_role_may_not_do_fails_with_the_servers_own_reason(server: Server, missing: str) -> None:
     roles = documented_roles()
-    for each in roles:
-        for rule in each.get("rules", []):
+    for role in roles:
+        for rule in role.get("rules", []):
             if rule["resources"] != ["applications"] and "pods" not in rule["resources"]:
                 rule["verbs"] = [verb for verb in rule["verbs"] if verb != missing]
     cluster = made(server, roles)

@@ -121,8 +121,8 @@ def ended(world: World, cluster: Cluster, session_id: str, *, seconds: float = 1
 
 def reads(cluster: Cluster) -> set[str]:
     """What the pods that there are were made to read, but for what comes of a ConfigMap."""
-    containers = [each for pod in cluster.pods() for each in pod["spec"]["containers"]]
-    return {entry["value"] for each in containers for entry in each.get("env", [])}
+    containers = [container for pod in cluster.pods() for container in pod["spec"]["containers"]]
+    return {entry["value"] for container in containers for entry in container.get("env", [])}
 
 
 @one_of(6)
@@ -197,7 +197,7 @@ def test_a_deployment_of_its_owner_amid_a_split_is_moved_again_and_put_back(serv
     until(world, cluster.roll, lambda: world.store.registry.splits["q"].consumer_at == main)
     ended(world, cluster, session_id)
     spec = cluster.workload()["spec"]["template"]["spec"]
-    assert [each["image"] for each in spec["containers"]] == ["app:2", "side:1"]
+    assert [container["image"] for container in spec["containers"]] == ["app:2", "side:1"]
     assert (reads(cluster), "env" in spec["containers"][0]) == ({"source"}, False)
 
 

@@ -101,7 +101,7 @@ def test_only_what_begins_with_the_stage_and_a_hyphen_is_the_stages() -> None:
     script.answers("lambda", "list_functions", {"Functions": [{"FunctionName": name} for name in (MINE, OTHERS)]})
     script.answers("dynamodb", "list_tables", {"TableNames": ["smoke-SluiceState-Table", "SluiceState-Table"]})
     assert [each["UUID"] for each in script.contents.mappings()] == [id_of(MINE)]
-    assert [each["FunctionName"] for each in script.contents.functions()] == [MINE]
+    assert [function["FunctionName"] for function in script.contents.functions()] == [MINE]
     assert script.contents.tables() == ["smoke-SluiceState-Table"]
 
 

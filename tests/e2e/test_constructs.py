@@ -58,7 +58,7 @@ def until_declared(orders: Deployed) -> None:
     """Until the links function has made what the app declares, which it looks at every minute."""
     client = ControlClient.connect(orders.connection, FEDERATION)
     deadline = time.monotonic() + DECLARED_WITHIN_S
-    while len([each for each in client.ask(ListBindings()).bindings if each.exchange == "shop"]) < DECLARED:
+    while len([binding for binding in client.ask(ListBindings()).bindings if binding.exchange == "shop"]) < DECLARED:
         assert time.monotonic() < deadline
         time.sleep(0.5)
 
@@ -110,6 +110,6 @@ def test_commands_find_the_site_in_the_teams_stack(orders: Deployed, outputs: Ma
     assert set(status["absent"]) == {"rendezvous", "pipeline"}
     assert status["failed"] == {}
     assert [queue["queue_id"] for queue in status["splitting"]["queues"]] == ["orders"]
-    assert {each["name"] for each in status["federation"]["exchanges"]} >= {"shop", "events"}
+    assert {exchange["name"] for exchange in status["federation"]["exchanges"]} >= {"shop", "events"}
     assert "dead letters of splitting" in status["dead_letters"]
     assert outputs["OrdersUrl"] == status["splitting"]["queues"][0]["source"]["url"]

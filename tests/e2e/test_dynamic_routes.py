@@ -57,8 +57,8 @@ def test_between_exchanges_of_two_types_a_dynamic_route_fails_and_its_source_mak
     b0.ask(AddExchange(name="orders", type=ExchangeType.DIRECT))
     b1.ask(AddExchange(name="orders", type=ExchangeType.TOPIC))
     route = b0.begin_to_pull(b1, "orders", dynamic=True)
-    b0.until(lambda site: any(each.name == route and each.state.startswith("Failed") for each in site.bridges))
-    [shown] = [each for each in b0.ask(ShowSite()).bridges if each.name == route]
+    b0.until(lambda site: any(bridge.name == route and bridge.state.startswith("Failed") for bridge in site.bridges))
+    [shown] = [bridge for bridge in b0.ask(ShowSite()).bridges if bridge.name == route]
     assert shown.error == f"orders is topic at {b1.tag}, direct at {b0.tag}: a dynamic route needs one type"
     b1.until(lambda site: not site.bridges, within_s=120)
 
@@ -121,7 +121,7 @@ def test_a_link_that_was_down_has_everything_and_the_new_binding_afterwards(
     way.cut()
     b1.publish("amq.topic", "old", twenty)
     new = b0.bound("amq.topic", "new")
-    served = next(each.link for each in b1.ask(ShowSite()).bridges)
+    served = next(bridge.link for bridge in b1.ask(ShowSite()).bridges)
     b1.until_link(served, "Waiting", "Connecting")
     way.mend()
     assert b0.bodies(old, 20, within_s=120) == twenty

@@ -195,7 +195,7 @@ def test_nothing_is_lost_while_the_peer_is_down(b0: FederatedSite, b1: Federated
     way.cut()
     b1.publish("amq.topic", "a.b", twenty)
     b1.load(source, twenty)
-    forwarder = next(each.link for each in b1.ask(ShowSite()).bridges)
+    forwarder = next(bridge.link for bridge in b1.ask(ShowSite()).bridges)
     b1.until_link(forwarder, "Waiting", "Connecting")
     assert b0.bodies(by_exchange, 1, within_s=3) == []
     way.mend()
@@ -356,8 +356,8 @@ def test_what_cannot_be_is_refused_with_the_reason(b0: FederatedSite, b1: Federa
 def test_a_site_tells_its_exchanges_and_which_queues_are_bound_and_read(b0: FederatedSite, b1: FederatedSite) -> None:
     bound, source = b1.bound("amq.fanout"), b1.queue("source")
     route = b0.pull(b1, source, "amq.fanout", src_is_queue=True)
-    assert {each.name for each in b1.ask(ShowSite()).exchanges} >= set(TYPES.values())
-    found = {each.name: (each.deployed, each.bindings, each.routes) for each in b1.ask(ListQueues()).queues}
+    assert {exchange.name for exchange in b1.ask(ShowSite()).exchanges} >= set(TYPES.values())
+    found = {queue.name: (queue.deployed, queue.bindings, queue.routes) for queue in b1.ask(ListQueues()).queues}
     assert found[bound] == (False, 1, ())
     assert found[source] == (False, 0, (f"{route}@{b0.tag}",))
 

@@ -54,7 +54,7 @@ def test_nobody_speaks_for_another(sites: list[FederatedSite], what: str) -> Non
     a, c, m = sites
     queue = c.bound(FANOUT)
     route = c.pull(a, FANOUT)
-    link = next(each.link for each in c.ask_site().bridges if each.name == route)
+    link = next(bridge.link for bridge in c.ask_site().bridges if bridge.name == route)
     sender = in_the_name_of(c)
     if what == "hello that leads elsewhere":
         sender = in_the_name_of(c, fifo_ingress_url=m.address.fifo_ingress_url, sqs_url=m.cloud.endpoint)
@@ -121,7 +121,7 @@ def test_a_peer_has_what_its_rules_let_it(
     state = "Operational"
     if refusal:
         state = f"Failed: {c.tag} {refusal.replace('QUEUE', queue)}: its peer rule here says "
-    c.until(lambda site: any(each.name == "asked" and each.state.startswith(state) for each in site.bridges))
+    c.until(lambda site: any(bridge.name == "asked" and bridge.state.startswith(state) for bridge in site.bridges))
     if not refusal:  # and what it may no longer goes at once
         a.ask(AddPeer(peer=Peer.from_introduction(c.address, pulls=())))
         a.until(lambda site: not site.bridges)

@@ -175,10 +175,10 @@ def test_a_bound_queue_that_is_deleted_takes_its_binding_with_it(traffic: Traffi
     traffic.queue = other
     assert traffic.arrived() == {*traffic.before, *traffic.after}
     deadline = time.monotonic() + MENDED_WITHIN_S
-    while deleted in {each.queue for each in here.ask(ListBindings()).bindings}:
+    while deleted in {binding.queue for binding in here.ask(ListBindings()).bindings}:
         assert time.monotonic() < deadline
         time.sleep(0.2)
-    assert other in {each.queue for each in here.ask(ListBindings()).bindings}
+    assert other in {binding.queue for binding in here.ask(ListBindings()).bindings}
     reasons = here.taken_dead_letters()
     assert reasons
     assert all(reason.startswith("QueueGone: no such queue: ") and reason.endswith(deleted) for reason in reasons)

@@ -78,7 +78,7 @@ def test_a_cloud_with_one_more_patch_counts_what_dynamodb_would_cost(tmp_path: P
         client.put_item(TableName="items", Item={"pk": {"S": "a#1"}, "text": {"S": "t" * 1_500}})
         client.get_item(TableName="items", Key={"pk": {"S": "a#1"}})
         client.batch_write_item(RequestItems={"items": [{"PutRequest": {"Item": {"pk": {"S": "b"}}}}]})
-        noted = [(each.partition, each.kind, each.units) for each in read_units(unit_log(cloud))]
+        noted = [(unit.partition, unit.kind, unit.units) for unit in read_units(unit_log(cloud))]
     finally:
         cloud.stop()
     assert noted == [("a", WRITE, 2), ("a", READ, 0.5), ("b", WRITE, 1)]

@@ -63,9 +63,9 @@ class Redeployed:
             assert deploy(self.account, STACK, template) in {"CREATE_COMPLETE", "UPDATE_COMPLETE"}
         resources = self.account.client("cloudformation").describe_stack_resources(StackName=STACK)["StackResources"]
         by_id = {
-            each["LogicalResourceId"]: each["PhysicalResourceId"]
-            for each in resources
-            if each["ResourceType"] == "AWS::SQS::Queue"
+            resource["LogicalResourceId"]: resource["PhysicalResourceId"]
+            for resource in resources
+            if resource["ResourceType"] == "AWS::SQS::Queue"
         }
         self.urls = {name: by_id[id_] for (_, id_), name in held(assembly).items() if id_ in by_id}
 

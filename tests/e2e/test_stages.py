@@ -66,7 +66,7 @@ def sites(deployer: Deployer) -> list[FederatedSite]:
 def at_both(do: Callable[[SiteAccess], T], sites: list[FederatedSite]) -> list[T]:
     """What it gives for each, side by side."""
     with ThreadPoolExecutor(len(sites)) as executor:
-        return list(executor.map(do, (SiteAccess(each.cloud, each.site) for each in sites)))
+        return list(executor.map(do, (SiteAccess(site.cloud, site.site) for site in sites)))
 
 
 def met(site: SiteAccess) -> tuple[type[Reply], Reply]:
@@ -191,7 +191,7 @@ def seen_on_the_console(site: FederatedSite, landed: Path) -> tuple[set[str], di
 
     def seen() -> tuple[set[str], dict[str, Any]]:
         overview, log = (watched.read(Topic(reading=reading)) for reading in ("overview", "log"))
-        deployed = {each["text"].split(":")[0] for each in overview["changes"] if each["part"] == "deployment"}
+        deployed = {change["text"].split(":")[0] for change in overview["changes"] if change["part"] == "deployment"}
         return deployed, {"alarms": overview["alarms_watched"], "functions": log["functions"]}
 
     return until(seen, lambda found: all(found[1].values()))

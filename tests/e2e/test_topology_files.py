@@ -34,7 +34,9 @@ class Operator:
 
     def __post_init__(self) -> None:
         accounts = sorted({site.site.account for site in self.sites})
-        keys = (f"[of-{each}]\naws_access_key_id = {each}\naws_secret_access_key = test\n" for each in accounts)
+        keys = (
+            f"[of-{account}]\naws_access_key_id = {account}\naws_secret_access_key = test\n" for account in accounts
+        )
         self.credentials = self.folder / "credentials"
         self.credentials.write_text("".join(keys))
         self.file = self.folder / "topology.yaml"

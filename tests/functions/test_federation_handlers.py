@@ -124,19 +124,19 @@ def send_fifo(federation: Surroundings, queue: str, body: str, *, group: str = "
 def letters(federation: Surroundings) -> dict[str, str]:
     """Bodies of dead letters with the reason."""
     return {
-        each["Body"]: each["MessageAttributes"]["sluice-reason"]["StringValue"]
-        for each in federation.messages(federation.dead_letters_url)
+        message["Body"]: message["MessageAttributes"]["sluice-reason"]["StringValue"]
+        for message in federation.messages(federation.dead_letters_url)
     }
 
 
 def failures(event: dict[str, Any], response: Any) -> list[str]:
     """Bodies of what is to come again."""
-    ids = {each["itemIdentifier"] for each in response["batchItemFailures"]}
+    ids = {failure["itemIdentifier"] for failure in response["batchItemFailures"]}
     return [record["body"] for record in event["Records"] if record["messageId"] in ids]
 
 
 def told(federation: Surroundings) -> list[dict[str, Any]]:
-    return [json.loads(each["Body"]) for each in federation.messages(federation.timeouts_url)]
+    return [json.loads(message["Body"]) for message in federation.messages(federation.timeouts_url)]
 
 
 def forbid(federation: Surroundings, *queues: str) -> None:
@@ -158,7 +158,7 @@ def test_a_message_goes_to_the_queues_that_are_bound(federation: Surroundings) -
     federation.send(url_of(federation, "ingress"), "hit", {"exchange": "amq.topic", "routing-key": "a.b"})
     federation.send(url_of(federation, "ingress"), "miss", {"exchange": "amq.topic", "routing-key": "b"})
     assert exchange.handler(federation.event(url_of(federation, "ingress")), CONTEXT) == {"batchItemFailures": []}
-    assert [each["Body"] for each in federation.messages(url_of(federation, "plain"))] == ["hit"]
+    assert [message["Body"] for message in federation.messages(url_of(federation, "plain"))] == ["hit"]
     assert letters(federation) == {}
 
 
@@ -183,7 +183,7 @@ def test_what_can_never_be_routed_is_a_dead_letter_with_the_reason_and_the_rest_
     federation.send(url_of(federation, "ingress"), "bad", attributes)
     federation.send(url_of(federation, "ingress"), "good", {"exchange": "amq.fanout"})
     assert exchange.handler(federation.event(url_of(federation, "ingress")), CONTEXT) == {"batchItemFailures": []}
-    assert [each["Body"] for each in federation.messages(url_of(federation, "plain"))] == ["good"]
+    assert [message["Body"] for message in federation.messages(url_of(federation, "plain"))] == ["good"]
     found = letters(federation)
     assert found.keys() == {"bad"}
     assert reason in found["bad"]
@@ -200,7 +200,7 @@ def test_a_copy_whose_queue_is_gone_is_a_dead_letter_and_the_others_arrive(feder
     federation.send(url_of(federation, "ingress"), "m2", {"exchange": "amq.fanout"})
     again = federation.event(url_of(federation, "ingress"), receives=2)
     assert exchange.handler(again, CONTEXT) == {"batchItemFailures": []}
-    assert [each["Body"] for each in federation.messages(url_of(federation, "plain"))] == ["m", "m2"]
+    assert [message["Body"] for message in federation.messages(url_of(federation, "plain"))] == ["m", "m2"]
     [letter] = federation.messages(federation.dead_letters_url)
     said = {name: value["StringValue"] for name, value in letter["MessageAttributes"].items()}
     assert letter["Body"] == "m2"
@@ -219,7 +219,7 @@ def test_a_copy_that_its_queue_refuses_is_a_dead_letter_and_the_queue_is_named(
         federation.send(url_of(federation, "ingress"), f"m{receives}", {"exchange": "amq.fanout"})
         event = federation.event(url_of(federation, "ingress"), receives=receives)
         assert failures(event, exchange.handler(event, CONTEXT)) == ["m1"] * (receives == 1)
-    assert [each["Body"] for each in federation.messages(url_of(federation, "plain"))] == ["m1", "m2"]
+    assert [message["Body"] for message in federation.messages(url_of(federation, "plain"))] == ["m1", "m2"]
     [letter] = federation.messages(federation.dead_letters_url)
     said = {name: value["StringValue"] for name, value in letter["MessageAttributes"].items()}
     assert letter["Body"] == "m2"
@@ -282,7 +282,7 @@ def test_a_routes_filter_is_asked_by_the_bridge(federation: Surroundings, capsys
     for body, author in (("1", "me"), ("22", "me"), ("3", "you")):
         send_fifo(federation, "route.fifo", body, author=author)
     assert forward(federation) == []
-    assert [each["Body"] for each in federation.messages(url_of(federation, "peer-ingress.fifo"))] == ["1"]
+    assert [message["Body"] for message in federation.messages(url_of(federation, "peer-ingress.fifo"))] == ["1"]
     assert '"MessagesDropped_filtered":[2.0]' in capsys.readouterr().out.replace(" ", "")
     assert letters(federation) == {}
 
@@ -295,7 +295,7 @@ def test_a_route_with_a_rate_takes_its_turn_and_waits_for_no_late_one(federation
     assert rates.reserve_ms("route", messages=10, rate=1, now_ms=now_ms()) is not None
     send_fifo(federation, "route.fifo", "2", group="h")
     assert forward(federation, receives=500) == ["2"]
-    assert [each["Body"] for each in federation.messages(url_of(federation, "peer-ingress.fifo"))] == ["1"]
+    assert [message["Body"] for message in federation.messages(url_of(federation, "peer-ingress.fifo"))] == ["1"]
     assert letters(federation) == {}
 
 
@@ -333,7 +333,7 @@ def test_what_can_never_cross_is_a_dead_letter_with_the_reason(
     send_fifo(federation, "route.fifo", "good")
     assert forward(federation) == []
     assert reason in letters(federation)["bad"]
-    assert [each["Body"] for each in federation.messages(url_of(federation, "peer-ingress.fifo"))] == ["good"]
+    assert [message["Body"] for message in federation.messages(url_of(federation, "peer-ingress.fifo"))] == ["good"]
 
 
 @pytest.mark.parametrize("src_is_queue", [True, False])

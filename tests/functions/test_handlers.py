@@ -125,7 +125,7 @@ def test_an_offer_that_fails_comes_again_and_is_a_dead_letter_in_the_end_and_the
     # SQS refuses to make a queue that exists with other attributes.
     surroundings.sqs.create_queue(QueueName="snowflake-client-bad", Attributes={"MessageRetentionPeriod": "60"})
     event = surroundings.event(surroundings.offers_url)
-    [bad] = [each for each in event["Records"] if each["messageAttributes"]["ClientID"]["stringValue"] == "bad"]
+    [bad] = [record for record in event["Records"] if record["messageAttributes"]["ClientID"]["stringValue"] == "bad"]
     sent_at_ms = int(bad["attributes"]["SentTimestamp"])
     bad["attributes"]["SentTimestamp"] = str(sent_at_ms - 4_000)  # its client waits for no more than a second
     assert {"itemIdentifier": bad["messageId"]} in call(broker.handler, event)["batchItemFailures"]

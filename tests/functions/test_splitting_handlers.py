@@ -131,7 +131,7 @@ def test_a_pattern_without_end_cancels_its_session_and_so_does_a_queue_that_is_d
         splitting.send(splitting.offers_url, "lost", {"client": "b"})
         assert splitter.handler(splitting.event(splitting.offers_url), CONTEXT) == {"batchItemFailures": []}
     assert len(splitting.messages(url_of(splitting, "main"))) == 10  # of one receive
-    asked = [json.loads(each["Body"]) for each in splitting.messages(splitting.timeouts_url)]
+    asked = [json.loads(message["Body"]) for message in splitting.messages(splitting.timeouts_url)]
     told = {each["session_id"]: each["reason"] for each in asked if each["op"] == "stop"}
     assert told == {endless["session_id"]: "PatternTimedOut", deleted["session_id"]: "QueueGone"}
 

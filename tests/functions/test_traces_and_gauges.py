@@ -78,7 +78,7 @@ def test_what_was_found_missing_of_a_route_is_said_with_what_was_lost(
     said = capsys.readouterr().out
     assert metrics(said, "Repaired") == [({"service": "links"}, 1.0)] * 3
     assert metrics(said, "MessagesLost") == [({"service": "links"}, 0.0)] * 3
-    logged = [vars(each) for each in caplog.records if each.message == "Repaired"]
+    logged = [vars(record) for record in caplog.records if record.message == "Repaired"]
     assert [(each["resource"], each["routes"]) for each in logged] == [
         ("binding", ("route",)),
         ("queue's settings", ("route",)),

@@ -205,7 +205,7 @@ def _placeholders(draw: st.DrawFn, expressions: str) -> dict[str, Any]:
 def _queries(draw: st.DrawFn) -> dict[str, Any]:
     asked: dict[str, Any] = {"KeyConditionExpression": draw(st.sampled_from(KEY_CONDITIONS))}
     if draw(st.booleans()):
-        conditions = tuple(each for each in CONDITIONS if "pk" not in each)
+        conditions = tuple(condition for condition in CONDITIONS if "pk" not in condition)
         asked["FilterExpression"] = _filled(draw, conditions)
     placeholders = _placeholders(draw, " ".join(asked.values()))
     values = placeholders.setdefault("ExpressionAttributeValues", {})

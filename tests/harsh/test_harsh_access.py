@@ -102,5 +102,5 @@ def test_a_message_says_which_role_sent_it_and_in_whose_session(harsh_cloud: Clo
     senders: dict[str, str] = {}
     while len(senders) < 2:  # the test's own time limit ends it
         found = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, AttributeNames=["All"], WaitTimeSeconds=1)
-        senders |= {each["Body"]: each["Attributes"]["SenderId"] for each in found.get("Messages", [])}
+        senders |= {message["Body"]: message["Attributes"]["SenderId"] for message in found.get("Messages", [])}
     assert senders == {"peer's": f"{made_role['RoleId']}:111111111111", "own": DEFAULT_SITE.account}

@@ -45,7 +45,9 @@ class Stream:
         return self.reading.read()
 
     def execute(self, _function: Any, event: Any) -> Any:
-        records = {each["dynamodb"]["Keys"]["sk"]["S"]: each["dynamodb"]["SequenceNumber"] for each in event["Records"]}
+        records = {
+            record["dynamodb"]["Keys"]["sk"]["S"]: record["dynamodb"]["SequenceNumber"] for record in event["Records"]
+        }
         self.batches.append(list(records))
         answer = self.answers.pop(0) if self.answers else []
         if answer is None:

@@ -62,5 +62,5 @@ def reporter(client: StrictClient) -> Reporter:
 
 def became(response: Mapping[str, Any], client: StrictClient) -> Sequence[str]:
     """What of a batch is a dead letter, by its reason, or comes again."""
-    again = [f"comes again: {each['itemIdentifier']}" for each in response["batchItemFailures"]]
+    again = [f"comes again: {failure['itemIdentifier']}" for failure in response["batchItemFailures"]]
     return [*(f"dead letter: {reason}" for reason in client.reasons(DEAD)), *again]

@@ -155,7 +155,7 @@ def test_what_an_operator_asks_is_done_or_refused(data: st.DataObject) -> None:
 
 
 def test_every_operation_is_among_those_that_are_bent() -> None:
-    known = {each.__struct_config__.tag for each in get_args(OPERATIONS)}
+    known = {arg.__struct_config__.tag for arg in get_args(OPERATIONS)}
     assert {each["op"] for each in ASKED} == known
 
 

@@ -102,7 +102,7 @@ def test_what_an_operator_asks_of_jobs_is_done_or_refused(data: st.DataObject) -
 
 
 def test_every_operation_is_among_those_that_are_bent() -> None:
-    assert {each["op"] for each in ASKED} == {each.__struct_config__.tag for each in JobsOperation.__args__}
+    assert {each["op"] for each in ASKED} == {arg.__struct_config__.tag for arg in JobsOperation.__args__}
 
 
 @given(st.sampled_from([REPLAY, LAND]).flatmap(lambda well: bent(well, lines)))

@@ -133,7 +133,7 @@ class ApiServer:
         for (group_version, where, plural, _), binding in list(self.objects.items()):
             if (group_version, where, plural) != (rbac, namespace, "rolebindings"):
                 continue
-            if any(each["name"] == GROUP for each in binding["subjects"]):
+            if any(subject["name"] == GROUP for subject in binding["subjects"]):
                 yield from self.objects[rbac, namespace, "roles", binding["roleRef"]["name"]]["rules"]
 
     def _listed(self, request: Request) -> Json:

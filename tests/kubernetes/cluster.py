@@ -138,9 +138,9 @@ class Cluster:
         """Tell pods of the workload's template from others."""
         wanted = workload["spec"]["template"]["spec"]
         sides: tuple[list[Json], list[Json]] = [], []
-        for each in self.pods():
-            same = all(seen(each["spec"].get(name)) == seen(wanted.get(name)) for name in ("containers", "volumes"))
-            sides[0 if same else 1].append(each)
+        for pod in self.pods():
+            same = all(seen(pod["spec"].get(name)) == seen(wanted.get(name)) for name in ("containers", "volumes"))
+            sides[0 if same else 1].append(pod)
         return sides
 
     def tell(self, kind: str = "Deployment", **more: Any) -> None:

@@ -136,4 +136,4 @@ def state(cluster: Cluster, kind: str = "Deployment") -> tuple[Json, Json, list[
 
 def scaled(cluster: Cluster) -> list[Json]:
     found = cluster.admin.get(api_path(KEDA, cluster.namespace, "scaledobjects", "orders"))
-    return [each["metadata"] for each in found["spec"]["triggers"]]
+    return [trigger["metadata"] for trigger in found["spec"]["triggers"]]

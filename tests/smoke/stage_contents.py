@@ -52,12 +52,17 @@ class StageContents:
     def functions(self) -> Sequence[Mapping[str, Any]]:
         """List functions' configurations."""
         pages = self.connection.pages("lambda", "list_functions")
-        return [each for page in pages for each in page["Functions"] if each["FunctionName"].startswith(self.prefix)]
+        return [
+            function
+            for page in pages
+            for function in page["Functions"]
+            if function["FunctionName"].startswith(self.prefix)
+        ]
 
     def mappings(self) -> Sequence[Mapping[str, Any]]:
         """List event source mappings of the stage's queues and streams."""
         pages = self.connection.pages("lambda", "list_event_source_mappings")
-        found = [each for page in pages for each in page["EventSourceMappings"]]
+        found = [mapping for page in pages for mapping in page["EventSourceMappings"]]
         return [each for each in found if _names(each.get("EventSourceArn", "")).startswith(self.prefix)]
 
     def tables(self) -> Sequence[str]:
@@ -79,36 +84,38 @@ class StageContents:
         """List names of those that aren't deleted."""
         pages = self.connection.pages("cloudformation", "describe_stacks")
         return [
-            each["StackName"]
+            stack["StackName"]
             for page in pages
-            for each in page["Stacks"]
-            if each["StackName"].startswith(self.prefix) and each["StackStatus"] != GONE
+            for stack in page["Stacks"]
+            if stack["StackName"].startswith(self.prefix) and stack["StackStatus"] != GONE
         ]
 
     def resources(self, kind: str) -> Sequence[str]:
         """List physical ids of the stacks' resources of a type."""
         return [
-            each["PhysicalResourceId"]
+            summary["PhysicalResourceId"]
             for stack in self.stacks()
             for page in self.connection.pages("cloudformation", "list_stack_resources", StackName=stack)
-            for each in page["StackResourceSummaries"]
-            if each["ResourceType"] == kind and each.get("PhysicalResourceId") and each["ResourceStatus"] != GONE
+            for summary in page["StackResourceSummaries"]
+            if summary["ResourceType"] == kind
+            and summary.get("PhysicalResourceId")
+            and summary["ResourceStatus"] != GONE
         ]
 
     def log_groups(self) -> Sequence[str]:
         """List names of functions' and jobs' groups."""
         return [
-            each["logGroupName"]
+            group["logGroupName"]
             for start in (self.prefix, LOG_GROUPS + self.prefix)
             for page in self.connection.pages("logs", "describe_log_groups", logGroupNamePrefix=start)
-            for each in page["logGroups"]
+            for group in page["logGroups"]
         ]
 
     def empty_bucket(self, name: str) -> int:
         """Delete all objects of a bucket of the stage's; how many there were."""
         client, number = self.connection.client("s3"), 0
         for page in self.connection.pages("s3", "list_objects_v2", Bucket=name):
-            keys = [{"Key": each["Key"]} for each in page.get("Contents", [])]
+            keys = [{"Key": content["Key"]} for content in page.get("Contents", [])]
             number += len(keys)
             if keys:
                 with calls("DeleteObjects"):
@@ -135,9 +142,9 @@ class StageContents:
             *(_left("stack", name, f"aws cloudformation delete-stack --stack-name {name}") for name in self.stacks()),
             *(_left("queue", name, f"aws sqs delete-queue --queue-url {url}") for name, url in self.queues().items()),
             *(
-                _left("mapping", each["UUID"], f"aws lambda delete-event-source-mapping --uuid {each['UUID']}")
-                for each in self.mappings()
-                if each.get("State") != "Deleting"
+                _left("mapping", mapping["UUID"], f"aws lambda delete-event-source-mapping --uuid {mapping['UUID']}")
+                for mapping in self.mappings()
+                if mapping.get("State") != "Deleting"
             ),
             *(_left("table", name, f"aws dynamodb delete-table --table-name {name}") for name in self.tables()),
             *(_left("logs", name, f"aws logs delete-log-group --log-group-name {name}") for name in self.log_groups()),

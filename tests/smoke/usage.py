@@ -57,13 +57,13 @@ class Usage:
         """Give quantities by the prices' names. Messages count as a request each, although batches have up to ten."""
         contents = StageContents(self.connection)
         hours = (now - self.since).total_seconds() / HOUR_S
-        functions = {each["FunctionName"]: each["MemorySize"] / 1024 for each in contents.functions()}
+        functions = {function["FunctionName"]: function["MemorySize"] / 1024 for function in contents.functions()}
         spent = self._sums("AWS/Lambda", "FunctionName", functions, ("Duration", "Invocations"), now)
         units = self._sums("AWS/DynamoDB", "TableName", contents.tables(), UNITS, now)
         logged = self._sums("AWS/Logs", "LogGroupName", contents.log_groups(), (LOGGED,), now)
         alarms = contents.alarms()
-        composite = sum("AlarmRule" in each for each in alarms)
-        looked_at = sum(count_metrics(each) for each in alarms if "AlarmRule" not in each)
+        composite = sum("AlarmRule" in alarm for alarm in alarms)
+        looked_at = sum(count_metrics(alarm) for alarm in alarms if "AlarmRule" not in alarm)
         return {
             **self._requests(contents, now),
             "lambda_gb_s": sum(spent[name, "Duration"] / 1000 * memory for name, memory in functions.items()),
@@ -86,9 +86,9 @@ class Usage:
         used = {"emr_vcpu_hours": 0.0, "emr_gb_hours": 0.0}
         with calls("ListJobRuns"):
             runs = client.list_job_runs(applicationId=application_id, mode="BATCH")["jobRuns"]
-        for each in runs:
+        for run in runs:
             with calls("GetJobRun"):
-                found = client.get_job_run(applicationId=application_id, jobRunId=each["id"])["jobRun"]
+                found = client.get_job_run(applicationId=application_id, jobRunId=run["id"])["jobRun"]
             billed = found.get("billedResourceUtilization") or found.get("totalResourceUtilization") or {}
             used["emr_vcpu_hours"] += billed.get("vCPUHour", 0.0)
             used["emr_gb_hours"] += billed.get("memoryGBHour", 0.0)
@@ -100,7 +100,11 @@ class Usage:
         polls = (now - self.since).total_seconds() * POLLERS / POLL_S
         asked = [
             *((name, number) for (name, _), number in messages.items()),
-            *((each["EventSourceArn"], polls) for each in contents.mappings() if ":sqs:" in each["EventSourceArn"]),
+            *(
+                (mapping["EventSourceArn"], polls)
+                for mapping in contents.mappings()
+                if ":sqs:" in mapping["EventSourceArn"]
+            ),
         ]
         fifo = sum(number for name, number in asked if name.endswith(".fifo"))
         return {"sqs_fifo": fifo, "sqs_standard": sum(number for _, number in asked) - fifo}

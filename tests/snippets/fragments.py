@@ -70,7 +70,7 @@ def _options(call: ast.expr) -> dict[str, str]:
     found: dict[str, str] = {}
     while isinstance(call, ast.Call | ast.Attribute):
         if isinstance(call, ast.Call):
-            values = [each.value for each in call.args if isinstance(each, ast.Constant)]
+            values = [arg.value for arg in call.args if isinstance(arg, ast.Constant)]
             if _name(call) == "format":
                 found[""] = str(values[0])
             elif _name(call) == "option" and len(values) == len(("name", "value")):

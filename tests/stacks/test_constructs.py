@@ -51,7 +51,7 @@ def resources(stack: Stack, kind: str) -> Mapping[str, Mapping[str, Any]]:
 
 
 def functions(stack: Stack) -> set[str]:
-    return {each["FunctionName"] for each in resources(stack, "AWS::Lambda::Function").values()}
+    return {resource["FunctionName"] for resource in resources(stack, "AWS::Lambda::Function").values()}
 
 
 @pytest.mark.slow
@@ -68,9 +68,9 @@ def test_the_example_gives_the_same_bytes_twice(assembly: Path, tmp_path: Path) 
 def test_what_commands_look_for_is_stored_under_the_names_of_our_stacks(assembly: Path) -> None:
     template = json.loads((assembly / "Orders.template.json").read_text())
     stored = {
-        each["Properties"]["Name"]
-        for each in template["Resources"].values()
-        if each["Type"] == "AWS::SSM::Parameter" and "/outputs/" in each["Properties"]["Name"]
+        resource["Properties"]["Name"]
+        for resource in template["Resources"].values()
+        if resource["Type"] == "AWS::SSM::Parameter" and "/outputs/" in resource["Properties"]["Name"]
     }
     assert stored == {f"/Sluice{name}/outputs/0" for name in ("Splitting", "Federation", "Operations")}
 
@@ -78,11 +78,13 @@ def test_what_commands_look_for_is_stored_under_the_names_of_our_stacks(assembly
 def test_what_roles_and_peers_know_by_name_is_named_after_the_stage(stack: Stack) -> None:
     Exchange(stack, "Exchange", stage="dev", parameters={"peer_accounts": ["111111111111"], "access": "role"})
     assert functions(stack) == {f"dev-SluiceFederation-{name}" for name in ("Exchange", "Bridge", "Links")}
-    named = {each["QueueName"] for each in resources(stack, "AWS::SQS::Queue").values() if "QueueName" in each}
+    named = {
+        resource["QueueName"] for resource in resources(stack, "AWS::SQS::Queue").values() if "QueueName" in resource
+    }
     assert named == {
         f"dev-SluiceState-Federation{name}" for name in ("Links.fifo", "LinkIngress", "FifoLinkIngress.fifo")
     }
-    roles = [each["RoleName"] for each in resources(stack, "AWS::IAM::Role").values() if "RoleName" in each]
+    roles = [resource["RoleName"] for resource in resources(stack, "AWS::IAM::Role").values() if "RoleName" in resource]
     assert roles == [{"Fn::Join": ["", ["dev-SluiceFederation-PeerRole-", {"Ref": "AWS::Region"}]]}]
 
 
@@ -93,9 +95,9 @@ def test_queues_that_are_given_are_not_made(stack: Stack) -> None:
     made = {id_[:-8] for id_ in resources(stack, "AWS::SQS::Queue")}
     assert made == {"Source", "Main", "SplitSplittingControlQueue", "SplitSplittingSplittingDeadLetters"}
     [told] = [
-        each["Value"]
-        for each in resources(stack, "AWS::SSM::Parameter").values()
-        if each["Name"].startswith("/SluiceSplitting/splitter/")
+        resource["Value"]
+        for resource in resources(stack, "AWS::SSM::Parameter").values()
+        if resource["Name"].startswith("/SluiceSplitting/splitter/")
     ]
     ids = [stack.get_logical_id(queue.node.default_child) for queue in (source, main)]  # type: ignore[arg-type]  # its resource
     assert [part["Fn::GetAtt"] for part in told["Fn::Join"][1] if isinstance(part, dict) and "Fn::GetAtt" in part] == [
@@ -109,7 +111,7 @@ def test_queues_share_the_functions_of_their_splitting(stack: Stack) -> None:
         SplitQueue(stack, queue_id, queue_id=queue_id, splitting=splitting, fifo=queue_id == "bills")
     assert functions(stack) == {"SluiceSplitting-Splitter", "SluiceSplitting-Control"}
     mappings = resources(stack, "AWS::Lambda::EventSourceMapping").values()
-    assert sorted(each.get("ScalingConfig", {}).get("MaximumConcurrency", 0) for each in mappings) == [0, 5, 5]
+    assert sorted(mapping.get("ScalingConfig", {}).get("MaximumConcurrency", 0) for mapping in mappings) == [0, 5, 5]
 
 
 def test_functions_may_use_the_keys_of_queues_that_are_given(stack: Stack) -> None:
@@ -137,9 +139,9 @@ def test_a_binding_is_declared_to_the_links_function(stack: Stack) -> None:
     exchange.declare("shop", "direct")
     exchange.bind(aws_sqs.Queue(stack, "Invoices"), exchange="shop", key="paid")
     settings = [
-        stack.resolve(each["Value"])
-        for each in resources(stack, "AWS::SSM::Parameter").values()
-        if each["Name"].startswith("/SluiceFederation/links/")
+        stack.resolve(resource["Value"])
+        for resource in resources(stack, "AWS::SSM::Parameter").values()
+        if resource["Name"].startswith("/SluiceFederation/links/")
     ]
     told = json.dumps(settings).replace(" ", "").replace("\\", "")
     assert '{"exchange":"shop","queue":"Invoices","key":"paid","arguments":{}}' in told
@@ -154,9 +156,11 @@ def test_a_whole_site_fits_into_one_stack_without_findings(stack: Stack) -> None
     template = stack.node.root.synth().get_stack_by_name("Theirs").template  # type: ignore[attr-defined]  # an app's
     assert site.pipeline is not None
     assert [found for found in found_in(json.dumps(template)) if found[0] not in IGNORED] == []
-    alarms = [each for each in template["Resources"].values() if each["Type"] == "AWS::CloudWatch::CompositeAlarm"]
+    alarms = [
+        resource for resource in template["Resources"].values() if resource["Type"] == "AWS::CloudWatch::CompositeAlarm"
+    ]
     told = stack.resolve(topic.topic_arn)
-    assert [each["Properties"]["AlarmActions"] for each in alarms] == [[told]] * 4
+    assert [alarm["Properties"]["AlarmActions"] for alarm in alarms] == [[told]] * 4
 
 
 def test_jobs_run_in_the_vpc_that_is_given(stack: Stack) -> None:
@@ -164,7 +168,7 @@ def test_jobs_run_in_the_vpc_that_is_given(stack: Stack) -> None:
     queue, exchange = aws_sqs.Queue(stack, "Landing"), Exchange(stack, "Exchange")
     pipeline = LandingPipeline(stack, "Pipeline", queue=queue, exchange=exchange, vpc=vpc)
     [application] = resources(stack, "AWS::EMRServerless::Application").values()
-    subnets = [stack.resolve(each.subnet_id) for each in vpc.private_subnets]
+    subnets = [stack.resolve(subnet.subnet_id) for subnet in vpc.private_subnets]
     assert application["NetworkConfiguration"]["SubnetIds"] == subnets
     assert resources(stack, "AWS::EC2::VPCEndpoint") == {}
     assert pipeline.queue is queue

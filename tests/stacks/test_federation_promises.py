@@ -77,9 +77,9 @@ def test_who_sends_to_and_reads_queues_made_at_run_time_may_use_the_key(
     encrypted = synth(**{"sluice.federation.kms_key_arn": key})
     sender, receiver = {"kms:Decrypt", "kms:GenerateDataKey"}, {"kms:Decrypt"}
     for function, actions in (("Exchange", sender), ("Bridge", receiver), ("Links", sender)):
-        of_keys = [each for each in statements(encrypted, function) if "kms:" in str(each["Action"])]
+        of_keys = [statement for statement in statements(encrypted, function) if "kms:" in str(statement["Action"])]
         assert allowed(of_keys) == pairs((actions, {key}))
-        assert not any("kms:" in str(each["Action"]) for each in statements(federated, function))
+        assert not any("kms:" in str(statement["Action"]) for statement in statements(federated, function))
 
 
 def test_every_queue_has_dead_letters_of_its_own_kind_and_time_for_a_batch(federated: Templates) -> None:
@@ -147,7 +147,7 @@ def test_the_links_function_may_do_exactly_this(federated: Templates) -> None:
     [(operator, condition)] = conditional["Condition"].items()
     [(key, functions)] = condition.items()
     of_stack = "arn:{AWS::Partition}:lambda:{AWS::Region}:{AWS::AccountId}:function:SluiceFederation-"
-    assert (operator, key, [text(each) for each in functions]) == (
+    assert (operator, key, [text(function) for function in functions]) == (
         "ArnLike",
         "lambda:FunctionArn",
         ["Bridge.Arn", f"{of_stack}Exchange*", f"{of_stack}Links*"],

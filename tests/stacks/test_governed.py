@@ -70,7 +70,7 @@ def test_the_packs_find_what_the_table_gives_a_reason_for_and_nothing_else(assem
     rows = re.findall(r"^\| (`.*?) \| .+ \|$", section, re.MULTILINE)
     explained = [rule for row in rows for rule in re.findall("`([A-Za-z0-9]+)`", row)]
     reports = json.loads((assembly / "validation-report.json").read_text())["pluginReports"]
-    found = {report["pluginName"]: {each["ruleName"] for each in report["violations"]} for report in reports}
+    found = {report["pluginName"]: {violation["ruleName"] for violation in report["violations"]} for report in reports}
     assert len(found) == len(PACKS)
     rules = {rule.rpartition("-")[2] for named in found.values() for rule in named}
     assert (sorted(rules), len(explained)) == (sorted(explained), len(rules))

@@ -108,14 +108,16 @@ def test_the_errors_of_every_function_whose_messages_age_unseen_are_an_alarm_of_
         stack = getattr(templates, capability)
         errors = alarms(stack)[f"{capability.capitalize()}Errors"]
         asked = {
-            each["MetricStat"]["Metric"]["Dimensions"][0]["Value"]["Ref"]
-            for each in errors["Metrics"]
-            if "MetricStat" in each
+            metric["MetricStat"]["Metric"]["Dimensions"][0]["Value"]["Ref"]
+            for metric in errors["Metrics"]
+            if "MetricStat" in metric
         }
         functions = set(resources(stack, "AWS::Lambda::Function"))
-        assert asked == {each for each in functions if each[:-8] not in WATCHED_BY_AGE}
+        assert asked == {function for function in functions if function[:-8] not in WATCHED_BY_AGE}
         assert (errors["Threshold"], errors["EvaluationPeriods"]) == (3, 2)
-        assert [each["Expression"] for each in errors["Metrics"] if "Expression" in each] == ["SUM(FILL(METRICS(), 0))"]
+        assert [metric["Expression"] for metric in errors["Metrics"] if "Expression" in metric] == [
+            "SUM(FILL(METRICS(), 0))"
+        ]
 
 
 def test_throttles_are_of_all_functions_that_share_the_accounts_pool(templates: Templates) -> None:
@@ -157,8 +159,8 @@ def test_every_queue_of_dead_letters_has_an_alarm(synth: Synth) -> None:
     watched = {
         named(stat["Metric"]["Dimensions"][0]["Value"])
         for alarm in alarms(templates.operations).values()
-        for each in alarm.get("Metrics", [])
-        if (stat := each.get("MetricStat")) and stat["Metric"]["MetricName"] == "ApproximateNumberOfMessagesVisible"
+        for metric in alarm.get("Metrics", [])
+        if (stat := metric.get("MetricStat")) and stat["Metric"]["MetricName"] == "ApproximateNumberOfMessagesVisible"
     }
     assert watched == made
     assert "SplitordersfifoDeadLetters" in made
@@ -184,7 +186,7 @@ def test_dead_letters_ring_when_they_come_and_again_for_new_ones(
     templates: Templates, visible: list[float | None], rings: list[bool]
 ) -> None:
     alarm = alarms(templates.operations)["SplittingDeadLetters"]
-    [expression] = [each["Expression"] for each in alarm["Metrics"] if "Expression" in each]
+    [expression] = [metric["Expression"] for metric in alarm["Metrics"] if "Expression" in metric]
     assert [came >= alarm["Threshold"] for came in metric_math(expression, visible)] == rings
     assert alarm["EvaluationPeriods"] == 1
 
@@ -209,13 +211,13 @@ def test_a_threshold_is_what_its_parameter_says(synth: Synth) -> None:
 
 
 def test_the_unanswered_rate_is_of_enough_offers_that_ended_over_both_ways(templates: Templates) -> None:
-    metrics = {each["Id"]: each for each in alarms(templates.operations)["Unanswered"]["Metrics"]}
-    [expression] = [each["Expression"] for each in metrics.values() if "Expression" in each]
+    metrics = {metric["Id"]: metric for metric in alarms(templates.operations)["Unanswered"]["Metrics"]}
+    [expression] = [metric["Expression"] for metric in metrics.values() if "Expression" in metric]
     assert ">= 20" in expression
     asked = {
         (stat["Metric"]["MetricName"], stat["Metric"]["Dimensions"][0]["Value"], stat["Stat"])
-        for each in metrics.values()
-        if (stat := each.get("MetricStat"))
+        for metric in metrics.values()
+        if (stat := metric.get("MetricStat"))
     }
     unanswered = {(name, f) for name in ("OffersDenied", "OffersTimedOut") for f in ("sweeper", "client")}
     assert asked == {
@@ -233,9 +235,9 @@ def test_offers_that_come_too_late_are_an_alarm(templates: Templates) -> None:
 def test_no_alarm_of_a_search(templates: Templates) -> None:
     """CloudWatch refuses those when they are deployed, and no sooner."""
     found = alarms(templates.operations).values()
-    expressions = [each.get("Expression", "") for alarm in found for each in alarm.get("Metrics", [])]
+    expressions = [metric.get("Expression", "") for alarm in found for metric in alarm.get("Metrics", [])]
     assert expressions
-    assert not [each for each in expressions if "SEARCH" in each]
+    assert not [expression for expression in expressions if "SEARCH" in expression]
 
 
 def test_no_alarm_goes_off_for_want_of_data(templates: Templates) -> None:
@@ -343,16 +345,16 @@ ALARM_METRIC_USD, FREE_METRICS = 0.10, 10  # a month: https://aws.amazon.com/clo
 def test_what_is_watched_by_default_costs_little(templates: Templates) -> None:
     """An alarm costs by its metrics; the first ten of the account are free."""
     found = [alarm for stack in every_stack(templates) for alarm in alarms(stack).values()]
-    metrics = sum(sum("MetricStat" in each for each in alarm.get("Metrics", [])) or 1 for alarm in found)
+    metrics = sum(sum("MetricStat" in metric for metric in alarm.get("Metrics", [])) or 1 for alarm in found)
     assert (metrics - FREE_METRICS) * ALARM_METRIC_USD <= 2.5
     assert not resources(templates.operations, "AWS::CloudWatch::Dashboard")
 
 
 def budget_of(templates: Templates, unit: str = "MONTHLY") -> Any:
     [budget] = [
-        each
-        for each in resources(templates.operations, "AWS::Budgets::Budget").values()
-        if each["Budget"]["TimeUnit"] == unit
+        resource
+        for resource in resources(templates.operations, "AWS::Budgets::Budget").values()
+        if resource["Budget"]["TimeUnit"] == unit
     ]
     return budget
 
@@ -384,11 +386,15 @@ def test_this_accounts_alarms_may_publish_to_the_topic_and_nobody_over_plain_htt
     """A topic with a policy of its own lacks the one that lets its account's alarms in."""
     [policy] = resources(called.state, "AWS::SNS::TopicPolicy").values()
     statements = policy["PolicyDocument"]["Statement"]
-    let_in = {each["Principal"]["Service"]: each.get("Condition") for each in statements if each["Effect"] == "Allow"}
+    let_in = {
+        statement["Principal"]["Service"]: statement.get("Condition")
+        for statement in statements
+        if statement["Effect"] == "Allow"
+    }
     of_account = {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}
     services = ("cloudwatch.amazonaws.com", "events.amazonaws.com", "budgets.amazonaws.com")
     assert let_in == dict.fromkeys(services, of_account)
-    [refused] = [each for each in statements if each["Effect"] == "Deny"]
+    [refused] = [statement for statement in statements if statement["Effect"] == "Deny"]
     assert refused["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
 
 
@@ -452,8 +458,8 @@ def test_what_is_made_at_run_time_is_searched_for(seen: Templates) -> None:
         options["expression"] for [options] in (row for row in drawn(seen) if len(row) == 1) if "expression" in options
     ]
     for part in ("QueueName=sluice QueueName=bridge", "{Sluice,route,service}", "FunctionName=SluiceRendezvous OR "):
-        assert [each for each in searches if part in each], part
-    assert all(re.fullmatch(r"(SEARCH\('.*', '\w+', 300\)|IF\(.*\)|SUM\(.*\))", each) for each in searches)
+        assert [search for search in searches if part in search], part
+    assert all(re.fullmatch(r"(SEARCH\('.*', '\w+', 300\)|IF\(.*\)|SUM\(.*\))", search) for search in searches)
 
 
 def test_no_two_widgets_of_a_row_go_over_its_end(seen: Templates) -> None:
@@ -506,7 +512,7 @@ def test_all_functions_do_where_asked_to_and_may(otherwise: Templates) -> None:
     for role in roles:
         [policy] = role["Policies"]
         actions = [each["Action"] for each in policy["PolicyDocument"]["Statement"] if each["Resource"] == "*"]
-        assert sorted(TRACED) in [sorted(each) for each in actions if isinstance(each, list)]
+        assert sorted(TRACED) in [sorted(action) for action in actions if isinstance(action, list)]
 
 
 # The stack itself

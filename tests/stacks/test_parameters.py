@@ -186,7 +186,7 @@ def test_a_bad_policy_is_named(policies: object, cause: str) -> None:
 
 def test_of_a_policy_only_what_was_given_is_written() -> None:
     given = [{"queues": ["pipeline", "billing-*"], "modes": ["mirror"]}, {"allow_jq": True, "max_sessions": 0}]
-    first, second = (each.policy for each in Parameters.from_context({POLICIES: given}).splitting.policies)
+    first, second = (policy.policy for policy in Parameters.from_context({POLICIES: given}).splitting.policies)
     assert first == Policy(queues=("pipeline", "billing-*"), modes=(Mode.MIRROR,))
     assert encode(second) == b'{"max_sessions":0}'
 

@@ -185,7 +185,7 @@ def test_another_events_exchange_is_declared_beside_those_of_the_site(synth: Syn
             "sluice.federation.exchanges": [{"name": "orders", "type": "direct"}],
         }
     )
-    assert [each["name"] for each in declared(templates)["exchanges"]] == ["orders", "seen"]
+    assert [exchange["name"] for exchange in declared(templates)["exchanges"]] == ["orders", "seen"]
     assert templates.one("AWS::Lambda::Function", "Counters")["Environment"]["Variables"]["EXCHANGE"] == "seen"
 
 
@@ -556,14 +556,14 @@ def test_every_function_reads_what_its_stack_writes(templates: Templates) -> Non
             if resource["Type"] == "AWS::Lambda::Function":
                 name, variables = id_[:-8], resource["Properties"]["Environment"]["Variables"]
                 found[name] = told(stack, name, SETTINGS[name])
-                own = {each for each in variables if not each.startswith("POWERTOOLS_")}
+                own = {variable for variable in variables if not variable.startswith("POWERTOOLS_")}
                 assert own == set(found[name].environment(stored_under=["/n"] if found[name].STORED else [])), name
     assert set(found) == set(SETTINGS)
     assert cast("LinksSettings", found["Links"]).here.control_queue_url == "FederationLinks"
     assert cast("LinksSettings", found["Links"]).senders == ("LinksRole.RoleId", "BridgeRole.RoleId")
     ingresses = cast("ExchangeSettings", found["Exchange"]).ingresses.values()
-    assert not any(each.trusted for each in ingresses)
-    assert sorted((each.fifo, each.from_links) for each in ingresses) == [
+    assert not any(ingress.trusted for ingress in ingresses)
+    assert sorted((ingress.fifo, ingress.from_links) for ingress in ingresses) == [
         (False, False),
         (False, True),
         (True, False),

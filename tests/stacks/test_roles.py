@@ -21,10 +21,10 @@ def made(*allowed: Statement) -> list[Any]:
     template = Template.from_stack(stack)
     (role,) = template.find_resources("AWS::IAM::Role").values()
     policies = template.find_resources("AWS::IAM::ManagedPolicy")
-    assert [each["Ref"] for each in role["Properties"].get("ManagedPolicyArns", [])] == list(policies)
+    assert [arn["Ref"] for arn in role["Properties"].get("ManagedPolicyArns", [])] == list(policies)
     return [
-        *(each["PolicyDocument"] for each in role["Properties"]["Policies"]),
-        *(each["Properties"]["PolicyDocument"] for each in policies.values()),
+        *(policy["PolicyDocument"] for policy in role["Properties"]["Policies"]),
+        *(policy["Properties"]["PolicyDocument"] for policy in policies.values()),
     ]
 
 
@@ -42,9 +42,16 @@ def test_what_has_none_is_in_policies_beside_it_whole() -> None:
     assert len(documents) > 1
     assert max(len(json.dumps(each, separators=(",", ":"))) for each in documents[1:]) <= 6_144
     statements = [each for document in documents for each in document["Statement"]]
-    named = [resource for each in statements if each["Action"] == "kms:Decrypt" for resource in each["Resource"]]
+    named = [
+        resource
+        for statement in statements
+        if statement["Action"] == "kms:Decrypt"
+        for resource in statement["Resource"]
+    ]
     assert sorted(named) == arns(300)
-    assert [each["Resource"] for each in statements if each["Action"] == "sqs:SendMessage"] == ["arn:aws:sqs:::last"]
+    assert [statement["Resource"] for statement in statements if statement["Action"] == "sqs:SendMessage"] == [
+        "arn:aws:sqs:::last"
+    ]
 
 
 def test_conditions_stay_with_each_part() -> None:

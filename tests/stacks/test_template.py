@@ -44,8 +44,8 @@ def test_every_archive_that_it_names_lies_beside_it(release: Path, template: dic
     named = set(re.findall(r"[0-9a-f]{64}\.[a-z]+", json.dumps(template)))
     there = {path.name for path in release.iterdir()} - {TEMPLATE, "README.md"}
     assert named == there
-    functions = [each for each in template["Resources"].values() if each["Type"] == "AWS::Lambda::Function"]
-    buckets = [each["Properties"]["Code"]["S3Bucket"] for each in functions]
+    functions = [resource for resource in template["Resources"].values() if resource["Type"] == "AWS::Lambda::Function"]
+    buckets = [function["Properties"]["Code"]["S3Bucket"] for function in functions]
     assert buckets == [{"Fn::Sub": "${AssetsBucket}"}] * len(functions)
     assert len(functions) == 11
 
@@ -53,10 +53,14 @@ def test_every_archive_that_it_names_lies_beside_it(release: Path, template: dic
 def test_what_its_parameters_say_reaches_functions_and_logs(template: dict[str, Any]) -> None:
     resources = template["Resources"].values()
     variables = [
-        each["Properties"]["Environment"]["Variables"] for each in resources if each["Type"] == "AWS::Lambda::Function"
+        resource["Properties"]["Environment"]["Variables"]
+        for resource in resources
+        if resource["Type"] == "AWS::Lambda::Function"
     ]
-    assert [each["POWERTOOLS_LOG_LEVEL"] for each in variables] == [{"Ref": "LogLevel"}] * len(variables)
-    groups = [each["Properties"]["RetentionInDays"] for each in resources if each["Type"] == "AWS::Logs::LogGroup"]
+    assert [variable["POWERTOOLS_LOG_LEVEL"] for variable in variables] == [{"Ref": "LogLevel"}] * len(variables)
+    groups = [
+        resource["Properties"]["RetentionInDays"] for resource in resources if resource["Type"] == "AWS::Logs::LogGroup"
+    ]
     assert groups == [{"Ref": "LogRetentionDays"}] * 12
 
 

@@ -94,7 +94,7 @@ class Assembly:
     @cached_property
     def parameters(self) -> Mapping[str, Resource]:
         """Those of Systems Manager, by their names."""
-        return {each.properties["Name"]: each for each in self.resources("AWS::SSM::Parameter")}
+        return {resource.properties["Name"]: resource for resource in self.resources("AWS::SSM::Parameter")}
 
     def read_by(self, stack: str) -> set[Id]:
         """The resources of other stacks that a stack's template refers to."""
@@ -141,9 +141,9 @@ class Assembly:
 
 def physical_name(resource: Resource) -> str:
     """What a resource is called, where CloudFormation names it as long as the longest are."""
-    for each in NAME_PROPERTIES:
-        if each in resource.properties:
-            return str(resource.properties[each])
+    for property_ in NAME_PROPERTIES:
+        if property_ in resource.properties:
+            return str(resource.properties[property_])
     ending = ".fifo" if resource.properties.get("FifoQueue") else ""
     room = LONGEST_NAMES.get(resource.type, LONGEST_NAME) - len(ADDED) - len(ending)
     return f"{resource.stack}-{resource.id}"[:room] + ADDED + ending

@@ -89,8 +89,8 @@ def held(assembly: Assembly) -> Mapping[Id, str]:
     """What each stateful resource holds: as it is called by a parameter, else by its construct's id."""
     called = {name: " of ".join(words) for name, words in _called(assembly)}
     return {
-        (each.stack, each.id): called.get(physical_name(each), _construct(each.id))
-        for each in assembly.resources(*STATEFUL)
+        (resource.stack, resource.id): called.get(physical_name(resource), _construct(resource.id))
+        for resource in assembly.resources(*STATEFUL)
     }
 
 
@@ -124,7 +124,7 @@ def _called(assembly: Assembly) -> Iterator[tuple[str, tuple[str, str]]]:
 
 def _told(assembly: Assembly) -> Iterator[tuple[str, tuple[str, str]]]:
     splitter = _settings(assembly, "Splitter", SplitterSettings)
-    landed = {each.landing.queue_url.rsplit("/", 1)[1] for each in _settings(assembly, "Jobs", JobsSettings)}
+    landed = {setting.landing.queue_url.rsplit("/", 1)[1] for setting in _settings(assembly, "Jobs", JobsSettings)}
     for config in (config for each in splitter for config in each.split_queues):
         yield config.source, ("source", config.queue_id)
         if config.main is not None:
@@ -142,9 +142,9 @@ def _told(assembly: Assembly) -> Iterator[tuple[str, tuple[str, str]]]:
 def _settings(assembly: Assembly, function: str, type_: type[S]) -> list[S]:
     """What a function is told; nothing, where there is no such function."""
     return [
-        type_.read(assembly.plain(each.stack, each.properties["Environment"]["Variables"]), assembly.stored)
-        for each in assembly.resources("AWS::Lambda::Function")
-        if _construct(each.id) == function
+        type_.read(assembly.plain(resource.stack, resource.properties["Environment"]["Variables"]), assembly.stored)
+        for resource in assembly.resources("AWS::Lambda::Function")
+        if _construct(resource.id) == function
     ]
 
 
@@ -152,8 +152,8 @@ def _is_always_deployed(template: Mapping[str, Any]) -> bool:
     """As CDK's command line says whether it has parameters whose values may have changed."""
     parameters = template.get("Parameters", {}).values()
     return any(
-        each["Type"].startswith("AWS::SSM::Parameter::") and "[cdk:skip]" not in each.get("Description", "")
-        for each in parameters
+        parameter["Type"].startswith("AWS::SSM::Parameter::") and "[cdk:skip]" not in parameter.get("Description", "")
+        for parameter in parameters
     )
 
 

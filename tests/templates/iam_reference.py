@@ -112,7 +112,7 @@ def _resource_types(action: str) -> list[Mapping[str, Any]]:
     """All of the service's for `*`."""
     service, _, name = action.partition(":")
     every = REFERENCE.resources.get_resource_types_for_service(service)
-    names = every if name == "*" else [each["name"] for each in _details(action)["resourceTypes"]]
+    names = every if name == "*" else [type_["name"] for type_ in _details(action)["resourceTypes"]]
     return [REFERENCE.resources.get_resource_type_details(service, each) for each in names]
 
 
@@ -149,7 +149,7 @@ def _fits(resource: str, forms: Sequence[str]) -> bool:
     if resource == "*":
         return True
     examples = [resource.replace("*", each) for each in STANDS_FOR]
-    return any(_pattern(form, WITH_SLASHES).fullmatch(each) for form in forms for each in examples)
+    return any(_pattern(form, WITH_SLASHES).fullmatch(example) for form in forms for example in examples)
 
 
 @cache

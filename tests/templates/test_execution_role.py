@@ -19,10 +19,10 @@ def test_the_role_may_make_change_and_delete_every_resource(assemblies: Assembli
         [EXECUTION_ROLE], partition="aws", region=REGION, account=ACCOUNT, stage=None if stage is None else str(stage)
     )
     allowed, assembly, refused = [parse_policy_document(dict(policy))], assemblies(given), set()
-    for each in assembly.resources():
-        properties = assembly.plain(each.stack, each.properties) if each.type.startswith(NAMED) else {}
+    for resource in assembly.resources():
+        properties = assembly.plain(resource.stack, resource.properties) if resource.type.startswith(NAMED) else {}
         for event in EVENTS.values():
-            for action, arn in needed(each.type, event, physical_name(each), properties, ACCOUNT):
+            for action, arn in needed(resource.type, event, physical_name(resource), properties, ACCOUNT):
                 context = EvalContext(
                     principal_arn="",
                     principal_type="AssumedRole",
@@ -32,5 +32,5 @@ def test_the_role_may_make_change_and_delete_every_resource(assemblies: Assembli
                     region=REGION,
                 )
                 if evaluate(context, allowed).decision != "Allow":
-                    refused.add((each.id, action, arn))
+                    refused.add((resource.id, action, arn))
     assert not refused

@@ -122,8 +122,8 @@ def test_nothing_is_larger_than_aws_takes_it(assemblies: Assemblies, given: Para
 def test_event_source_mappings_have_properties_that_fit_together(assemblies: Assemblies, given: ParameterSet) -> None:
     assembly = assemblies(given)
     mappings = [
-        (name_of(each), assembly.plain(each.stack, each.properties["EventSourceArn"]), each.properties)
-        for each in assembly.resources("AWS::Lambda::EventSourceMapping")
+        (name_of(resource), assembly.plain(resource.stack, resource.properties["EventSourceArn"]), resource.properties)
+        for resource in assembly.resources("AWS::Lambda::EventSourceMapping")
     ]
     faults = {
         name: find_mapping_fault(each, fifo=arn.endswith(".fifo")) for name, arn, each in mappings if ":sqs:" in arn
@@ -157,8 +157,10 @@ def test_look_ups_are_a_handful(assemblies: Assemblies, given: ParameterSet) -> 
 def test_roles_that_name_much_have_policies_beside_their_own(assemblies: Assemblies) -> None:
     """And only those: a role's own policy is there as soon as the role is."""
     assert not list(assemblies(DEFAULTS).resources("AWS::IAM::ManagedPolicy"))
-    splitters = [each for each in assemblies(MAXIMUM).resources("AWS::IAM::Role") if name_of(each) == "SplitterRole"]
-    assert [bool(each.properties["ManagedPolicyArns"]) for each in splitters] == [True]
+    splitters = [
+        resource for resource in assemblies(MAXIMUM).resources("AWS::IAM::Role") if name_of(resource) == "SplitterRole"
+    ]
+    assert [bool(splitter.properties["ManagedPolicyArns"]) for splitter in splitters] == [True]
 
 
 def test_functions_roles_queues_and_endpoints_are_all_measured(assemblies: Assemblies) -> None:

@@ -34,7 +34,7 @@ OF_ALL = ("arn:aws:logs:", "arn:aws:s3:::cdk-")  # DescribeLogGroups takes no le
 
 def statements(assembly: Assembly) -> Iterator[Mapping[str, Any]]:
     for resource in assembly.resources("AWS::IAM::Role", "AWS::IAM::Policy", "AWS::IAM::ManagedPolicy"):
-        written = [each["PolicyDocument"] for each in resource.properties.get("Policies", [resource.properties])]
+        written = [policy["PolicyDocument"] for policy in resource.properties.get("Policies", [resource.properties])]
         for document in assembly.plain(resource.stack, written):
             yield from document["Statement"]
 
@@ -47,7 +47,7 @@ def resources(assembly: Assembly) -> set[str]:
 
 def physical_arns(assembly: Assembly, stage: str | None) -> set[str]:
     """All that a site has: what its stacks make, and what its functions do."""
-    made = {ARNS[each.type] + physical_name(each) for each in assembly.resources(*ARNS)}
+    made = {ARNS[resource.type] + physical_name(resource) for resource in assembly.resources(*ARNS)}
     return made | {f"{ARNS['AWS::SQS::Queue']}{add_stage_prefix(name, stage)}" for name in MADE_AT_RUN_TIME}
 
 
@@ -83,7 +83,7 @@ def test_what_functions_are_told_of_names_is_the_stages(assemblies: Assemblies) 
 
 def test_alarms_and_what_is_drawn_are_of_the_stages_metrics(assemblies: Assemblies) -> None:
     assembly = assemblies(STAGED)
-    shown = str([assembly.plain(each.stack, each.properties) for each in assembly.resources(*OBSERVED)])
+    shown = str([assembly.plain(resource.stack, resource.properties) for resource in assembly.resources(*OBSERVED)])
     assert "staging-Sluice/Spark" in shown
     assert re.findall(r"(?<!staging-)\bSluice(?:/Spark)?[\"',]", shown.replace("display_name", "")) == []
 

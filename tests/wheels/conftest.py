@@ -59,7 +59,7 @@ def install(tmp_path_factory: pytest.TempPathFactory, wheels: dict[str, Path]) -
         folder = tmp_path_factory.mktemp("user")
         made = Installed(python=folder / "venv" / "bin" / "python", folder=folder)
         subprocess.run([UV, "venv", "--quiet", "--python", sys._base_executable, folder / "venv"], check=True)  # type: ignore[attr-defined]  # what this one was made of
-        own = {each: wheels.get(each.partition("[")[0].replace("-", "_")) for each in requirements}
+        own = {requirement: wheels.get(requirement.partition("[")[0].replace("-", "_")) for requirement in requirements}
         wanted = [f"{each} @ {wheel.as_uri()}" if wheel else each for each, wheel in own.items()]
         locks = (ROOT / "requirements.txt", ROOT / "spark" / "requirements.txt")
         versions = [*(f"--constraint={lock}" for lock in locks), "--no-verify-hashes"]

@@ -295,7 +295,7 @@ def run(step: dict[str, str], world: World, names: Names) -> None:
             names["results"] = [said(command, world.clone) for command in typed]
         else:
             statements = [each.strip() for each in COMMENT.sub("", text).split(";")]
-            names["results"] = [names["spark"].sql(each).collect() for each in statements if each]
+            names["results"] = [names["spark"].sql(statement).collect() for statement in statements if statement]
 
 
 def main() -> int:

@@ -52,7 +52,7 @@ def cloud(tmp_path: Path) -> Iterator[Cloud]:
 
 
 def installing(guide: Path) -> str:
-    typed = [each.text for block in blocks(guide) if block.language == "sh" for each in commands(block)]
+    typed = [command.text for block in blocks(guide) if block.language == "sh" for command in commands(block)]
     [line] = [text for text in typed if INSTALL.match(text)]
     return line
 
@@ -108,6 +108,6 @@ def test_the_guide_names_the_hadoop_that_spark_brings(reader: Callable[[Path], I
 
 def test_every_block_of_a_guide_is_run() -> None:
     """All that is a program: policies and pictures have nothing to run."""
-    programs = [each for document in GUIDES for each in blocks(document) if each.language in {"python", "sql"}]
-    left = [each for each in programs if each.mark != SPARK]
+    programs = [block for document in GUIDES for block in blocks(document) if block.language in {"python", "sql"}]
+    left = [program for program in programs if program.mark != SPARK]
     assert [each.place for each in left if not (each.mark == CHECKED and each.rest.startswith(NEEDS))] == []

@@ -65,7 +65,7 @@ class Faults:
     mapping_settles_s: float = 0.0
 
 
-CALM = Faults(**{each.name: 0 for each in fields(Faults)})
+CALM = Faults(**{field.name: 0 for field in fields(Faults)})
 
 OF_CALLS = (Kind.KILL_BEFORE, Kind.KILL_AFTER, Kind.LOST_ANSWER, Kind.THROTTLE, Kind.SLOW, Kind.HUNG)
 DEADLY = frozenset({Kind.KILL_BEFORE, Kind.KILL_AFTER})

@@ -226,7 +226,7 @@ class DynamoDb:
         return {"UnprocessedItems": left}
 
     def transact_write_items(self, *, TransactItems: list[Any], ClientRequestToken: str) -> Item:
-        changes = [_Change.of(kind, given) for each in TransactItems for kind, given in each.items()]
+        changes = [_Change.of(kind, given) for item in TransactItems for kind, given in item.items()]
         now, asked = self.world.now, json.dumps(TransactItems, sort_keys=True, default=repr)
         done_at, done = self.tokens.get(ClientRequestToken, (-TOKEN_S, ""))
         if now - done_at < TOKEN_S:
@@ -413,9 +413,9 @@ def _partition_of(expression: str, names: Mapping[str, str], values: Mapping[str
 
 def _check(expressions: Sequence[Compiled[Any]], names: Mapping[str, str], values: Mapping[str, Any]) -> None:
     """Refuse names and values that aren't given, that don't fit, and that no expression uses."""
-    for each in expressions:
-        each.check(names, values)
-    used = {name for each in expressions for name in each.placeholders}
+    for expression in expressions:
+        expression.check(names, values)
+    used = {name for expression in expressions for name in expression.placeholders}
     for name in [*names, *values]:
         if name not in used:
             raise invalid(f"Value provided in expression unused: keys: {{{name}}}")

@@ -312,7 +312,7 @@ class Lambdas:
         failures = outcome.answer.get("batchItemFailures")
         if not failures:
             return set()
-        failed = {each.get("itemIdentifier") for each in failures}
+        failed = {failure.get("itemIdentifier") for failure in failures}
         return {each for each in failed if each} if failed <= every else every
 
     # The operations

@@ -59,5 +59,7 @@ class Parameters:
         return {"Version": self.write(Name, Value)}
 
     def describe_parameters(self, *, ParameterFilters: list[dict[str, Any]]) -> dict[str, Any]:
-        [names] = [each["Values"] for each in ParameterFilters if each["Key"] == "Name"]
+        [names] = [
+            parameter_filter["Values"] for parameter_filter in ParameterFilters if parameter_filter["Key"] == "Name"
+        ]
         return {"Parameters": [{"Name": name, "Type": "String"} for name in names if name in self.by_name]}

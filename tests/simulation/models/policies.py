@@ -13,10 +13,10 @@ def lets_in(policy: str, account: str, action: str) -> bool:
     """Whether the policy allows the account what it asks for."""
     statements = json.loads(policy)["Statement"] if policy else []
     return any(
-        each["Effect"] == "Allow"
-        and f"arn:aws:iam::{account}:root" in each["Principal"]["AWS"]
-        and f"sqs:{action}" in each["Action"]
-        for each in statements
+        statement["Effect"] == "Allow"
+        and f"arn:aws:iam::{account}:root" in statement["Principal"]["AWS"]
+        and f"sqs:{action}" in statement["Action"]
+        for statement in statements
     )
 
 

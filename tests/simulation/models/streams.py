@@ -125,7 +125,7 @@ class Stream:
             shard.limit = max(1, len(batch) // 2)
         elif failures:
             numbers = [record["dynamodb"]["SequenceNumber"] for record in batch]
-            shard.position += min(numbers.index(each["itemIdentifier"]) for each in failures)
+            shard.position += min(numbers.index(failure["itemIdentifier"]) for failure in failures)
         elif not self._comes_again():
             shard.position += len(batch)
             shard.limit = None

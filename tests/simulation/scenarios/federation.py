@@ -103,7 +103,7 @@ class Federation(Scenario):
             PLACES[tag],
             accounts=ACCOUNTS,
             declared=declared,
-            peers=[replace(Peer.from_introduction(each, **EVERYTHING), declared=True) for each in others],
+            peers=[replace(Peer.from_introduction(other, **EVERYTHING), declared=True) for other in others],
             bound=[*CONSUMED, FEED],
         )
         sweep = {"op": SweepSite.__struct_config__.tag}
@@ -134,7 +134,7 @@ class Federation(Scenario):
         self.asking += 1
         site = self.sites[self.world.chance.choice(self.plan.tags)]
         self.world.scheduler.current.site = site.place
-        feeds = [each.source for each in self.plan.feeds]
+        feeds = [feed.source for feed in self.plan.feeds]
         if site.tag in feeds and self.world.chance.random() < 0.5:
             self._feed(site)
         else:
@@ -179,7 +179,7 @@ class Federation(Scenario):
         """Draw a binding that comes and goes: of a queue that isn't bound so already."""
         chance, exchange = self.world.chance, self.plan.exchanges[0]
         site, queue = chance.choice(self.plan.tags), chance.choice(CONSUMED)
-        taken = [each.pattern for each in self.plan.bindings if (each.site, each.queue) == (site, queue)]
+        taken = [binding.pattern for binding in self.plan.bindings if (binding.site, binding.queue) == (site, queue)]
         left = [pattern for pattern in ADMITTED[exchange] if pattern not in taken]
         if not left:
             return None
@@ -247,7 +247,7 @@ class Federation(Scenario):
             if not self.not_yet:
                 self.not_yet = self._probed()
                 # What is wanted is told from site to site; a static route that is Operational carries.
-                follows = any(each.kind is RouteKind.DYNAMIC for each in self.plan.routes)
+                follows = any(route.kind is RouteKind.DYNAMIC for route in self.plan.routes)
                 self.world.check(follows or not self.not_yet, self.not_yet)
                 self.rests = not self.not_yet
 
@@ -265,8 +265,8 @@ class Federation(Scenario):
         view = self.world.ask(site.links, ShowSite())
         if view is None:
             return f"{site.tag} doesn't answer"
-        states = {each.name: each.status.state.value for each in view.links}
-        states |= {each.name: each.state for each in view.bridges}
+        states = {link.name: link.status.state.value for link in view.links}
+        states |= {bridge.name: bridge.state for bridge in view.bridges}
         for route in self.plan.routes:
             if route.declared_at == site.tag and route.lasts and route.name not in states:
                 return f"{site.tag} knows nothing of {route.name}"

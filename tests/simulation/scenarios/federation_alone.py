@@ -158,7 +158,7 @@ class RobbedAmidTraffic(BridgeQueueGone):
 
     def bridge_queues(self) -> list[Queue]:
         """Find the route's queue, where it is there."""
-        return [each for each in self.world.sqs.queues.values() if each.name.startswith(BRIDGE_QUEUE_PREFIX)]
+        return [queue for queue in self.world.sqs.queues.values() if queue.name.startswith(BRIDGE_QUEUE_PREFIX)]
 
     def record(self, what: str, queue: Queue, message: Stored) -> None:
         """Note what goes with the queue."""
@@ -174,7 +174,9 @@ class RobbedAmidTraffic(BridgeQueueGone):
                 here = frozenset(place for place in self.checks.published[body].required if place[0] == A)
                 self.checks.published[body] = dataclasses.replace(self.checks.published[body], required=here)
         super().at_rest()
-        left = [each.body for each in self.sites[A].dead.messages.values() if each.body in self.checks.published]
+        left = [
+            message.body for message in self.sites[A].dead.messages.values() if message.body in self.checks.published
+        ]
         self.world.check(not left, f"dead letters don't go back: {left}")
 
 

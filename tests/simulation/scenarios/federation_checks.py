@@ -165,11 +165,11 @@ class Checks:
     ) -> set[Place]:
         """Find who has to get a message that an exchange gets now, or a copy that is for those sites alone."""
         found: set[Place] = set()
-        routes = [each for each in self.plan.routes if each.exchange == exchange]
+        routes = [route for route in self.plan.routes if route.exchange == exchange]
         stays = {
-            (each.queue, each.pattern)
-            for each in self.plan.bindings
-            if (each.site, each.exchange, each.lasts) == (tag, exchange, True)
+            (binding.queue, binding.pattern)
+            for binding in self.plan.bindings
+            if (binding.site, binding.exchange, binding.lasts) == (tag, exchange, True)
         }
         for destination, at, pattern in self.lasting(tag):
             if at != exchange or not admits(exchange, pattern, key):
@@ -179,7 +179,7 @@ class Checks:
                 if is_for_here and (destination.queue, pattern) in stays:
                     found.add((tag, destination.queue))
                 continue
-            if not any((each.source, each.dest, each.lasts) == (tag, crossing.peer, True) for each in routes):
+            if not any((route.source, route.dest, route.lasts) == (tag, crossing.peer, True) for route in routes):
                 continue
             if crossing.origins is UNSET:
                 if is_for_here and crossing.peer not in trace and crossing.excludes.isdisjoint(trace):
@@ -199,7 +199,7 @@ class Checks:
         at = site.tag
         trace: tuple[str, ...] = ()
         if fed:
-            route = next(each for each in self.plan.feeds if each.source == site.tag)
+            route = next(feed for feed in self.plan.feeds if feed.source == site.tag)
             key, exchange = message.attributes[KEY_ATTRIBUTE]["StringValue"], route.exchange
             at, trace = route.dest, (site.tag,)
         else:
@@ -233,13 +233,13 @@ class Checks:
         by = message.system["SenderId"].split(":")[1].split("_")[0]
         is_new = site.tag not in trace and len(set(trace)) == len(trace)
         self.world.check(is_new and trace[-1] == by, f"{message.body} comes to {site.tag} from {by} again, by {trace}")
-        routes = [each for each in self.plan.routes if (each.source, each.dest) == (by, site.tag)]
+        routes = [route for route in self.plan.routes if (route.source, route.dest) == (by, site.tag)]
         is_wanted = any(
-            each.exchange == exchange and each.site != published.site and admits(exchange, each.pattern, key)
-            for each in self.plan.bindings
+            binding.exchange == exchange and binding.site != published.site and admits(exchange, binding.pattern, key)
+            for binding in self.plan.bindings
         )
         is_taken = published.fed or any(
-            each.takes(exchange, key) and (is_wanted or each.kind is RouteKind.STATIC) for each in routes
+            route.takes(exchange, key) and (is_wanted or route.kind is RouteKind.STATIC) for route in routes
         )
         self.world.check(
             routes and is_taken, f"{message.body} ({exchange}, {key}) comes from {by} to {site.tag}: nobody asks for it"
@@ -254,11 +254,11 @@ class Checks:
         """Check what comes to a bound queue."""
         published, said, now = self.published[message.body], _said(message), self.world.now
         admitting = [
-            each
-            for each in self.plan.bindings
-            if (each.site, each.queue, each.exchange) == (*place, published.exchange)
-            and (each.until is None or now - each.until < LATE_S)
-            and admits(each.exchange, each.pattern, published.key)
+            binding
+            for binding in self.plan.bindings
+            if (binding.site, binding.queue, binding.exchange) == (*place, published.exchange)
+            and (binding.until is None or now - binding.until < LATE_S)
+            and admits(binding.exchange, binding.pattern, published.key)
         ]
         self.world.check(
             admitting, f"{message.body} ({published.exchange}, {published.key}) comes to {place}, which isn't bound so"
@@ -286,7 +286,7 @@ class Checks:
 
     def _in_order(self, place: Place, published: Published, trace: list[str]) -> None:
         """Check the order of a group that has passed nothing but FIFO queues, by one way, to who was bound for it."""
-        is_kept = published.group is not None and all(each.fifo for each in self.plan.routes)
+        is_kept = published.group is not None and all(route.fifo for route in self.plan.routes)
         if not is_kept or place not in published.required or (place, published.body) in self.got:
             return
         stream = (place, published.site, published.exchange, published.group, *trace)
@@ -325,9 +325,9 @@ class Checks:
             return each.pattern in self.bindings[each.site][-1][2].keys(each.exchange, each.queue)
 
         return [
-            each
-            for each in self.plan.bindings
-            if each.lasts and is_bound(each) is ((each.site, each.queue) in vanished)
+            binding
+            for binding in self.plan.bindings
+            if binding.lasts and is_bound(binding) is ((binding.site, binding.queue) in vanished)
         ]
 
     def busy(self) -> str:
@@ -356,16 +356,18 @@ class Checks:
     def lacking(self) -> str:
         """Say where there isn't what the routes need, or more; nothing where all is as it should be."""
         for site in self.sites.values():
-            routes = [each for each in self.plan.routes if each.source == site.tag and each.lasts]
-            wanted = sum(each.kind is not RouteKind.QUEUE for each in routes)
+            routes = [route for route in self.plan.routes if route.source == site.tag and route.lasts]
+            wanted = sum(route.kind is not RouteKind.QUEUE for route in routes)
             found = [queue.name for queue in self._bridge_queues(site)]
             if len(found) != wanted:
                 return f"{site.tag} has {wanted} routes, and bridge queues {found}"
             function = site.function("bridge")
-            on = [each.enabled for each in self.world.lambdas.triggers.values() if each.function.name == function]
+            on = [
+                trigger.enabled for trigger in self.world.lambdas.triggers.values() if trigger.function.name == function
+            ]
             if on != [True] * len(routes):
                 return f"{site.tag} has {len(routes)} routes, and mappings that are {on}"
-            static = sum(each.kind is RouteKind.STATIC for each in routes)
+            static = sum(route.kind is RouteKind.STATIC for route in routes)
             bound = [each.queue for each in self.bindings[site.tag][-1][2].queues if each.crossing is not None]
             if len(bound) < static:
                 return f"{site.tag} has {static} static routes, and bridge queues that are bound {bound}"

@@ -141,35 +141,36 @@ class Plan:
 
     def declared(self, tag: str) -> Declared:
         """What a site's deployment declares."""
-        routes = [each for each in self.routes if each.declared_at == tag and each.lasts]
+        routes = [route for route in self.routes if route.declared_at == tag and route.lasts]
         return Declared(
-            bindings=tuple(each.declaration() for each in self.bindings if each.site == tag),
-            links=tuple({each.link: each.over() for each in routes}.values()),
-            routes=tuple(each.bridge() for each in routes),
+            bindings=tuple(binding.declaration() for binding in self.bindings if binding.site == tag),
+            links=tuple({route.link: route.over() for route in routes}.values()),
+            routes=tuple(route.bridge() for route in routes),
         )
 
     def getting(self, tag: str, exchange: str, key: str) -> set[tuple[str, str]]:
         """Find the queues, by site and name, that get a message that is published at a site, once all is at rest."""
         return {
-            (each.site, each.queue)
+            (binding.site, binding.queue)
             for site in self._reached([tag], exchange, key)
-            for each in self.bindings
-            if (each.site, each.exchange, each.lasts) == (site, exchange, True) and admits(exchange, each.pattern, key)
+            for binding in self.bindings
+            if (binding.site, binding.exchange, binding.lasts) == (site, exchange, True)
+            and admits(exchange, binding.pattern, key)
         }
 
     def _reached(self, sites: list[str], exchange: str, key: str) -> list[str]:
         for site in sites:  # it grows
             sites += [
-                each.dest
-                for each in self.routes
-                if each.source == site and each.dest not in sites and each.takes(exchange, key) and each.lasts
+                route.dest
+                for route in self.routes
+                if route.source == site and route.dest not in sites and route.takes(exchange, key) and route.lasts
             ]
         return sites
 
     @property
     def feeds(self) -> Iterator[Route]:
         """The queue routes."""
-        return (each for each in self.routes if each.kind is RouteKind.QUEUE)
+        return (route for route in self.routes if route.kind is RouteKind.QUEUE)
 
 
 def drawn(chance: Random) -> Plan:

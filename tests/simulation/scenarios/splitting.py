@@ -285,7 +285,7 @@ class Splitting(Scenario):
         for _ in range(self.ready_looks):
             found = world.ask(self.control, FindSession(session_id=owner.session_id))
             if isinstance(found, SessionView) and found.status is Status.READY:
-                owner.queues = {each.queue_id: each.url for each in found.queues if each.url is not None}
+                owner.queues = {queue.queue_id: queue.url for queue in found.queues if queue.url is not None}
                 return True
             if found is not None and not isinstance(found, SessionView):
                 return False
