@@ -126,10 +126,7 @@ def read_notification_attributes(body: str) -> Mapping[str, Value]:
 
     Only fields that all notifications have are required: a FIFO topic's lack the signature.
     """
-    notification = _parse_notification(body)
-    if notification is None:
-        return {}
-    attributes = notification.get("MessageAttributes")
+    attributes = (_parse_notification(body) or {}).get("MessageAttributes")
     if not isinstance(attributes, dict):
         return {}
     return {
