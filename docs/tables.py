@@ -23,6 +23,8 @@ from sluice.parameters.values import Model, describe_type
 
 TABLE = re.compile(r"(?P<begin><!-- parameters:(?P<section>[a-z. ]*)-->\n).*?(?P<end><!-- end -->)", re.DOTALL)
 ARGUMENTS = re.compile(r"(<!-- arguments: -->\n).*?(<!-- end -->)", re.DOTALL)
+# Parameters of functions' memory with one default share a row.
+FUNCTION_MEMORY = re.compile(r"^Memory of the [a-z]+ function, in MB$")
 MAX_DEFAULT_CHARACTERS = 40  # tables refer to cdk.json for longer defaults
 
 
@@ -68,11 +70,13 @@ def _render_table(section: str) -> str:
     for name in section.split(".") if section else ():
         node = node["properties"][name]
         node = node.get("items", node)
-    rows = []
+    names: dict[str, list[str]] = {}
     for name, field in node["properties"].items():
         if "properties" not in field:
             accepted = describe_type(field).removeprefix("a whole number from ")
-            rows.append(f"| `{name}` | {_render_default(field)} | {accepted} | {field['description']} |")
+            description = FUNCTION_MEMORY.sub("Memory of the function, in MB", field["description"])
+            names.setdefault(f"{_render_default(field)} | {accepted} | {description}", []).append(f"`{name}`")
+    rows = [f"| {', '.join(alike)} | {text} |" for text, alike in names.items()]
     return "\n".join(["| parameter | default | accepts | description |", "|---|---|---|---|", *rows, ""])
 
 
