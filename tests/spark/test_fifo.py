@@ -43,7 +43,7 @@ def test_numbers_of_any_length_are_numbers() -> None:
         for number in ("10", "9", "00011")
     ]
     [answer] = sort_by_sequence([Received("http://h/1/q.fifo", messages)])
-    assert [each.message_id for each in answer.messages] == ["9", "10", "00011"]
+    assert [message.message_id for message in answer.messages] == ["9", "10", "00011"]
 
 
 def received(sqs: Any, staging: Path, **more: Any) -> StagedLog:

@@ -153,7 +153,7 @@ KEYS = st.lists(st.lists(st.sampled_from("abcdef"), min_size=1, max_size=4), max
 @given(KEYS, st.integers(0, 12))
 def test_each_object_is_staged_once_in_order_over_restarts(messages: list[list[str]], restart: int) -> None:
     """The oracle reads every record, and takes the first of each key."""
-    texts = [body(*map(record, each)) for each in messages]
+    texts = [body(*map(record, message)) for message in messages]
     notified = NotificationDeduplicator(["s3"], PLAIN)
     staged: list[str] = []
     for number, text in enumerate(texts):
@@ -163,15 +163,15 @@ def test_each_object_is_staged_once_in_order_over_restarts(messages: list[list[s
             notified.restore(known)
         staged += bodies_of(notified.split_new(received(text))[0])
     found = [key for text in staged for key in keys(text)]
-    assert found == list(dict.fromkeys(key for each in messages for key in each))
+    assert found == list(dict.fromkeys(key for message in messages for key in message))
 
 
 @given(KEYS, st.sets(st.sampled_from("abcdef")))
 def test_a_sifted_body_has_the_new_records_and_no_other(messages: list[list[str]], known: set[str]) -> None:
     marks = {record_identity(unwrap(body(record(key)), ["s3"], PLAIN)[0].facts) for key in known}
-    for each in messages:
-        found, _ = remove_known_records(body(*map(record, each)), ["s3"], PLAIN, marks)
-        wanted = [key for key in dict.fromkeys(each) if key not in known]
+    for message in messages:
+        found, _ = remove_known_records(body(*map(record, message)), ["s3"], PLAIN, marks)
+        wanted = [key for key in dict.fromkeys(message) if key not in known]
         assert (keys(found) if found else []) == wanted
 
 

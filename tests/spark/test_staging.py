@@ -496,7 +496,7 @@ def test_the_first_of_times_is_found_in_whichever_column_it_is() -> None:
 
 @given(st.lists(st.lists(st.integers(0, 30), max_size=10), max_size=6), st.integers(1, 60))
 def test_pieces_are_of_some_size_and_lose_nothing(sizes: list[list[int]], size: int) -> None:
-    taken = [received([message(n, Body="x" * length) for n, length in enumerate(each)]) for each in sizes]
+    taken = [received([message(n, Body="x" * length) for n, length in enumerate(lengths)]) for lengths in sizes]
     cut = list(cut_messages(taken, size))
     assert [m for piece in cut for answer in piece for m in answer.messages] == [
         m for each in taken for m in each.messages

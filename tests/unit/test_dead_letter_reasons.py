@@ -32,9 +32,9 @@ DEPLOYED = ("aws", "federation", "pipeline", "rendezvous", "splitting")
 
 
 def subclasses(kind: type[SluiceError]) -> Iterator[type[SluiceError]]:
-    for each in kind.__subclasses__():
-        yield each
-        yield from subclasses(each)
+    for subclass in kind.__subclasses__():
+        yield subclass
+        yield from subclasses(subclass)
 
 
 def test_every_error_that_can_end_a_message_declares_its_reason() -> None:
@@ -42,14 +42,14 @@ def test_every_error_that_can_end_a_message_declares_its_reason() -> None:
         for module in pkgutil.walk_packages([str(Path(sluice.__path__[0]) / room)], f"sluice.{room}."):
             importlib.import_module(module.name)
     ours = {
-        each
+        subclass
         for kind in (SenderFault, DestinationFault)
-        for each in subclasses(kind)
-        if each.__module__.startswith("sluice.")
+        for subclass in subclasses(kind)
+        if subclass.__module__.startswith("sluice.")
     }
     assert ours > {Malformed, PeerRefused}
-    assert {each for each in ours if each.dead_letter_reason is None} == NEVER_LETTERS
-    assert all("dead_letter_reason" in vars(each) for each in ours - NEVER_LETTERS), "a reason is an error's own"
+    assert {error for error in ours if error.dead_letter_reason is None} == NEVER_LETTERS
+    assert all("dead_letter_reason" in vars(error) for error in ours - NEVER_LETTERS), "a reason is an error's own"
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def test_what_there_was_no_room_for_is_in_the_log(room: int, said: int, caplog: 
 
     sqs: Any = Taken()
     DeadLetters(sqs, "url").send(letter(room=room, incompressible=True))
-    logged = [vars(each) for each in caplog.records if each.getMessage() == "DeadLetterSaysLess"]
+    logged = [vars(record) for record in caplog.records if record.getMessage() == "DeadLetterSaysLess"]
     assert [(each["reason"], each["source"], each["message_id"]) for each in logged] == [
         ("Malformed: why", ARN, "m")
     ] * said

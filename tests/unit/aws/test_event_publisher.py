@@ -115,7 +115,7 @@ class Ingress:
         failed = self.fails.pop(0) if self.fails else ()
         if failed is None:
             raise EndpointConnectionError(endpoint_url=QueueUrl)
-        self.taken += [json.loads(each["MessageBody"])["id"] for each in Entries if int(each["Id"]) not in failed]
+        self.taken += [json.loads(entry["MessageBody"])["id"] for entry in Entries if int(entry["Id"]) not in failed]
         refused = [{"Id": str(place), "Code": "InternalError", "SenderFault": False} for place in failed]
         return {"Successful": [], "Failed": refused}
 

@@ -75,11 +75,11 @@ def test_a_list_counts_by_reason_and_by_where_letters_came_from(queues: Any) -> 
     splitting, fifo = told("list")
     assert (splitting["queue"], fifo["queue"]) == ("splitting", "federation.fifo")
     assert (splitting["messages"], splitting["looked_at"], fifo["messages"]) == (3, 3, 0)
-    assert [(each["reason"], each["letters"], each["sources"]) for each in splitting["reasons"]] == [
+    assert [(reason["reason"], reason["letters"], reason["sources"]) for reason in splitting["reasons"]] == [
         ("CallFailed", 2, {"orders": 2}),
         ("Malformed", 1, {"invoices": 1}),
     ]
-    assert splitting["oldest_ms"] == min(each["oldest_ms"] for each in splitting["reasons"])
+    assert splitting["oldest_ms"] == min(reason["oldest_ms"] for reason in splitting["reasons"])
     assert fifo["oldest_ms"] is None
     # And they are all still there, for whoever looks next.
     assert told("list")[0]["looked_at"] == 3
@@ -93,7 +93,7 @@ def test_letters_are_those_of_the_stage_that_is_said(queues: Any, site: FakeSite
     queues[0].send_message(QueueUrl=queues[1]["orders"], MessageBody="of the stage")
     bury(queues, "of none", reason="Malformed: at 0")
     shown = {stage: told("show", "splitting", *stage) for stage in ((), ("--stage", "dev"))}
-    assert {stage: [each["body"] for each in letters] for stage, letters in shown.items()} == {
+    assert {stage: [letter["body"] for letter in letters] for stage, letters in shown.items()} == {
         (): ["of none"],
         ("--stage", "dev"): ["of the stage"],
     }

@@ -59,7 +59,7 @@ each_command = pytest.mark.parametrize("name", COMMANDS)
 
 
 def options_of(name: str) -> set[str]:
-    return {option for each in COMMANDS[name].params for option in (*each.opts, *each.secondary_opts)}
+    return {option for param in COMMANDS[name].params for option in (*param.opts, *param.secondary_opts)}
 
 
 def test_the_tree_is_walked() -> None:
@@ -72,7 +72,7 @@ def test_the_tree_is_walked() -> None:
 def test_a_command_says_what_it_does_and_what_each_of_its_words_means(name: str) -> None:
     command = COMMANDS[name]
     assert command.help
-    assert [each.name for each in command.params if not each.help] == []
+    assert [param.name for param in command.params if not param.help] == []
 
 
 @each_command
@@ -88,8 +88,8 @@ def test_a_command_that_prints_prints_json(name: str) -> None:
 
 @each_command
 def test_a_site_is_the_first_argument_and_means_the_same_everywhere(name: str) -> None:
-    arguments = [each.metavar for each in COMMANDS[name].params if each.param_type_name == "argument"]
-    sites = [each for each in arguments if each in SITES]
+    arguments = [param.metavar for param in COMMANDS[name].params if param.param_type_name == "argument"]
+    sites = [argument for argument in arguments if argument in SITES]
     assert sites == arguments[: len(sites)]
     assert not sites or (COMMON - LACKS.get(name, {}).keys()) <= options_of(name)
 
@@ -108,7 +108,7 @@ def test_a_site_is_the_first_argument_and_means_the_same_everywhere(name: str) -
     ],
 )
 def test_arguments_are_in_qpid_routes_order(name: str, arguments: list[str]) -> None:
-    found = [each for each in COMMANDS[name].params if each.param_type_name == "argument"]
+    found = [param for param in COMMANDS[name].params if param.param_type_name == "argument"]
     assert [(each.metavar or each.name).upper() for each in found] == arguments
     short = {"-q"} if "link" in name else {"-q", "-e"} if "del" in name else {"-q", "-d"}
     assert short <= options_of(name)

@@ -22,7 +22,7 @@ def policy(*commands: str, stage: str | None = None) -> Any:
 
 def resources(*commands: str, action: str, stage: str | None = None) -> set[str]:
     statements = policy(*commands, stage=stage)["Statement"]
-    return {resource for each in statements if action in each["Action"] for resource in each["Resource"]}
+    return {resource for statement in statements if action in statement["Action"] for resource in statement["Resource"]}
 
 
 def test_every_command_is_in_the_table_once() -> None:
@@ -31,7 +31,7 @@ def test_every_command_is_in_the_table_once() -> None:
     assert not set(NAMES) & set(FREE)
     for name in NAMES:
         command, _, option = name.partition(" --")
-        assert not option or any(f"--{option}" in each.opts for each in COMMANDS[command].params)
+        assert not option or any(f"--{option}" in param.opts for param in COMMANDS[command].params)
 
 
 def test_the_documents_table_has_every_command() -> None:

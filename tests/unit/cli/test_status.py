@@ -248,7 +248,7 @@ def test_for_programs_it_is_one_document_with_each_part_whole(site: FakeSite) ->
     assert document["rendezvous"]["offers_queue"]["visible"] == 1
     [queue] = document["splitting"]["queues"]
     assert (queue["source"]["visible"], queue["main"]["visible"]) == (1, 2)
-    assert [each["session_id"] for each in document["splitting"]["sessions"]] == ["s-1"]
+    assert [session["session_id"] for session in document["splitting"]["sessions"]] == ["s-1"]
     assert document["federation"]["tag"] == "EAST"
     assert document["pipeline"]["queue"]["visible"] == 5
     assert [run["job"] for run in document["pipeline"]["runs"]]
@@ -399,7 +399,7 @@ def test_nothing_is_asked_twice(site: FakeSite, calls: list[str]) -> None:
         }
     )
     assert told()["failed"] == {}
-    names = Counter(each.partition(" ")[0] for each in calls)
+    names = Counter(call.partition(" ")[0] for call in calls)
     assert len(set(calls)) == len(calls)
     assert names["DescribeStacks"] == 1
     assert names["GetMetricData"] == 1

@@ -169,7 +169,7 @@ def test_what_is_no_change_of_this_version_is_refused(make: Any, change: Binding
 def test_what_is_stored_in_pages_is_read_page_by_page() -> None:
     """One page would be as large in memory as all of the bindings."""
     queues = [Destination(queue=f"q{number}", url=f"url/q{number}") for number in range(MAX_PAGE + 1)]
-    wanted = [Binding(exchange="amq.direct", queue=each.queue, key=f"k{n}") for each in queues for n in range(2)]
+    wanted = [Binding(exchange="amq.direct", queue=queue.queue, key=f"k{n}") for queue in queues for n in range(2)]
     site = SiteBindings(bound(wanted, queues, [*STANDARD_EXCHANGES, *OWN], version=7))
     pages = list(site.pages())
     assert [len(page.queues) for page in pages] == [0, MAX_PAGE, 1, 0, 0, 0]

@@ -154,16 +154,16 @@ def test_an_exchange_that_is_anothers_alternate_stays() -> None:
     store.change(add_exchange(Exchange(name="first", type=ExchangeType.FANOUT, alternate="last")))
     with pytest.raises(BadBinding):
         store.change(remove_exchange("last"))
-    assert "last" in {each.name for each in store.bindings().exchanges}
+    assert "last" in {exchange.name for exchange in store.bindings().exchanges}
 
 
 def test_what_feeds_a_route_is_noted_and_forgotten() -> None:
     store = ExchangeStore(FakeChangeLog())
     store.change(bound("q"))
     store.change(mark_feeding_queues({"q", "unbound"}))
-    assert [each.feeds_route for each in store.bindings().queues] == [True]
+    assert [queue.feeds_route for queue in store.bindings().queues] == [True]
     store.change(mark_feeding_queues(()))
-    assert [each.feeds_route for each in store.bindings().queues] == [False]
+    assert [queue.feeds_route for queue in store.bindings().queues] == [False]
 
 
 def test_a_damaged_table_is_not_taken_for_an_empty_one() -> None:

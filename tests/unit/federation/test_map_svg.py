@@ -130,7 +130,7 @@ def test_hostile_names_are_text_and_nothing_else(tag: str, key: str, name: str, 
     known = {element.tag for element in ET.fromstring(plain).iter()}
     assert {element.tag for element in ET.fromstring(hostile).iter()} <= known
     attributes = {key for element in ET.fromstring(hostile).iter() for key in element.attrib}
-    assert not [each for each in attributes if each.startswith("on") or "href" in each]
+    assert not [attribute for attribute in attributes if attribute.startswith("on") or "href" in attribute]
 
 
 def test_what_is_long_is_cut_and_whole_in_the_title() -> None:
@@ -170,7 +170,9 @@ def test_a_state_that_isnt_as_it_should_be_is_said_in_words() -> None:
 def luminance(colour: str) -> float:
     """As WCAG 2.2 defines it."""
     channels = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
-    red, green, blue = (each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in channels)
+    red, green, blue = (
+        channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4 for channel in channels
+    )
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 

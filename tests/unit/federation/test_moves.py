@@ -56,8 +56,10 @@ class Target:
         assert url in {"target", "target.fifo"}
         if self.fails:
             raise CallFailed("SendMessageBatch", "AccessDenied", "by script")
-        failed = {each["Id"]: "InvalidMessageContents: no" for each in entries if each["MessageBody"] in self.refused}
-        self.took += [each for each in entries if each["Id"] not in failed]
+        failed = {
+            entry["Id"]: "InvalidMessageContents: no" for entry in entries if entry["MessageBody"] in self.refused
+        }
+        self.took += [entry for entry in entries if entry["Id"] not in failed]
         return failed
 
     @property

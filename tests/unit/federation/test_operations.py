@@ -75,7 +75,7 @@ class Desk:
     def ask(self, operation: Operation[R], /) -> R:
         """As the wire has it."""
         link_service = self.here.link_service()
-        declared = frozenset(NAMES.physical_name(each.queue) for each in self.declared.bindings)
+        declared = frozenset(NAMES.physical_name(binding.queue) for binding in self.declared.bindings)
         operation_handler = administration_of(
             link_service,
             self.here.drift_repair(link_service, redrive=self._redrive, declared=declared),
@@ -102,8 +102,8 @@ class Desk:
     def linked(self, *bridges: Bridge) -> "Desk":
         self.ask(AddLink(link=self.link))
         self.world.talk()
-        for each in bridges:
-            self.ask(AddBridge(bridge=each))
+        for bridge in bridges:
+            self.ask(AddBridge(bridge=bridge))
         self.world.talk()
         return self
 
@@ -117,7 +117,7 @@ class Desk:
         return [each.name for each in getattr(self.ask(ShowSite()), section)]
 
     def bindings(self) -> list[tuple[str, str, str]]:
-        return [(each.exchange, each.queue, each.key) for each in self.ask(ListBindings()).bindings]
+        return [(binding.exchange, binding.queue, binding.key) for binding in self.ask(ListBindings()).bindings]
 
 
 def test_a_declared_route_is_changed_where_it_stands_and_only_by_a_deployment() -> None:
@@ -177,7 +177,7 @@ def test_a_binding_is_asked_for_as_sites_of_before_know_it() -> None:
 def test_a_site_says_what_its_deployment_declares() -> None:
     desk = Desk()
     desk.declare(exchanges=(Exchange(name="own", type=ExchangeType.TOPIC),))
-    assert [each.name for each in desk.ask(ShowSite()).declared.exchanges] == ["own"]
+    assert [exchange.name for exchange in desk.ask(ShowSite()).declared.exchanges] == ["own"]
 
 
 def test_a_sweep_makes_a_snapshot_of_many_changes_also_where_it_finds_a_bad_declaration() -> None:
@@ -301,13 +301,13 @@ def test_peers_that_are_declared_are_there_and_go_with_their_declaration() -> No
     east = Peer(tag="EAST", account="123456789012", region="us-east-1", declared=True)
     desk.peers = (east,)
     desk.ask(SweepSite())
-    assert [each.tag for each in desk.ask(ShowSite()).peers] == ["B", "EAST"]
+    assert [peer.tag for peer in desk.ask(ShowSite()).peers] == ["B", "EAST"]
     desk.peers = (replace(east, queues=("orders",)),)
     desk.ask(SweepSite())
     assert desk.ask(ShowSite()).peers[1].queues == ("orders",)
     desk.peers = ()
     desk.ask(SweepSite())
-    assert [each.tag for each in desk.ask(ShowSite()).peers] == ["B"]
+    assert [peer.tag for peer in desk.ask(ShowSite()).peers] == ["B"]
 
 
 def test_a_tag_that_a_route_has_of_its_own_is_known_of_its_peer() -> None:
@@ -454,7 +454,7 @@ def test_a_peer_that_cannot_be_is_said_and_holds_up_nothing_else() -> None:
     desk.declared = Declared(exchanges=(OWN,), bindings=(BINDING,), links=(to_west, desk.link), routes=(PUSH,))
     with pytest.raises(BadConfiguration, match=r"doesn't list 999999999999, WEST's; to-WEST: 'WEST' is no peer"):
         desk.ask(SweepSite())
-    assert [each.tag for each in desk.ask(ShowSite()).peers] == ["B", "EAST"]
+    assert [peer.tag for peer in desk.ask(ShowSite()).peers] == ["B", "EAST"]
     assert ("own", "orders", "a.#") in desk.bindings()
     assert (desk.names("links"), desk.names("bridges")) == (["to-B"], ["push"])
 

@@ -62,7 +62,7 @@ def _strays(world: World, site: Site) -> list[str]:
     made = {each.queue for each in local if each.queue is not None}
     ours = {name for name in site.queues.queues if name.startswith(BRIDGE_QUEUE_PREFIX)}
     mappings = {each.mapping for each in local}
-    bound = {each.queue for each in site.link_service().exchanges.bindings()}
+    bound = {binding.queue for binding in site.link_service().exchanges.bindings()}
     strays = [f"{site.tag}: queue {name}" for name in ours - made]
     strays += [f"{site.tag}: mapping {name}" for name in site.mappings.made.keys() - mappings]
     strays += [f"{site.tag}: binding of {name}" for name in bound - {each.queue for each in local if each.bound}]
@@ -113,7 +113,7 @@ def _missing(site: Site, record: BridgeRecord) -> list[str]:
         for each in sharing
     )
     mapping = site.mappings.made.get(record.mapping or "")
-    bound = {each.queue for each in site.link_service().exchanges.bindings()}
+    bound = {binding.queue for binding in site.link_service().exchanges.bindings()}
     lacks = [f"{name} has no queue"] if record.queue not in site.queues.queues else []
     if record.makes_queue and site.queues.attributes.get(record.queue or "") != queue_attributes(record.bridge):
         lacks.append(f"{name} has a queue of other options")
@@ -292,7 +292,7 @@ def test_what_is_received_while_its_route_goes_down_is_not_lost() -> None:
     here.finish(batch)
     world.settle()
     assert lost(world) == []
-    assert [each.reason for each in here.dead.letters] == ["the route route is gone"]
+    assert [letter.reason for letter in here.dead.letters] == ["the route route is gone"]
 
 
 def test_what_a_gone_route_still_had_becomes_dead_letters_with_the_reason() -> None:
@@ -306,7 +306,7 @@ def test_what_a_gone_route_still_had_becomes_dead_letters_with_the_reason() -> N
     here.peers.unreachable.clear()
     here.peers.refusing.add("B")
     world.settle()
-    assert {each.message.body for each in here.dead.letters} == {f"m{number}" for number in range(25)}
+    assert {letter.message.body for letter in here.dead.letters} == {f"m{number}" for number in range(25)}
     here.peers.refusing.clear()  # the peer asks what has become of the link
     world.settle()
     assert (lost(world), leftovers(world)) == ([], [])

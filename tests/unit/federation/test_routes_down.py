@@ -15,7 +15,7 @@ PULLED = replace(PUSHED, name="pulled", src_is_local=False)
 
 def registry(state: LinkState, *bridges: BridgeRecord, remote: dict[str, str] | None = None) -> Registry:
     link = LinkRecord(link=LINK, status=LinkStatus(state=state), remote=remote or {})
-    return Registry(here="EAST", links={"link": link}, bridges={each.bridge.name: each for each in bridges})
+    return Registry(here="EAST", links={"link": link}, bridges={bridge.bridge.name: bridge for bridge in bridges})
 
 
 def up(bridge: Bridge) -> BridgeRecord:

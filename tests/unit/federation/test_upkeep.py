@@ -46,7 +46,7 @@ def bind(here: Site, queue: str) -> None:
 
 
 def bound(here: Site) -> set[str]:
-    return {each.queue for each in here.link_service().exchanges.bindings()}
+    return {binding.queue for binding in here.link_service().exchanges.bindings()}
 
 
 def state(here: Site, name: str = "route") -> str:
@@ -202,7 +202,7 @@ def test_a_queue_that_is_there_again_keeps_its_bindings_and_gets_what_it_missed(
     bind(here, "orders")
     del here.queues.queues["orders"]
     here.publish("missed")
-    assert [each.message.body for each in here.dead.letters] == ["missed"]
+    assert [letter.message.body for letter in here.dead.letters] == ["missed"]
     here.queues.queues["orders"] = []
     world.settle(60_000)
     assert (here.queues.bodies("orders"), here.dead.letters) == (["missed"], [])

@@ -374,7 +374,7 @@ def test_a_message_that_fails_for_good_fails_alone() -> None:
         world.proxy(name)
     world.queues.failing[url(ANSWER_QUEUE_PREFIX + "c1")] = CallFailed("SendMessage", "AccessDenied", "no")
     outcomes = world.serve(post("c2"), post("c1"))
-    assert [type(each) for each in outcomes] == [End, CallFailed]
+    assert [type(outcome) for outcome in outcomes] == [End, CallFailed]
 
 
 def test_two_hundred_offers_at_once_over_a_hundred_proxies() -> None:

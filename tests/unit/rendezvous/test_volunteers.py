@@ -211,7 +211,7 @@ def test_a_poll_takes_the_oldest_offer_that_waits_at_once(held_min: int) -> None
     started_ms = world.clock.ms
     assert world.poll()[1]["Offer"] == "offer of old"
     assert world.poll()[1]["Status"] == "no match"  # its Sid has one to answer
-    assert [each.record.client_id for each in world.waiting.offers.values()] == ["young"]
+    assert [offer.record.client_id for offer in world.waiting.offers.values()] == ["young"]
     assert (world.clock.ms - started_ms, world.pools.proxies) == (HOLD_MS if held_min else 0, {})
 
 
@@ -264,7 +264,7 @@ def test_an_offer_is_given_back_where_the_poll_was_matched_meanwhile() -> None:
     world.waiting.add([world.offer("second")])
     metric, body = world.poll()
     assert (metric, body["Offer"]) == (End.POLL_MATCHED, "offer of first")
-    assert [each.record.client_id for each in world.waiting.offers.values()] == ["second"]
+    assert [offer.record.client_id for offer in world.waiting.offers.values()] == ["second"]
 
 
 @pytest.mark.parametrize("refused", [None, CallFailed("DeleteMessage", "AccessDenied", ""), QueueGone("snowflake")])

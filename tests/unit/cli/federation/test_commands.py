@@ -738,7 +738,7 @@ def test_exchanges_come_and_go(sites: Sites) -> None:
     made = sites.json("exchange", "add", EAST, "orders", "topic", "--alternate", "amq.fanout")
     assert made == {"name": "orders", "type": "topic", "alternate": "amq.fanout"}
     assert made in sites.json("exchange", "list", EAST)
-    assert "orders" in {each.name for each in sites[EAST].ask(ShowSite()).exchanges}
+    assert "orders" in {exchange.name for exchange in sites[EAST].ask(ShowSite()).exchanges}
     assert "orders" in sites.run("exchange", "list", EAST).stdout
     assert "of type topic" in sites.run("exchange", "add", EAST, "orders", "direct", code=1).stderr
     sites.run("exchange", "del", EAST, "orders")
@@ -806,7 +806,7 @@ def test_a_route_that_makes_a_second_way_is_added_with_a_warning_that_names_both
         "warning: multi-path: EAST → NORTH and EAST → WEST → NORTH:"
         " twice, where one way is five minutes later than the other\n"
     )
-    assert "a" in {each.key for each in sites["eu-west-1"].bridges().values()}
+    assert "a" in {bridge.key for bridge in sites["eu-west-1"].bridges().values()}
     by_hand = ("route", "add", WEST, EAST, "amq.topic", "a.#", "--standard", "--src-local")
     [warning] = sites.json(*by_hand)["warnings"]
     assert warning == (

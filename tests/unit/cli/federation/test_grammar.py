@@ -64,7 +64,7 @@ def test_what_goes_is_said_as_json(sites: Sites) -> None:
         sites.json("queue", "del", WEST, EAST, "amq.topic", "sluice-queue-1"),
     ]
     routes = [[names[kind]] for kind in ("from", "dynamic", "queue")]
-    assert gone == [at | {"routes": each, "done": "closing"} for each in routes]
+    assert gone == [at | {"routes": route, "done": "closing"} for route in routes]
     assert sites.json("route", "flush", WEST) == at | {"routes": [], "done": "closing"}
     assert sites.json("link", "del", WEST, EAST) == at | {"link": "EAST", "routes": [], "done": "closing"}
     assert sites.json("peer", "del", WEST, "EAST") == at | {"peer": "EAST", "done": "deleted"}

@@ -55,7 +55,7 @@ class OfMoto(Site):
         return result
 
     def listed(self) -> dict[str, dict[str, Any]]:
-        return {each["name"]: each for each in json.loads(self.sluice("queue", "list", REGION, "--json").stdout)}
+        return {load["name"]: load for load in json.loads(self.sluice("queue", "list", REGION, "--json").stdout)}
 
 
 @pytest.fixture

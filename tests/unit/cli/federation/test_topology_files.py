@@ -136,7 +136,7 @@ def acts(plan: TopologyPlan) -> list[tuple[str, str, str]]:
 
 
 def words(plan: TopologyPlan) -> list[str]:
-    return [str(each) for each in plan.conflicts]
+    return [str(conflict) for conflict in plan.conflicts]
 
 
 # What is planned
@@ -181,7 +181,7 @@ def test_without_prune_what_the_file_hasnt_stays_and_is_said(sites: Four) -> Non
     sites.apply(topology(WEST=PULLED))
     plan = sites.plan(topology(), prune=False)
     assert plan.steps == []
-    assert [(each.kind, each.name, each.reason) for each in plan.leftovers] == [
+    assert [(leftover.kind, leftover.name, leftover.reason) for leftover in plan.leftovers] == [
         ("link", "EAST", "--prune takes it away"),
         ("route", "r", "--prune takes it away"),
     ]
@@ -195,7 +195,7 @@ def test_what_the_deployment_declares_is_not_the_files_to_change(sites: Four) ->
     states["WEST"] = SiteState("us-west-2", view, (), states["WEST"].queues)
     plan = plan_topology(topology(), states, prune=True)
     assert plan.steps == []
-    assert [each.reason for each in plan.leftovers] == ["the deployment declares it"]
+    assert [leftover.reason for leftover in plan.leftovers] == ["the deployment declares it"]
     other = topology(WEST={"exchanges": (Exchange(name="events", type=ExchangeType.FANOUT),)})
     [conflict] = words(plan_topology(other, states, prune=True))
     assert conflict == (
@@ -233,7 +233,7 @@ def test_a_route_with_other_options_is_changed_where_it_stands(sites: Four) -> N
         (Act.CHANGE, "r", "credit 0 → 50"),
     ]
     sites.apply(desired)
-    assert {each.credit for each in sites[REGIONS["WEST"]].bridges().values()} == {50}
+    assert {bridge.credit for bridge in sites[REGIONS["WEST"]].bridges().values()} == {50}
     assert sites.plan(desired).steps == []
 
 
@@ -251,7 +251,7 @@ def test_a_route_that_goes_elsewhere_is_remade_and_that_is_said(sites: Four) -> 
         ("r", change, "what is published meanwhile isn't sent"),
     ]
     sites.apply(desired)
-    assert {each.dest for each in sites[REGIONS["WEST"]].bridges().values()} == {"amq.fanout"}
+    assert {bridge.dest for bridge in sites[REGIONS["WEST"]].bridges().values()} == {"amq.fanout"}
     assert sites.plan(desired).steps == []
 
 
@@ -375,7 +375,7 @@ def test_a_peer_may_publish_until_nothing_of_an_old_route_is_on_its_way(sites: F
     assert changes == ["EAST", "NORTH", "SOUTH"]
     assert [(step.act.value, step.name) for step in plan.steps[:2]] == [("remove", "r"), ("remove", "EAST")]
     sites.apply(desired)
-    assert {each.pushes for each in sites[REGIONS["WEST"]].ask(ShowSite()).peers} == {()}
+    assert {peer.pushes for peer in sites[REGIONS["WEST"]].ask(ShowSite()).peers} == {()}
 
 
 def test_a_pause_is_neither_written_nor_changed(sites: Four) -> None:
@@ -422,7 +422,7 @@ def test_what_a_site_would_refuse_is_said_with_its_place_before_anything_is_done
     sites: Four, entries: Mapping[str, Any], conflict: str
 ) -> None:
     plan = sites.plan(topology(WEST=entries))
-    assert any(each.startswith(f"sites.WEST.{conflict}") for each in words(plan)), words(plan)
+    assert any(word.startswith(f"sites.WEST.{conflict}") for word in words(plan)), words(plan)
     assert not any(step.site == "WEST" for step in plan.steps)
 
 
@@ -573,7 +573,7 @@ def test_what_somebody_else_adds_meanwhile_is_not_taken_away_unasked(sites: Four
     sites[REGIONS["EAST"]].ask(AddExchange(name="new", type=ExchangeType.TOPIC))
     with pytest.raises(TopologyIncomplete, match="another operator has changed these sites meanwhile"):
         list(steps)
-    assert "new" in {each.name for each in sites[REGIONS["EAST"]].ask(ShowSite()).exchanges}
+    assert "new" in {exchange.name for exchange in sites[REGIONS["EAST"]].ask(ShowSite()).exchanges}
 
 
 def test_what_cant_be_had_is_said_with_its_line_and_nothing_is_done(sites: Four, tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ class FakeLogs:
 
 
 def tailed(logs: FunctionLogs, *, session: str | None = None, queue_id: str | None = None) -> list[str]:
-    return [each.message for each in new_messages(logs, session=session, queue_id=queue_id)]
+    return [message.message for message in new_messages(logs, session=session, queue_id=queue_id)]
 
 
 @pytest.mark.parametrize("ids", [True, False])

@@ -162,15 +162,17 @@ PATTERNS = st.lists(st.sampled_from(["^a", "b", "^x: ", "z"]), max_size=3).map(t
 def test_a_filter_takes_what_its_conditions_come_to(
     patterns: tuple[str, ...], all_of: tuple[str, ...], any_of: tuple[str, ...], texts: dict[str, str]
 ) -> None:
-    filter_ = Filter(attributes=tuple(("x", each) for each in patterns), all_of=all_of or UNSET, any_of=any_of or UNSET)
+    filter_ = Filter(
+        attributes=tuple(("x", pattern) for pattern in patterns), all_of=all_of or UNSET, any_of=any_of or UNSET
+    )
     attributes = {name: Value("String", text) for name, text in texts.items()}
     trial = try_filter(
         filter_,
         FilterInput.from_message(Message(message_id="m", body="", attributes=attributes)),
         decide=lambda *_: None,
     )
-    one_of = [each.answer == "yes" for each in trial.conditions if each.place == "filter.any_of"]
-    others = [each.answer == "yes" for each in trial.conditions if each.place != "filter.any_of"]
+    one_of = [condition.answer == "yes" for condition in trial.conditions if condition.place == "filter.any_of"]
+    others = [condition.answer == "yes" for condition in trial.conditions if condition.place != "filter.any_of"]
     assert trial.matches == (bool(trial.conditions) and all(others) and (any(one_of) or not one_of))
 
 

@@ -74,7 +74,7 @@ def actions(registry: Registry, at_ms: int = 0) -> list[DueAction]:
 def up(*bridges: Bridge) -> Registry:
     """A link that carries."""
     trying = tick(after(EMPTY, add_link(LINK)), now_ms=0, jitter=0)
-    return after(trying, record_hello_sent("link"), answering(), *(add_bridge(each) for each in bridges))
+    return after(trying, record_hello_sent("link"), answering(), *(add_bridge(bridge) for bridge in bridges))
 
 
 def pushing() -> Registry:
@@ -232,14 +232,16 @@ def test_a_link_goes_after_its_bridges_with_a_parting() -> None:
 
 def test_a_hello_makes_what_it_asks_for_and_closes_the_rest() -> None:
     served = after(EMPTY, greeting(PULL))
-    assert [(each.bridge.link, each.bridge.src_is_local) for each in served.bridges.values()] == [("link@THERE", True)]
+    assert [(bridge.bridge.link, bridge.bridge.src_is_local) for bridge in served.bridges.values()] == [
+        ("link@THERE", True)
+    ]
     assert after(served, greeting(PULL)) == served
     again = after(served, greeting())
-    assert [each.closing for each in again.bridges.values()] == [True]
+    assert [bridge.closing for bridge in again.bridges.values()] == [True]
     paused = after(served, greeting(PULL, paused={"pull"}))
-    assert [each.intent for each in paused.bridges.values()] == [Intent.PAUSED]
+    assert [bridge.intent for bridge in paused.bridges.values()] == [Intent.PAUSED]
     another = after(served, greeting(replace(PULL, fifo=False)))
-    assert [each.closing for each in another.bridges.values()] == [True]
+    assert [bridge.closing for bridge in another.bridges.values()] == [True]
 
 
 def test_a_hello_with_other_options_changes_a_route_where_it_stands() -> None:
@@ -345,7 +347,7 @@ def test_several_queue_routes_share_a_queue_while_they_may_flow() -> None:
     registry = after(
         registry, *(record_resources(name, queue="q", mapping="m", on=True) for name in ("queue", "second"))
     )
-    assert [each.bridge.name for each in find_forwards(registry, "q")] == ["queue"]
+    assert [forward.bridge.name for forward in find_forwards(registry, "q")] == ["queue"]
     down = after(registry, update_link("link", Unreachable("down")))
     assert find_forwards(down, "q") == []
     assert {action for action in actions(down) if action.action is Action.RECONCILE} == {

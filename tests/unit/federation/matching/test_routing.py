@@ -171,7 +171,7 @@ BINDINGS = st.lists(
 
 def spelled(bindings: Iterable[Binding]) -> set[str]:
     """To Python 1 and True are equal, in words they aren't."""
-    return {f"{each.id} {sorted(each.arguments.items(), key=repr)}" for each in bindings}
+    return {f"{binding.id} {sorted(binding.arguments.items(), key=repr)}" for binding in bindings}
 
 
 @given(BINDINGS, st.sampled_from(["", "a", "é", "a.é"]))

@@ -143,8 +143,8 @@ def test_there_and_back_is_what_it_was_and_only_the_queue_is_another(found: Json
     pods = [each["spec"]["template"]["spec"] for each in (found, there.workload)]
     for was, now in zip(*([*(pod.get("initContainers") or []), *pod["containers"]] for pod in pods), strict=True):
         ours = {each.variable for each in kept if each.container == was["name"]}
-        for each in ours:
-            assert seen(now)[each] == seen(was).get(each, SOURCE).replace(SOURCE, MAIN)
+        for variable in ours:
+            assert seen(now)[variable] == seen(was).get(variable, SOURCE).replace(SOURCE, MAIN)
         others = [
             [each for each in env if each["name"] not in ours] for env in (was.get("env", []), now.get("env", []))
         ]
