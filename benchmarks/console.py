@@ -27,7 +27,7 @@ from sluice.console.watching import ACTIONS, QUESTIONS, READERS, WatchedSites
 from sluice.errors import SluiceError
 from sluice.local.sites import DEFAULT_SITE
 from sluice.operator.site_names import SiteName
-from tests.browser import chromium, page_of
+from tests.browser import chromium, open_page
 from tests.console.conftest import RecordedSites, recorded
 from tests.console.test_dead_letters import letter, looked
 
@@ -148,7 +148,7 @@ def first_paints(browser: Browser, address: str, *, rounds: int) -> Mapping[str,
     found: dict[str, list[tuple[float, float]]] = {page: [] for page in PAGES}
     for _ in range(rounds):
         for name, taken in found.items():
-            with page_of(browser, width=1280) as page:
+            with open_page(browser, width=1280) as page:
                 page.goto(f"{address}#/{name}")
                 said = page.evaluate(PAINTED)
                 taken.append((said["paint"], said["content"]))
@@ -160,7 +160,7 @@ def first_paints(browser: Browser, address: str, *, rounds: int) -> Mapping[str,
 
 def updates(browser: Browser, address: str) -> Sequence[float]:
     """Return the milliseconds from a reading of a thousand sessions until the page shows it."""
-    with page_of(browser, width=1280) as page:
+    with open_page(browser, width=1280) as page:
         page.goto(f"{address}#/splitting")
         taken: Sequence[float] = page.evaluate(UPDATED, UPDATES)
         return taken

@@ -49,7 +49,7 @@ def serving(watching: WatchedSites, *, allow_actions: bool = False, every_s: flo
 
 
 @contextmanager
-def page_of(
+def open_page(
     browser: Browser, *, width: int = 1280, height: int = 800, dark: bool = False, may_complain: bool = False
 ) -> Iterator[Page]:
     """Opens a page of a browser that has seen nothing. What its scripts complain of fails the test, unless they may."""

@@ -27,7 +27,7 @@ from sluice.local.origins import LOOPBACK
 from sluice.local.sites import DEFAULT_SITE
 from sluice.rendezvous.protocol.messages import DEFAULT_FINGERPRINT
 from tests import mirrord
-from tests.deployed import Deployed, come_again_soon
+from tests.deployed import Deployed, redeliver_soon
 from tests.repointed import REPOINTED
 from tests.simulation.kernel.garbage import collect_seldom
 from tests.timeouts import pytest_configure  # noqa: F401 - pytest finds it here
@@ -105,7 +105,7 @@ def deployed(cloud: Cloud) -> Deployed:
     deployer = Deployer(cloud=cloud, context=parameters)
     synthesize_once(deployer)
     site = Deployed(deployer.deploy(DEFAULT_SITE), DEFAULT_SITE, relay_port)
-    come_again_soon(site.sqs)
+    redeliver_soon(site.sqs)
     return site
 
 

@@ -33,7 +33,7 @@ DELETED_RECENTLY = frozenset({"QueueDeletedRecently", "AWS.SimpleQueueService.Qu
 UNKNOWN_KEY = frozenset({"InvalidClientTokenId", "UnrecognizedClientException", "InvalidAccessKeyId"})
 
 
-def patiently(call: Callable[[], T], *, passing: frozenset[str]) -> T:
+def retry_until_accepted(call: Callable[[], T], *, passing: frozenset[str]) -> T:
     """What it gives once it raises none of these errors."""
     deadline = time.monotonic() + SETTLES_WITHIN_S
     for pause in growing_pauses():
@@ -49,15 +49,15 @@ def patiently(call: Callable[[], T], *, passing: frozenset[str]) -> T:
 def settled(call: Callable[[], object], *, passing: frozenset[str]) -> None:
     """Call until it raises none of these errors; what else it raises isn't looked at."""
     with suppress(ClientError):
-        patiently(call, passing=passing)
+        retry_until_accepted(call, passing=passing)
 
 
 def make_queue(sqs: "SQSClient", name: str, attributes: Mapping[str, str] | None = None) -> str:
     """Makes a queue and waits until it can be used, as who makes one by hand does; its URL."""
     # boto3's type names every attribute; ours are the tests'.
     create = partial(sqs.create_queue, QueueName=name, Attributes=dict(attributes or {}))  # type: ignore[arg-type]
-    url = patiently(create, passing=DELETED_RECENTLY)["QueueUrl"]
-    patiently(lambda: sqs.get_queue_url(QueueName=name), passing=GONE)
+    url = retry_until_accepted(create, passing=DELETED_RECENTLY)["QueueUrl"]
+    retry_until_accepted(lambda: sqs.get_queue_url(QueueName=name), passing=GONE)
     return url
 
 
@@ -73,7 +73,7 @@ def send_all(sqs: "SQSClient", url: str, entries: Sequence[Mapping[str, Any]]) -
             left = [entry for entry in left if entry["Id"] in {failure["Id"] for failure in failed}]
 
 
-def come_again_soon(sqs: "SQSClient") -> None:
+def redeliver_soon(sqs: "SQSClient") -> None:
     """Lets what a function failed to pass on come again in seconds: the queues' own minutes would only make it longer.
 
     A FIFO queue keeps its own time: a second receive amid the first would break its order.

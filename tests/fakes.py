@@ -354,7 +354,7 @@ class Meeting:
     def __post_init__(self) -> None:
         self.queues.clock = self.clock
         self.pacing = self.new_pacing()
-        self.recorder = recorder_of(self.clock)
+        self.recorder = make_recorder(self.clock)
         ids = itertools.count()
         self.new_id = lambda: f"id{next(ids)}"
 
@@ -387,7 +387,7 @@ class Meeting:
         return Matchmaker(self.dependencies(), offers_due)
 
 
-def recorder_of(now_ms: NowMs) -> EventRecorder:
+def make_recorder(now_ms: NowMs) -> EventRecorder:
     """Every address is German, and its hash says what it is of."""
     ids = (f"event{number}" for number in itertools.count())
     return EventRecorder(

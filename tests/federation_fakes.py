@@ -342,7 +342,7 @@ class FakePeers(ADAPTER):
             if entry["MessageBody"] in site.queues.refused:
                 failed[entry["Id"]] = "InternalError: by script"
             else:
-                site.queues.put(name, entry, sender_id=role_of(self.here))
+                site.queues.put(name, entry, sender_id=make_sender_id(self.here))
         self.strike()
         return failed
 
@@ -356,7 +356,7 @@ class FakePeers(ADAPTER):
         return site
 
 
-def role_of(tag: str) -> str:
+def make_sender_id(tag: str) -> str:
     """The sender's id of what a site's functions send."""
     return f"AROA{tag}:function"
 
@@ -371,7 +371,7 @@ def queue_attributes(bridge: Bridge) -> Mapping[str, str]:
     return {"MessageRetentionPeriod": kept_s} | ({"FifoQueue": "true"} if bridge.fifo else {})
 
 
-def administration_of(
+def build_operation_handler(
     link_service: LinkService,
     drift_repair: DriftRepair,
     *,
@@ -499,7 +499,7 @@ class Site:
 
     @property
     def introduction(self) -> Introduction:
-        return Introduction(**asdict(self.address), senders=(role_of(self.tag).partition(":")[0],))
+        return Introduction(**asdict(self.address), senders=(make_sender_id(self.tag).partition(":")[0],))
 
     def next_tick_ms(self) -> int | None:
         times = (self.link_service().next_tick_ms(self.registry()), self.drift_repair().next_check_ms())
@@ -517,7 +517,7 @@ class Site:
         said = self.control[0]
         try:
             control: Any = decode_control(said[1])  # none of these tests sends of dynamic routes
-            self.link_service().receive(control, sender_id=role_of(said[0].partition("/")[0]))
+            self.link_service().receive(control, sender_id=make_sender_id(said[0].partition("/")[0]))
         except DestinationFault:
             return
         except SluiceError as error:

@@ -8,7 +8,7 @@ from moto.sqs.models import Queue, SQSBackend
 AT_MOST_S = 0.05  # and not at once: whoever polls until a deadline would do nothing else
 
 
-def kept_short() -> None:
+def shorten_long_polls() -> None:
     """Have moto answer each receive soon where the queue is empty."""
     receive, wait = SQSBackend.receive_message, Queue.wait_for_messages
     if hasattr(receive, "__wrapped__"):

@@ -21,13 +21,13 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def pools_of(deployed: Deployed) -> DynamoProxyPools:
+def list_pools(deployed: Deployed) -> DynamoProxyPools:
     return DynamoProxyPools(deployed.dynamodb, deployed.deployment.waiting_table_name, random.random)
 
 
 def count(deployed: Deployed, pool: Pool = Pool.UNRESTRICTED) -> int:
     """How many proxies wait in a pool."""
-    return len(pools_of(deployed).profiles(pool, now_ms=now_ms(), shards=1))
+    return len(list_pools(deployed).profiles(pool, now_ms=now_ms(), shards=1))
 
 
 async def until(done: Callable[[], bool]) -> None:
@@ -54,7 +54,7 @@ async def nobody_waits(deployed: Deployed) -> None:
 
 def take_out(deployed: Deployed) -> None:
     """Takes all polls out of their pools, so that no offer is given to them."""
-    pools = pools_of(deployed)
+    pools = list_pools(deployed)
     for pool in Pool:
         for proxy in pools.read_waiting(pool, now_ms=now_ms(), limit=MOST, shards=1):
             pools.leave(proxy)

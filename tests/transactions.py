@@ -11,7 +11,7 @@ from moto.dynamodb.models.table import Table
 _taken: ContextVar[dict[int, Any] | None] = ContextVar("taken", default=None)
 
 
-def copied_once() -> None:
+def copy_tables_once() -> None:
     """Has a transaction copy each table once. All copies are made before its first write, so they are equal."""
     real = DynamoDBBackend.transact_write_items
     if hasattr(real, "__wrapped__"):

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page
 
 from sluice.console.requests import Topic
 from sluice.errors import SluiceError
-from tests.browser import chromium, page_of, serving
+from tests.browser import chromium, open_page, serving
 
 RECORDED = Path(__file__).with_name("recorded")
 ADAPTER: Any = object  # of this type recorded sites may be given in place of watched ones
@@ -83,7 +83,7 @@ class Looking:
         """A page of a console of the test's sites."""
         if not self.address:
             self.address = self.stack.enter_context(serving(self.sites, allow_actions=allow_actions)).address
-        opened = self.stack.enter_context(page_of(self.browser, **how))
+        opened = self.stack.enter_context(open_page(self.browser, **how))
         opened.goto(self.address + page)
         return opened
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from playwright.sync_api import Page
 
 from sluice.building.project import PROJECT
-from tests.browser import chromium, page_of, serving
+from tests.browser import chromium, open_page, serving
 from tests.console.conftest import RecordedSites
 from tests.console.test_dead_letters import letter, looked
 
@@ -54,7 +54,7 @@ def pictured(folder: Path, width: int) -> None:
     with chromium() as browser, serving(sites, allow_actions=True) as served:
         for name, shown in SHOWN.items():
             for dark in (False, True):
-                with page_of(browser, width=width, height=height, dark=dark) as page:
+                with open_page(browser, width=width, height=height, dark=dark) as page:
                     at_ms = RECORDED_MS.get(shown.where.strip("#/").partition("?")[0], OTHERS_MS)
                     page.clock.set_fixed_time(datetime.fromtimestamp(at_ms / 1_000, UTC))
                     page.goto(served.address + shown.where)

@@ -15,7 +15,7 @@ from playwright.sync_api import expect
 from sluice.console.program import open_in_browser
 from sluice.console.security import HEADERS
 from sluice.console.server import ConsoleServer
-from tests.browser import page_of, serving
+from tests.browser import open_page, serving
 from tests.console.conftest import Looking, RecordedSites
 
 
@@ -129,7 +129,7 @@ def test_only_loopback_is_listened_on(served: ConsoleServer) -> None:
 def test_another_pages_script_gets_nothing_of_the_console(look: Looking) -> None:
     """Also one that knows the address: a browser keeps the answer from it, and the console gives none."""
     page = look.at()
-    with page_of(look.browser, may_complain=True) as other:
+    with open_page(look.browser, may_complain=True) as other:
         other.goto("about:blank")
         got = other.evaluate(
             """async (address) => {

@@ -8,11 +8,11 @@ from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.real_server import real
 from tests.kubernetes.servers import Server, in_memory
 from tests.kubernetes.workloads import made
-from tests.long_polls import kept_short
-from tests.transactions import copied_once
+from tests.long_polls import shorten_long_polls
+from tests.transactions import copy_tables_once
 
-copied_once()
-kept_short()
+copy_tables_once()
+shorten_long_polls()
 
 
 @pytest.fixture(scope="session", params=["memory", pytest.param("real", marks=pytest.mark.slow)])

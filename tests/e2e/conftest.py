@@ -8,7 +8,7 @@ from sluice.federation.operations import ListBindings
 from sluice.local.cloud import Cloud
 from sluice.local.deployer import Deployer
 from sluice.local.sites import Site
-from tests.deployed import come_again_soon
+from tests.deployed import redeliver_soon
 from tests.e2e.federated import PREFIX, FederatedSite
 from tests.e2e.ways import Way
 
@@ -47,7 +47,7 @@ def all_sites(cloud: Cloud, only_way: Way) -> list[FederatedSite]:
     deployed = Deployer(cloud=cloud, context=parameters).deploy(*SITES)
     found = [FederatedSite(deployed, site) for site in SITES]
     for site in found:
-        come_again_soon(site.sqs)
+        redeliver_soon(site.sqs)
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from tests.deployed import Deployed, patiently
+from tests.deployed import Deployed, retry_until_accepted
 
 ROLE = "theirs"
 # What AWS says of a role or a function that is there since a moment ago, or that somebody else is changing.
@@ -30,7 +30,7 @@ def deploy(deployed: Deployed, name: str, source: str, **more: Any) -> None:
         Code={"ZipFile": archive.getvalue()},
         **more,
     )
-    patiently(make, passing=PASSING)
+    retry_until_accepted(make, passing=PASSING)
 
 
 def _role(deployed: Deployed) -> str:

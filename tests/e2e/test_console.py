@@ -22,7 +22,7 @@ from sluice.local.sites import DEFAULT_SITE
 from sluice.operator.site_names import SiteName
 from sluice.operator.site_status import SiteClient, read_site
 from sluice.splitting.operations import ShowSplitting
-from tests.browser import chromium, page_of, serving
+from tests.browser import chromium, open_page, serving
 from tests.deployed import Deployed
 from tests.e2e.sessions import Splitting, by_attribute, url_of
 from tests.waiting import wait_until
@@ -57,7 +57,11 @@ def watched(deployed: Deployed, tmp_path: Path) -> WatchedSites:
 @pytest.fixture
 def page(watched: WatchedSites) -> Iterator[Page]:
     """One that may do something. The browser ends with the test: beside it others couldn't run event loops."""
-    with chromium() as browser, serving(watched, allow_actions=True, every_s=1.0) as served, page_of(browser) as opened:
+    with (
+        chromium() as browser,
+        serving(watched, allow_actions=True, every_s=1.0) as served,
+        open_page(browser) as opened,
+    ):
         opened.goto(served.address)
         opened.set_default_timeout(WITHIN_MS)
         expect.set_options(timeout=WITHIN_MS)
@@ -274,7 +278,7 @@ def test_a_cloud_that_starts_again_is_found_again(tmp_path: Path) -> None:
         watched = watching(connect_environment(cloud.environment(DEFAULT_SITE)), landed=tmp_path / "landed")
         # As a console of the user's finds it: each start draws other keys.
         watched.sites[0].connect = lambda _: connect_environment(cloud.environment(DEFAULT_SITE))
-        with chromium() as browser, serving(watched, every_s=0.5) as served, page_of(browser) as page:
+        with chromium() as browser, serving(watched, every_s=0.5) as served, open_page(browser) as page:
             page.set_default_timeout(WITHIN_MS)
             page.goto(served.address)
             card = page.locator("[data-part=splitting]")

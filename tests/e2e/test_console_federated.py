@@ -10,7 +10,7 @@ from sluice.aws.connections import Connection
 from sluice.console.sites import WatchedSite
 from sluice.console.watching import ACTIONS, QUESTIONS, READERS, WatchedSites
 from sluice.operator.site_names import SiteName
-from tests.browser import chromium, page_of, serving
+from tests.browser import chromium, open_page, serving
 from tests.e2e.federated import FederatedSite
 
 WITHIN_MS = 60_000
@@ -31,7 +31,11 @@ def page(pair: list[FederatedSite], tmp_path: Path) -> Iterator[Page]:
 
     shown = [WatchedSite(name_of(each), reach, tmp_path) for each in pair]
     watched = WatchedSites(sites=shown, readers=READERS, questions=QUESTIONS, actions=ACTIONS)
-    with chromium() as browser, serving(watched, allow_actions=True, every_s=1.0) as served, page_of(browser) as opened:
+    with (
+        chromium() as browser,
+        serving(watched, allow_actions=True, every_s=1.0) as served,
+        open_page(browser) as opened,
+    ):
         opened.set_default_timeout(WITHIN_MS)
         expect.set_options(timeout=WITHIN_MS)
         opened.goto(f"{served.address}#/federation")

@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 from sluice.aws.connections import connect_environment
 from sluice.federation.operations import BindQueue, ListQueues, UnbindQueue
 from sluice.operator.functions import FEDERATION, ControlClient
-from tests.browser import chromium, page_of, serving
+from tests.browser import chromium, open_page, serving
 from tests.deployed import Deployed
 from tests.e2e.sessions import Splitting, by_attribute, url_of
 from tests.e2e.test_console import WITHIN_MS, watching
@@ -20,7 +20,11 @@ from tests.e2e.test_console import WITHIN_MS, watching
 def page(deployed: Deployed, tmp_path: Path) -> Iterator[Page]:
     """One that may do something. The browser ends with the test: beside it others couldn't run event loops."""
     watched = watching(connect_environment(deployed.cloud.environment(deployed.site)), landed=tmp_path)
-    with chromium() as browser, serving(watched, allow_actions=True, every_s=1.0) as served, page_of(browser) as opened:
+    with (
+        chromium() as browser,
+        serving(watched, allow_actions=True, every_s=1.0) as served,
+        open_page(browser) as opened,
+    ):
         opened.goto(served.address)
         opened.set_default_timeout(WITHIN_MS)
         expect.set_options(timeout=WITHIN_MS)

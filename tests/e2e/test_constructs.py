@@ -19,7 +19,7 @@ from sluice.local.cloud import Cloud, clean_environment
 from sluice.local.deployer import UNATTENDED
 from sluice.local.sites import Site
 from sluice.operator.functions import FEDERATION, ControlClient
-from tests.deployed import Deployed, come_again_soon
+from tests.deployed import Deployed, redeliver_soon
 from tests.e2e.sessions import Splitting, url_of
 
 pytestmark = pytest.mark.slow  # a deployment, and the minute in which what is declared is made
@@ -49,7 +49,7 @@ def deploy(cloud: Cloud, folder: Path) -> None:
 def orders(cloud: Cloud, tmp_path_factory: pytest.TempPathFactory) -> Deployed:
     deploy(cloud, tmp_path_factory.mktemp("cdk.out"))
     deployed = Deployed(cloud, SITE, 0)
-    come_again_soon(deployed.sqs)
+    redeliver_soon(deployed.sqs)
     until_declared(deployed)
     return deployed
 

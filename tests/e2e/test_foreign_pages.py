@@ -14,7 +14,7 @@ from playwright.sync_api import Browser
 
 from sluice.local.cloud import Cloud
 from sluice.local.origins import LOOPBACK
-from tests.browser import chromium, page_of, serving
+from tests.browser import chromium, open_page, serving
 from tests.deployed import Deployed
 from tests.e2e.test_console import watching
 
@@ -129,7 +129,7 @@ def test_a_page_of_another_origin_is_refused_by_every_port(
     before = functions.list_functions()["Functions"]
     function = urlsplit(deployed.broker_url).path
     for port in ports:
-        with page_of(browser, may_complain=True) as page:
+        with open_page(browser, may_complain=True) as page:
             page.goto(f"http://{host}:{foreign_port}/")
             # What the network gave, also where the browser keeps it from the page, and to its preflights.
             statuses: list[int] = []
@@ -152,7 +152,7 @@ def test_a_name_that_is_pointed_at_loopback_is_refused_by_every_port(
     """The page's origin is the server's own, so that its scripts could read every answer."""
     function = urlsplit(deployed.broker_url).path
     for port in ports:
-        with page_of(browser, may_complain=True) as page:
+        with open_page(browser, may_complain=True) as page:
             opened = page.goto(f"http://{EVIL}:{port}{function}")
             assert opened is not None
             assert opened.status == 421

@@ -30,7 +30,7 @@ from sluice.operator.deployments import find_removed_queues, find_taken_names, r
 from sluice.operator.permissions import FREE, ROWS, build_policy
 from sluice.operator.site_names import SiteName
 from sluice.operator.site_status import SiteClient, read_site
-from tests.deployed import SETTLES_WITHIN_S, UNKNOWN_KEY, Deployed, patiently
+from tests.deployed import SETTLES_WITHIN_S, UNKNOWN_KEY, Deployed, retry_until_accepted
 
 pytestmark = pytest.mark.slow  # each command is a program of its own, as a user of its own
 
@@ -145,7 +145,7 @@ class Operators:
             ENDPOINT_VARIABLE: self.deployed.endpoint,
         }
         client = connect_environment(variables).client("cloudformation")
-        patiently(lambda: client.describe_stacks(StackName=STACK), passing=NOT_YET)
+        retry_until_accepted(lambda: client.describe_stacks(StackName=STACK), passing=NOT_YET)
         return variables
 
     def delete_all(self) -> None:

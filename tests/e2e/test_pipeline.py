@@ -13,7 +13,7 @@ from sluice.console.watching import WatchedSites
 from sluice.operator.pipelines import parse_start_operation
 from sluice.pipeline.operations import DrainQueue, StartLand, StopJob
 from sluice.times import format_day
-from tests.browser import chromium, page_of, serving
+from tests.browser import chromium, open_page, serving
 from tests.deployed import Deployed, send_all
 from tests.e2e.landing import Landing, until
 from tests.e2e.test_console import WITHIN_MS, watching
@@ -61,7 +61,7 @@ def test_the_console_shows_what_is_landed_and_reckoned(deployed: Deployed, landi
     send_all(deployed.sqs, url, [{"MessageBody": "of 203.0.113.7", "MessageAttributes": UNREADABLE}])
     drain = landing.asked.ask(DrainQueue()).run
     watched = watching(deployed.connection, landed=landing.folder)
-    with chromium() as browser, serving(watched, every_s=1.0) as served, page_of(browser) as page:
+    with chromium() as browser, serving(watched, every_s=1.0) as served, open_page(browser) as page:
         expect.set_options(timeout=WITHIN_MS)
         page.goto(f"{served.address}#/pipeline")
         run = page.get_by_role("table", name="Runs").get_by_role("row").nth(1)

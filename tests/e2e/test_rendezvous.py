@@ -22,7 +22,7 @@ from sluice.peers.methods import Denied, RendezvousMethod, Reply, exchange_over_
 from sluice.peers.volunteer import Volunteer, VolunteerLimits
 from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import Nat, OfferMethod, OfferRecord
-from tests.deployed import Deployed, patiently, send_all
+from tests.deployed import Deployed, retry_until_accepted, send_all
 from tests.polls import count_stale_offers, nobody_waits, now_ms, until, until_nobody_waits, until_waiting
 from tests.traffic import Proxies, answer, offer, offer_body
 
@@ -356,7 +356,7 @@ def send_offers(deployed: Deployed, client_ids: list[str]) -> None:
 
 def read_reply(deployed: Deployed, name: str) -> dict[str, str]:
     # SQS lists a queue before it can be used.
-    url = patiently(lambda: deployed.sqs.get_queue_url(QueueName=name), passing=GONE)["QueueUrl"]
+    url = retry_until_accepted(lambda: deployed.sqs.get_queue_url(QueueName=name), passing=GONE)["QueueUrl"]
     messages: list[Any] = []
     while not messages:
         received = deployed.sqs.receive_message(QueueUrl=url, WaitTimeSeconds=20, MaxNumberOfMessages=10)

@@ -16,12 +16,12 @@ from sluice.aws.clients import (
     quick_sqs_client,
     sqs_client,
 )
-from tests.long_polls import kept_short
+from tests.long_polls import shorten_long_polls
 from tests.tables import make_table
-from tests.transactions import copied_once
+from tests.transactions import copy_tables_once
 
-copied_once()
-kept_short()
+copy_tables_once()
+shorten_long_polls()
 
 FINGERPRINT = "KygLI+EQe7Yqv8QN3MiCSBT4CnI="  # 2B280B23E1107BB62ABFC40DDCC8824814F80A72
 BRIDGES = f'[{{"display_name": "d", "websocket_address": "wss://relay.example/", "fingerprint": "{FINGERPRINT}"}}]'

@@ -27,7 +27,7 @@ from sluice.federation.settings import SiteNames
 from sluice.federation.topology.desired import parse_topology
 from sluice.message import Message, Value
 from sluice.operator.documents import BadFile, read_document_with_lines
-from tests.federation_fakes import FakeDocument, Site, World, administration_of, role_of
+from tests.federation_fakes import FakeDocument, Site, World, build_operation_handler, make_sender_id
 from tests.functions.conftest import CONTEXT
 from tests.hostile.events import NOW_MS, Given, became, event, put_together, record, reporter
 from tests.hostile.strict_sqs import StrictClient, as_json, refusal
@@ -190,7 +190,7 @@ class Links:
     def make_operation_handler(
         self, link_service: LinkService, dynamics: DynamicRouteService, drift_repair: DriftRepair
     ) -> OperationHandler:
-        return administration_of(
+        return build_operation_handler(
             link_service,
             drift_repair,
             names=SiteNames(queues={"orders": "ingress"}, patterns=("source*",)),
@@ -205,7 +205,12 @@ class Links:
         """What a peer says, in order."""
         records = [
             record(
-                body, queue="control.fifo", place=place, group=f"{by}/link", receives=receives, sender_id=role_of(by)
+                body,
+                queue="control.fifo",
+                place=place,
+                group=f"{by}/link",
+                receives=receives,
+                sender_id=make_sender_id(by),
             )
             for place, body in enumerate(bodies)
         ]

@@ -112,12 +112,12 @@ def settings_of(stack: str, function: str) -> tuple[set[str], set[str]]:
     return {"ssm:GetParameters"}, {f"arn:{{AWS::Partition}}:ssm:{{AWS::Region}}:{{AWS::AccountId}}:{own}"}
 
 
-def role_of(templates: Templates, function: str) -> Resource:
+def find_role(templates: Templates, function: str) -> Resource:
     return templates.one("AWS::IAM::Role", f"{function}Role")
 
 
 def statements_of(templates: Templates, function: str) -> list[Resource]:
-    role = role_of(templates, function)
+    role = find_role(templates, function)
     assert set(role) == {"AssumeRolePolicyDocument", "Policies"}  # no managed policy
     (policy,) = role["Policies"]
     return list(policy["PolicyDocument"]["Statement"])
@@ -319,7 +319,7 @@ def test_every_function_has_a_role_of_its_own_that_only_lambda_takes(templates: 
     roles = [text(function["Role"]) for function in templates.of_type("AWS::Lambda::Function").values()]
     assert sorted(roles) == [f"{function}Role.Arn" for function in FUNCTIONS]
     for function in FUNCTIONS:
-        (statement,) = role_of(templates, function)["AssumeRolePolicyDocument"]["Statement"]
+        (statement,) = find_role(templates, function)["AssumeRolePolicyDocument"]["Statement"]
         assert statement["Principal"] == {"Service": "lambda.amazonaws.com"}
     assert len(templates.of_type("AWS::IAM::Role")) == len(FUNCTIONS)
 

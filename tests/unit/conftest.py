@@ -1,5 +1,5 @@
 """No queue is waited at by the real clock."""
 
-from tests.long_polls import kept_short
+from tests.long_polls import shorten_long_polls
 
-kept_short()
+shorten_long_polls()

@@ -41,7 +41,7 @@ from sluice.federation.operations import (
 from sluice.federation.settings import SiteNames
 from sluice.message import MAX_MESSAGE_BYTES
 from sluice.operations import Operation, R, build_reply, parse_request, parse_result
-from tests.federation_fakes import FIFO_INGRESS, SOURCE, FakeDocument, World, administration_of
+from tests.federation_fakes import FIFO_INGRESS, SOURCE, FakeDocument, World, build_operation_handler
 
 PUSH = Bridge(name="push", link="to-B", src="amq.fanout", dest="amq.direct", src_is_local=True)
 QUEUE = Bridge(name="queue", link="to-B", src="orders", dest="amq.direct", src_is_local=True, src_is_queue=True)
@@ -76,7 +76,7 @@ class Desk:
         """As the wire has it."""
         link_service = self.here.link_service()
         declared = frozenset(NAMES.physical_name(binding.queue) for binding in self.declared.bindings)
-        operation_handler = administration_of(
+        operation_handler = build_operation_handler(
             link_service,
             self.here.drift_repair(link_service, redrive=self._redrive, declared=declared),
             names=NAMES,

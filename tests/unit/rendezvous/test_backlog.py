@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from sluice.rendezvous.event_recorder import MAX_BUFFERED_MS, EventRecorder
-from tests.fakes import Clock, recorder_of
+from tests.fakes import Clock, make_recorder
 
 OFTEN, SELDOM = "PollsDeferred", "PollsMatched"
 
 
 def recorder(clock: Clock) -> EventRecorder:
-    return replace(recorder_of(clock), buffered_metrics=frozenset({OFTEN}))
+    return replace(make_recorder(clock), buffered_metrics=frozenset({OFTEN}))
 
 
 def test_what_happens_often_is_told_at_once_and_then_together() -> None:

@@ -37,7 +37,7 @@ from sluice.operator.federated_sites import Client, use_clients
 from sluice.operator.routes import MAX_NAME_CHARACTERS, route_name
 from sluice.operator.site_names import BadSiteName, SiteName
 from sluice.splitting.filters.values import Filter
-from tests.federation_fakes import Site, World, administration_of
+from tests.federation_fakes import Site, World, build_operation_handler
 
 NAMES = SiteNames(queues={"orders": "stack-orders-1"}, patterns=("sluice-queue-*",))
 
@@ -71,7 +71,7 @@ class Asked(Site):
     def reply(self, request: bytes) -> bytes:
         """What the links function says."""
         link_service = self.link_service()
-        operation_handler = administration_of(
+        operation_handler = build_operation_handler(
             link_service,
             self.drift_repair(link_service, redrive=self._redrive),
             names=NAMES,

@@ -20,7 +20,7 @@ from sluice.federation.operations import OPERATIONS, AddBridge, AddLink, AddPeer
 from sluice.federation.settings import SiteNames
 from sluice.operations import Operation, R, build_error_reply, build_reply, parse_request, parse_result
 from sluice.operator.federated_sites import use_clients
-from tests.federation_fakes import Site, World, administration_of
+from tests.federation_fakes import Site, World, build_operation_handler
 
 REGION = "eu-central-1"
 NAME, FIFO_NAME = "sluice-queue-orders", "sluice-queue-orders.fifo"
@@ -35,7 +35,7 @@ class OfMoto(Site):
 
     def ask(self, operation: Operation[R], /) -> R:
         link_service = self.link_service()
-        operation_handler = administration_of(
+        operation_handler = build_operation_handler(
             link_service, self.drift_repair(link_service, redrive=lambda _: 0), names=NAMES
         )
         try:

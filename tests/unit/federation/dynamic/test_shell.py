@@ -16,7 +16,7 @@ from sluice.federation.links.messages import DynamicMessage, decode_control
 from sluice.federation.links.states import Command
 from sluice.federation.links.transitions import add_bridge, add_link, close_bridge, record_resources, update_link
 from sluice.federation.matching.bindings import Binding, Destination
-from tests.federation_fakes import FakeDocument, Site, World, role_of
+from tests.federation_fakes import FakeDocument, Site, World, make_sender_id
 
 TOPIC = "amq.topic"
 
@@ -32,7 +32,7 @@ class DynamicSite(Site):
         if not self.control:
             return
         group, body = self.control[0]
-        control, sender_id = decode_control(body), role_of(group.partition("/")[0])
+        control, sender_id = decode_control(body), make_sender_id(group.partition("/")[0])
         try:
             if isinstance(control, DynamicMessage):
                 self.dynamics().receive(control, sender_id=sender_id)
@@ -194,13 +194,15 @@ def test_what_cannot_be_read_is_counted_and_strangers_are_refused(line: DynamicW
     dynamics = line["A"].dynamics()
     for said in (b"{", b'{"op": "X"}', b"[]"):
         said_by = DynamicMessage(link="l", sender=line["B"].address, op=Raw(said))
-        dynamics.receive(said_by, sender_id=role_of("B"))
+        dynamics.receive(said_by, sender_id=make_sender_id("B"))
     assert dynamics.ignored == {"malformed": 3}
     stranger = replace(line["B"].address, tag="STRANGER")
     with pytest.raises(BadRoute, match="'STRANGER' is no peer of this site"):
-        dynamics.receive(DynamicMessage(link="l", sender=stranger, op=Raw(b"{}")), sender_id=role_of("STRANGER"))
+        dynamics.receive(DynamicMessage(link="l", sender=stranger, op=Raw(b"{}")), sender_id=make_sender_id("STRANGER"))
     with pytest.raises(BadRoute, match="B: sent by 'AROAC', which is none of its roles"):
-        dynamics.receive(DynamicMessage(link="l", sender=line["B"].address, op=Raw(b"{}")), sender_id=role_of("C"))
+        dynamics.receive(
+            DynamicMessage(link="l", sender=line["B"].address, op=Raw(b"{}")), sender_id=make_sender_id("C")
+        )
 
 
 def test_the_state_comes_back_as_it_was(line: DynamicWorld) -> None:

@@ -30,7 +30,7 @@ from sluice.rendezvous.protocol.messages import Poll, RelayPattern
 from sluice.rendezvous.sweeper import Sweeper
 from sluice.times import DAY_MS, format_day, iso, parse_time_ms
 from sluice.ulids import ULID
-from tests.fakes import Clock, FakeMailboxStore, FakeStatisticsStore, Meeting, recorder_of, url
+from tests.fakes import Clock, FakeMailboxStore, FakeStatisticsStore, Meeting, make_recorder, url
 from tests.unit.rendezvous.test_broker import World as BrokerWorld
 from tests.unit.rendezvous.test_broker import post
 from tests.unit.rendezvous.test_http import CLIENT, POLL
@@ -383,7 +383,7 @@ def test_a_poll_that_takes_an_offer_that_waits_is_matched_at_once() -> None:
 
 def test_a_poll_that_got_a_client_is_told_of_by_who_held_it() -> None:
     clock = Clock(AT)
-    recorder = recorder_of(clock)
+    recorder = make_recorder(clock)
     profile = recorder.profile(proxy_poll(), address=PROXY_ADDRESS)
     clock.ms += 7_000
     recorder.record_poll(proxy_poll(), profile, End.POLL_MATCHED, polled_at_ms=AT)
@@ -395,7 +395,7 @@ def test_a_poll_that_got_a_client_is_told_of_by_who_held_it() -> None:
 
 def test_polls_without_a_client_are_held_back_and_told_of_together() -> None:
     clock, published = Clock(AT), list[Event]()
-    recorder = replace(recorder_of(clock), publisher=lambda events: published.extend(events) or 0)  # type: ignore[func-returns-value]  # it adds
+    recorder = replace(make_recorder(clock), publisher=lambda events: published.extend(events) or 0)  # type: ignore[func-returns-value]  # it adds
 
     def invoked(address: str) -> list[int]:
         poll, before = proxy_poll(), len(published)
