@@ -162,7 +162,7 @@ def measure(number: int, *, tenants: int, batch: int = BATCH) -> Measured:
                 send=queues.send_batch,
                 executor=InPlace(),
                 metadata=lambda _: {},
-                circuit_breaker=SessionCircuitBreaker(now_s=time.monotonic, cancel=lambda _, __: None),
+                circuit_breaker=SessionCircuitBreaker(clock_s=time.monotonic, cancel=lambda _, __: None),
                 began_s=time.monotonic(),
             )
         fastest, requests = min(fastest, time.process_time() - started), queues.requests

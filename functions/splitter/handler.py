@@ -78,7 +78,9 @@ def dependencies() -> SplitterDependencies:
         ),
         queues=SplitQueues(sqs_client(), settings.dead_letters_url),
         metadata=S3Metadata(),
-        circuit_breaker=SessionCircuitBreaker(now_s=now_s, cancel=partial(cancel_session, settings.control_queue_url)),
+        circuit_breaker=SessionCircuitBreaker(
+            clock_s=now_s, cancel=partial(cancel_session, settings.control_queue_url)
+        ),
         reporter=make_reporter(settings.dead_letters_url, ThreadPoolExecutor(MAX_CONNECTIONS)),
     )
 

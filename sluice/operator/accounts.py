@@ -136,7 +136,7 @@ def check_release(connection: Connection, *, release_label: str) -> str | None:
 def check_dead_letters(connection: Connection, *, source_arn: str) -> None:
     """Raise `AccountLacks` if a temporary main queue couldn't have the redrive policy of an adopted queue."""
     for remark in find_dead_letter_remarks(read_adopted_queue(connection, SOURCE, source_arn)):
-        raise AccountLacks(f"{remark.queue}: {remark.text}")
+        raise AccountLacks(f"{remark.queue}: {remark.problem}")
 
 
 def check_vpcs(connection: Connection) -> None:

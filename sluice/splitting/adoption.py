@@ -50,7 +50,7 @@ class Remark:
     """A problem of adopting a queue. If it `refuses`, the adoption would fail or lose messages; else it warns."""
 
     queue: str
-    text: str
+    problem: str
     refuses: bool = True
 
 

@@ -37,13 +37,13 @@ if TYPE_CHECKING:  # only for type hints: a shell gets its adapters as arguments
     from sluice.aws.splitting.queues import SplitQueues
     from sluice.aws.splitting.registry_store import DynamoRegistryStore
 
-MAX_RACES = 50  # attempts to save, if others write the registry first
-MAX_ROUNDS = 5  # rounds of due actions per invocation
-EVENTS_AT_ONCE = 20  # events per write of the registry
-WRITTEN_EVERY_MS = 5_000  # longest time between writes while actions run
+MAX_RACES = 50  # maximum number of attempts to save if others write the registry first
+MAX_ROUNDS = 5  # maximum number of rounds of due actions per invocation
+EVENTS_AT_ONCE = 20  # maximum number of events per write of the registry
+WRITTEN_EVERY_MS = 5_000  # longest time between two writes of the registry while actions run
 KEY = re.compile(r"[A-Za-z0-9_.@-]{1,64}", re.ASCII)  # a session's key, which becomes a message attribute
-SOON_S = 1  # until the next tick, while a session or queue changes its state
-LATER_S = 10  # until the next tick, if all sessions are ready; a third of the heartbeat limit
+SOON_S = 1  # seconds until the next tick while a session or queue changes its state
+LATER_S = 10  # seconds until the next tick if all sessions are ready; a third of the heartbeat limit
 
 
 class NoSuchSession(BadConfiguration):
@@ -101,7 +101,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
     now_ms: Callable[[], int]
     new_token: Callable[[], str]  # returns twelve characters of a-z0-9
     may_go_on: Callable[[], bool]  # returns False when the function's time is nearly up
-    returned: Counter[str] = msgspec.field(default_factory=Counter)  # messages put back in this invocation, by queue id
+    returned: Counter[str] = msgspec.field(default_factory=Counter)  # messages put back by this invocation, by queue id
 
     def __post_init__(self) -> None:
         self.registry_cache.begin()
@@ -340,7 +340,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
                 number += sent
                 self.returned[queue.queue_id if queue else ""] += sent
                 if not sent:
-                    break  # without a visibility timeout they would be received again, without end
+                    break  # without a visibility timeout the messages would be received again and again
             yield events.LeftoversReturned(action.name, number, empty=action.final and self._is_empty(action.name))
         except DestinationFault as error:
             if isinstance(error, QueueGone) and error.queue == action.name:
@@ -394,7 +394,7 @@ def _action_subject(registry: Registry, action: actions.Action) -> tuple[str, ob
 
 def next_tick_s(registry: Registry) -> int | None:
     """Return the seconds until the next tick is needed; None if nothing is in use."""
-    if any(not (split.static or split.is_at_rest or split.forwards) for split in registry.splits.values()):
+    if any(not (split.static or split.is_at_rest or split.may_forward) for split in registry.splits.values()):
         return SOON_S
     # A session that failed to start is kept only for its owner to read. The sweep removes it, so it needs no ticks.
     statuses = {session.status for session in registry.sessions.values()} - {Status.START_ERROR}

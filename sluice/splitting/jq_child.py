@@ -19,8 +19,8 @@ from typing import Any
 
 from sluice.splitting.filters.jq import decision
 
-COMPILED = 1_000  # cached programs: as many as there may be sessions
-MEMORY_BYTES = 128 * 2**20  # Python and jq need a tenth of this; the functions have two and four times as much
+COMPILED = 1_000  # maximum number of compiled programs in the cache, equal to that of sessions
+MEMORY_BYTES = 128 * 2**20  # memory limit of the process; Python and jq need a tenth of this limit
 OPEN_FILES = 3  # standard input, output and error, which are open already
 # jq's errors about modules, whether or not there is such a file: a program must not learn that either.
 MODULE_ERROR = re.compile("module not found|error loading data file|may not traverse to parent directories")

@@ -18,7 +18,7 @@ from typing import Any, cast
 from sluice.splitting import jq_child
 from sluice.splitting.filters.jq import TIME_LIMIT_S, NotRunning, ProgramTimedOut
 
-START_LIMIT_S = 5.0  # for importing jq in a new environment
+START_LIMIT_S = 5.0  # seconds that the process may take to import jq in a new environment
 COMPILE_LIMIT_S = 5.0
 CODE = Path(__file__).parents[2]  # the folder with the package `sluice`
 # The environment variables that the child needs. A jq program can read its environment with `env`, so the function's

@@ -15,8 +15,8 @@ from sluice.splitting.filters.texts import Envelope
 from sluice.splitting.filters.values import MAX_QUEUES, Mode, QueueFilter
 from sluice.splitting.sessions.state import Phase, Status
 
-MAX_CLUSTERS = 100  # clusters of one agent
-MAX_REPORTS = 1_000  # for ten consumers of each of a hundred queues
+MAX_CLUSTERS = 100  # maximum number of clusters of one agent
+MAX_REPORTS = 1_000  # maximum number of reports in a call: ten consumers for each of a hundred queues
 # Characters of a consumer's state; ten states are stored in one item, whose limit is 400 KB.
 MAX_REPORT_CHARACTERS = 16_384
 MAX_LINGER_S = 3_600

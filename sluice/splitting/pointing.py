@@ -28,10 +28,10 @@ if TYPE_CHECKING:  # only for type hints: a shell gets its adapters as arguments
 # rolls back with FAILED, Lambda refuses a role with the next, and the last three are a Kubernetes API server's.
 DENIED = frozenset({"AccessDenied", "AccessDeniedException", "FAILED", "InvalidParameterValueException"})
 DENIED |= {"Forbidden", "Unauthorized", "Invalid"}
-NOT_YET = "NonExistentQueue"  # in Lambda's text about a queue that was created less than a second ago
+NOT_YET = "NonExistentQueue"  # this word is in Lambda's error about a queue that was created less than a second ago
 HOLD_MS = 100_000  # longer than the function's limit of 60 s, for clock skew and late effects
 
-Warn = Callable[[str, str, str], None]  # log event, queue id of the split, reason
+Warn = Callable[[str, str, str], None]  # parameters: the log event, the split's queue id and the reason
 
 
 class StepsLost(BadConfiguration):

@@ -44,22 +44,22 @@ NOT_SPLIT = "its consumer doesn't read a main queue, or not yet"
 CACHED_MS = 1_000
 BATCH_MS = 20_000  # the function's time limit, which no batch can exceed
 ANNOUNCED_FOR_MS = SPLITTER_LEASE_S * 1_000 - BATCH_MS
-MAX_READS = 10  # attempts to read a registry that keeps changing
-MAX_PASSES = 20  # attempts to route a message again, as more sessions' queues turn out to be deleted
-# Seconds since the batch's begin, within the function's limit of 20 s: the latest start of a filter, and of a request.
+MAX_READS = 10  # maximum number of attempts to read a registry that keeps changing
+MAX_PASSES = 20  # maximum number of times a message is routed again because a session's queue was deleted
+# Seconds from the start of a batch until the last filter and the last request may start. The function's limit is 20 s.
 DECIDED_WITHIN_S = 10.0
 SENT_WITHIN_S = 16.0
-SLICE_S = 1.0  # routing time, after which the messages routed so far are sent
+SLICE_S = 1.0  # seconds of routing, after which the splitter sends the messages routed so far
 KNOWN_WITHIN_MS = 1_000  # after a session's start, every new batch routes to it
-FILTER_BUDGET_S = 2.0  # filter time per session and batch; a batch has at most 6 MB of messages
+FILTER_BUDGET_S = 2.0  # seconds that a session's filter may take for one batch, which has at most 6 MB
 
 # How long a session is skipped after its cancellation. If the control function is late or its message is lost, the
 # session is tried and cancelled again.
 SKIPPED_S = 60.0
-REPEATED_AFTER_S = 2.0  # a new queue may be missing for a second; repetitions in one batch count once
+REPEATED_AFTER_S = 2.0  # a fault counts as repeated after this time, because SQS may not find a new queue for a second
 REPEATED_WITHIN_S = 600.0
-MAX_CANCELLATIONS = 50  # cancellations per batch, each a request; later batches send the others
-MAX_ERROR_CHARACTERS = 200  # characters kept of SQS's error
+MAX_CANCELLATIONS = 50  # maximum number of sessions that one batch cancels, with a request for each
+MAX_ERROR_CHARACTERS = 200  # maximum length of SQS's error text in a session's reason
 
 # Faults that can happen to a well-behaved session: a slow moment, or a new queue that SQS does not find yet.
 FORGIVEN_ONCE = frozenset({Reason.FILTER_TOO_SLOW, Reason.QUEUE_GONE})
@@ -86,15 +86,15 @@ def first_received_ms(message: Message) -> int | None:
 class SessionCircuitBreaker:
     """Tracks misbehaving sessions: which are skipped, and which were cancelled. Not thread-safe."""
 
-    now_s: Callable[[], float]  # returns monotonic seconds
+    clock_s: Callable[[], float]  # returns monotonic seconds
     cancel: CancelSession
-    _skipped_until: dict[str, float] = field(default_factory=dict)  # end of the skipping, by session id
-    _first_seen: dict[tuple[str, Reason], float] = field(default_factory=dict)  # first time of a fault
+    _skipped_until: dict[str, float] = field(default_factory=dict)  # skips end at these times, by session id
+    _first_seen: dict[tuple[str, Reason], float] = field(default_factory=dict)  # times of first faults
     _cancellations: int = 0
 
     def begin(self) -> set[str]:
         """Begin a batch. Returns the ids of the sessions to skip."""
-        now = self.now_s()
+        now = self.clock_s()
         self._cancellations = 0
         self._skipped_until = {session_id: until for session_id, until in self._skipped_until.items() if until > now}
         self._first_seen = {fault: at for fault, at in self._first_seen.items() if at > now - REPEATED_WITHIN_S}
@@ -102,7 +102,7 @@ class SessionCircuitBreaker:
 
     def report_fault(self, session_id: str, reason: Reason, error_text: str = "") -> None:
         """Ask control to cancel the session: immediately, or if the fault is forgiven once, when it happens again."""
-        now = self.now_s()
+        now = self.clock_s()
         if reason in FORGIVEN_ONCE and now - self._first_seen.setdefault((session_id, reason), now) < REPEATED_AFTER_S:
             return
         if session_id in self._skipped_until or self._cancellations >= MAX_CANCELLATIONS:
@@ -163,7 +163,7 @@ class CachedRegistry:
         split = self._registry.splits.get(queue_id)
         if split is None or split.static or split.is_at_rest:
             return configured
-        return split.main if split.forwards else None
+        return split.main if split.may_forward else None
 
     def _refresh(self) -> None:
         now_ms = self.now_ms()
@@ -177,7 +177,7 @@ class CachedRegistry:
             if version != self._registry.version:
                 self._registry, _ = self.store.load()
                 self._routes.clear()
-                self._announced_at_ms = 0  # if announcing fails, the next batch announces first
+                self._announced_at_ms = 0  # if the call below fails, the next batch announces the version
             self.store.announce(self.splitter_id, version=self._registry.version, at_ms=now_ms)
             self._announced_at_ms = now_ms
         raise RegistryUnsettled("the registry of sessions changes too fast to be read")
@@ -217,7 +217,7 @@ def split(
     if queue.main is None:
         failures = dict.fromkeys(range(len(messages)), HeldBack(NOT_SPLIT))
         return SplitOutcome(failures=failures, counts=Counter(MessagesRead=len(messages), MessagesFailed=len(failures)))
-    now_s = circuit_breaker.now_s
+    now_s = circuit_breaker.clock_s
     batch = _Batch(
         main_queue=queue.main,
         messages=messages,
@@ -259,14 +259,14 @@ class _Batch:
     meter: Meter
     skipped: set[str]
     faults: set[tuple[int, str, FaultKind]] = field(default_factory=set)
-    inputs_with_metadata: dict[int, FilterInput] = field(default_factory=dict)  # with S3 metadata, by position
-    shares: dict[str, Share] = field(default_factory=dict)  # recipients of copies, by queue name
+    inputs_with_metadata: dict[int, FilterInput] = field(default_factory=dict)  # keys: message positions
+    shares: dict[str, Share] = field(default_factory=dict)  # the share of each recipient, by queue name
 
     def take(self, waiting: deque[int]) -> dict[int, Recipients]:
         """Take messages off the front of `waiting` and route them until the slice ends; at least one."""
-        until = self.circuit_breaker.now_s() + SLICE_S
+        until = self.circuit_breaker.clock_s() + SLICE_S
         routed: dict[int, Recipients] = {}
-        while waiting and (not routed or self.circuit_breaker.now_s() < until):
+        while waiting and (not routed or self.circuit_breaker.clock_s() < until):
             position = waiting.popleft()
             routed[position] = self.route(position)
         return self.settle_metadata(routed)
@@ -343,7 +343,7 @@ class _Batch:
             for message_objects in objects.values()
             for s3_object in message_objects
         }
-        wait(requests.values(), timeout=max(0.0, (self.meter.until - self.circuit_breaker.now_s()) / 2))
+        wait(requests.values(), timeout=max(0.0, (self.meter.until - self.circuit_breaker.clock_s()) / 2))
         for future in requests.values():
             future.cancel()
         for position, message_objects in objects.items():

@@ -85,7 +85,7 @@ class Splitter:
                     send=self.client.send_batch,
                     executor=Inline(),
                     metadata=self.metadata,
-                    circuit_breaker=SessionCircuitBreaker(now_s=time.monotonic, cancel=self.told),
+                    circuit_breaker=SessionCircuitBreaker(clock_s=time.monotonic, cancel=self.told),
                     began_s=time.monotonic(),
                 )
             )

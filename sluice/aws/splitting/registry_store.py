@@ -56,8 +56,8 @@ KINDS: tuple[tuple[str, Format[Any], str], ...] = (
 )
 KEPT_S = 60 * 60  # An announcement, heartbeat or reason expires this long after its last write.
 COUNTED_FOR_S = 7 * 24 * 60 * 60
-MAX_CHANGES = 99  # items in a transaction, besides the head
-MAX_READS = 10  # attempts to read a registry that changes between its pages
+MAX_CHANGES = 99  # maximum number of items in a transaction, besides the head
+MAX_READS = 10  # maximum number of attempts to read a registry that changes between its pages
 BEATEN = frozenset({"None", "ConditionalCheckFailed", "TransactionConflict"})
 
 

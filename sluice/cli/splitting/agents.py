@@ -20,7 +20,7 @@ from sluice.operator.queues import queue_arn
 from sluice.splitting import operations
 from sluice.splitting.consumers.targets import describe_target
 
-MAX_STEP_S = 70.0  # the longest that a step takes, with all its requests
+MAX_STEP_S = 70.0  # the longest duration of a step in seconds, with all its requests
 BUSY_INTERVAL_S, IDLE_INTERVAL_S = 1.0, 5.0  # seconds until the next call, with and without pending steps
 
 
@@ -51,7 +51,7 @@ class Agent:
     ask: Callable[[Operation[R]], R]
 
     now_s: Callable[[], float] = time.time  # wall clock, which continues while the machine sleeps
-    _last_lines: dict[str, str] = field(default_factory=dict)  # the last printed line, by consumer
+    _last_lines: dict[str, str] = field(default_factory=dict)  # the last printed line of each consumer
 
     @classmethod
     def create(cls, client: ControlClient, contexts: Mapping[str, str], *, kubeconfig: str | None) -> "Agent":

@@ -429,7 +429,7 @@ def run(
     client = ControlClient.connect(connection)
     serve = None if function is None else load_handler(connection, function, handler, batch_size)
     environment = {} if serve else {**remove_aws_variables(os.environ), **program_variables(connection)}
-    if command:  # what the program needs is checked before a session starts
+    if command:  # checks the program's needs before a session starts
         if shutil.which(command[0], path=environment.get("PATH")) is None:
             raise SessionFailed(f"{command[0]}: No such file, or it may not be run")
         known = {view.queue_id: view.variables for view in client.ask(ShowSplitting()).queues}

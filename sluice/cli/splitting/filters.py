@@ -64,10 +64,10 @@ def read_filters(
 def _read_templates(key: str | None) -> Templates:
     """Read the values of templates. As for mirrord, `MIRRORD_BRANCH_NAME` overrides the Git branch."""
     variables = {"key": key, "git_branch": os.environ.get("MIRRORD_BRANCH_NAME")}
-    with suppress(OSError, LookupError):  # a user without a name
+    with suppress(OSError, LookupError):  # the user has no name
         variables["user"] = getpass.getuser()
     if variables["git_branch"] is None:
-        with suppress(OSError):  # no Git
+        with suppress(OSError):  # Git is not installed
             git = subprocess.run(["git", "branch", "--show-current"], capture_output=True, text=True, check=False)  # noqa: S607
             variables["git_branch"] = git.stdout.strip()
     return Templates({name: value for name, value in variables.items() if value}, os.environ)

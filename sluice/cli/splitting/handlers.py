@@ -137,11 +137,11 @@ def parse_batch_response(response: object, ids: Collection[str]) -> Collection[s
     return failed
 
 
-def serve(function: LocalFunction, queues: Sequence["EventQueue"], opened: OpenSession, *, most: int) -> int:
+def serve(function: LocalFunction, queues: Sequence["EventQueue"], session: OpenSession, *, most: int) -> int:
     """Invoke the function with the queues' messages in turn until the session ends or ctrl-C; return the exit code."""
     try:
         for queue in cycle(queues):
-            if opened.ended.is_set():
+            if session.ended.is_set():
                 break
             try:
                 records = queue.receive(most=most, wait_s=POLL_S)
@@ -151,12 +151,12 @@ def serve(function: LocalFunction, queues: Sequence["EventQueue"], opened: OpenS
                 if done:
                     queue.delete(done)
             except QueueGone:
-                opened.send_heartbeat()  # notices if the session has expired, for example while the machine slept
-                if not opened.ended.is_set():
+                session.send_heartbeat()  # asks whether the session has expired, for example while the machine slept
+                if not session.ended.is_set():
                     raise
             except CallFailed as error:
                 print_note(f"{error}; trying again")
-                opened.ended.wait(RETRY_AFTER_S)
+                session.ended.wait(RETRY_AFTER_S)
     except KeyboardInterrupt:
         return SIGNAL_EXIT_BASE + signal.SIGINT
     return 0

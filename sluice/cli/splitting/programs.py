@@ -14,7 +14,7 @@ DEFAULT_VARIABLE = "SLUICE_QUEUE_URL"
 URL, NAME = "_URL", "_NAME"
 FORWARDED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 CHECK_INTERVAL_S = 0.2
-TERMINATE_TIMEOUT_S = 20.0  # from SIGTERM at the session's end until SIGKILL
+TERMINATE_TIMEOUT_S = 20.0  # seconds from SIGTERM at the session's end to SIGKILL
 
 
 def queue_variables(urls: Mapping[str, str], queues: Sequence[str]) -> Mapping[str, str]:
@@ -57,7 +57,7 @@ def choose_variables(variables: Mapping[str, Sequence[str]]) -> list[str]:
     return [*options, *variables] if len(variables) == 1 else options
 
 
-def run_program(command: Sequence[str], environment: Mapping[str, str], opened: OpenSession) -> int:
+def run_program(command: Sequence[str], environment: Mapping[str, str], session: OpenSession) -> int:
     """Run the program with this environment, forward signals to it and return its exit code.
 
     If the session ends first, the program is terminated, because its queues are deleted. Raises `SessionFailed` if the
@@ -69,15 +69,15 @@ def run_program(command: Sequence[str], environment: Mapping[str, str], opened: 
         raise SessionFailed(f"{command[0]}: {error.strerror}") from error
     with _forward_signals(program):
         while program.poll() is None:
-            if opened.ended.wait(CHECK_INTERVAL_S):
+            if session.ended.wait(CHECK_INTERVAL_S):
                 program.terminate()
                 try:
                     program.wait(TERMINATE_TIMEOUT_S)
                 except subprocess.TimeoutExpired:
                     program.kill()
                     program.wait()
-    if program.returncode and not opened.ended.is_set():
-        opened.send_heartbeat()  # notices if the program failed because the session had expired
+    if program.returncode and not session.ended.is_set():
+        session.send_heartbeat()  # asks whether the program failed because the session had expired
     return program.returncode if program.returncode >= 0 else SIGNAL_EXIT_BASE - program.returncode
 
 

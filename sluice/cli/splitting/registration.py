@@ -119,7 +119,7 @@ def check_adopted(connection: Connection, adopted: Mapping[str, str], registrati
         )
     )
     for remark in problems:
-        print_note(f"{remark.queue}: {remark.text}")
+        print_note(f"{remark.queue}: {remark.problem}")
     against = sum(remark.refuses for remark in problems)
     if against:
         raise BadRegistration(

@@ -138,7 +138,7 @@ class _Queue:
     kind: str
     workload: str
     namespace: str
-    containers: tuple[str, ...]  # for sources that name no containers
+    containers: tuple[str, ...]  # the containers of sources that name none
     sources: tuple[_Source, ...]
     options: Mapping[str, Any]
 
@@ -267,7 +267,7 @@ def _list_consumers(queue: _Queue, cluster: str, *, by_agent: bool) -> Iterator[
             "containers": containers,
             "env": source.env,
             "env_like": source.env_like,
-            "fallback": source.fallback if source.env and containers else None,  # valid only with named containers
+            "fallback": source.fallback if source.env and containers else None,  # fallbacks need named containers
             "volume": volume.get("name") or volume.get("volume"),
             "file": volume.get("file"),
             "place": {

@@ -16,7 +16,7 @@ from sluice.splitting.consumers.workloads import Json, pod_spec
 
 COPY_OF = "sluice-copy-of"  # the annotation that names the original ConfigMap
 VOLUME = "sluice-volume"  # the label by which the copies of one volume are found
-CHARACTERS = 20  # hexadecimal digits of a hash, 80 bits
+CHARACTERS = 20  # length of a hash in hexadecimal digits: 80 bits
 
 
 def config_map_name(workload: Json, target: KubernetesWorkload) -> str:

@@ -14,7 +14,7 @@ from sluice.documents import read_json
 from sluice.errors import BadConsumer
 from sluice.splitting.consumers.targets import Place
 
-EACH = "[]"  # path step: every item of a list, or value of an object
+EACH = "[]"  # the path step that stands for every item of a list or value of an object
 GROUP = "queue"  # name of the pattern's group that matches the queue
 
 # The JSON tokens that locate a string: brackets, and strings. A string before a colon is a key.
@@ -29,7 +29,7 @@ class _Leaf(msgspec.Struct, frozen=True):
     """A text that may name a queue, and the position of each of its characters in the configured text."""
 
     value: str
-    starts: Sequence[int]  # positions of the characters and of the end
+    starts: Sequence[int]  # positions of each character and of the text's end
 
 
 def rewrite(text: str, place: Place, *, old: Collection[str], new: str, of: str) -> str:
@@ -114,7 +114,7 @@ def _iter_leaves(text: str, path: Sequence[str], where: str) -> Iterator[_Leaf]:
         read_json(text)
     except ValueError as error:
         raise BadConsumer(where, f"no JSON: {error}") from None
-    steps: list[str] = []  # one per open object or list: the current key, or `EACH`
+    steps: list[str] = []  # one step per open object or list: the current key, or `EACH`
     for token in _TOKEN.finditer(text):
         if token[0] in {"{", "["}:
             steps.append(EACH)

@@ -6,9 +6,9 @@ from msgspec import Meta
 
 from sluice.codec import Format, Struct
 
-MAX_STEPS = 32  # steps in a JSON path
-MAX_PATTERN = 1_024  # characters of a pattern
-MAX_CONTAINERS = 20  # containers of a pod that a target may name
+MAX_STEPS = 32  # maximum number of steps in a JSON path
+MAX_PATTERN = 1_024  # maximum length of a pattern in characters
+MAX_CONTAINERS = 20  # maximum number of a pod's containers that a target may name
 MAX_TIMEOUT_S = 86_400  # longest `timeout_s` of a rollout, a day
 
 Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=2_048)]

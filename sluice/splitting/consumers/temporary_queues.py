@@ -21,9 +21,9 @@ TAG_CHARACTERS = 6
 TOKEN_CHARACTERS = 12
 MAX_TAGS = 50  # SQS's limit of tags per queue
 RESERVED_TAG = "aws:"  # prefix that only AWS may use, for example CloudFormation
-USER_TAG = "sluice-user"  # the `aws:userid` of a session's owner, by which IAM policies can distinguish queues
-SESSION_TAG = "sluice-session"  # the session's id
-NAME_TAG = "sluice-name"  # the session's name
+USER_TAG = "sluice-user"  # the tag with the `aws:userid` of the session's owner, for IAM policies
+SESSION_TAG = "sluice-session"  # the tag with the session's id
+NAME_TAG = "sluice-name"  # the tag with the session's name
 # The attributes that are copied. Omitted are DelaySeconds (the message was delayed already), MaximumMessageSize (the
 # session's attribute may make a message larger), RedriveAllowPolicy, and read-only attributes.
 COPIED = (

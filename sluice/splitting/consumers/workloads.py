@@ -28,7 +28,7 @@ ConfigMaps: TypeAlias = Mapping[str, Json | None]
 
 # The workload's annotation with the original entries of variables that are literals for the time of sessions.
 ANNOTATION = "sluice-originals"
-MAX_TEXT = 16_384  # longest value in characters, since the registry stores it
+MAX_TEXT = 16_384  # maximum length in characters of a value, because the registry stores the value
 
 
 class Entry(Struct, frozen=True, kw_only=True):
@@ -221,7 +221,7 @@ def _replace(container: Json, entry: Entry, made: Json | None) -> None:
     entries: list[Json] = container.setdefault("env", [])
     place = find_index(container, entry.variable)
     if place is None and made is not None:
-        entries.insert(0, made)  # before variables that refer to it by $(NAME)
+        entries.insert(0, made)  # the first place, because later variables may refer to this one by $(NAME)
     elif place is not None and made is not None:
         entries[place] = made
     elif place is not None:

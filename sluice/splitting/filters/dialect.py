@@ -15,7 +15,7 @@ _GROUP = re.compile(
 _COMMENT = re.compile(r"\(\?#(?:\\.|[^)\\])*\)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:[pPN]\{[^}]*\}|.)", re.DOTALL)
 _QUANTIFIER = re.compile(r"(?:[?*+]|\{\d+(?:,\d*)?\}|\{,\d*\})[?+]?")
-MAX_LEVELS = 50  # nested groups and classes; the library recurses about ten times for each level
+MAX_LEVELS = 50  # maximum nesting of groups and classes; the library recurses about ten times per level
 _SET_OPERATORS = ("||", "~~", "&&", "--")
 
 

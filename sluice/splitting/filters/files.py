@@ -33,7 +33,7 @@ KEY = "key"  # a `mirrord.json`'s session key
 OTHER_BROKERS = frozenset(
     ["AzureServiceBus", "BullMQ", "GCPPubSub", "Kafka", "NATS", "NATSPubSub", "RMQ", "RedisPubSub", "Temporal"]
 )
-MAX_NAMES = 20  # ignored parts that a note names
+MAX_NAMES = 20  # maximum number of ignored parts that a note names
 
 # The filter of a session with a key and no filter: messages that carry mirrord's marker in any attribute, such as
 # `baggage`. mirrord itself uses a jq program on all values; a pattern costs a fifteenth of that, and nothing if the

@@ -18,7 +18,7 @@ from sluice.splitting.filters.values import Filter
 
 _Condition = Sequence[
     tuple[str, "RequiredLiterals"]
-]  # alternatives, of which one must be met: a name, and the need of its text
+]  # alternatives: an attribute's name, and what its text needs; one alternative must be met
 LINES = ""  # the reserved name of patterns on lines
 
 # Possessive quantifiers prevent backtracking, so that each pattern is read in one pass.
@@ -68,7 +68,7 @@ class Index(msgspec.Struct, frozen=True):
     """Indexes filters by their needs. Filters are numbered by their position in the sequence given to `build`."""
 
     _by_name: Mapping[str, _Entries]
-    _unconditional: Sequence[int]  # filters without patterns, only with a jq program
+    _unconditional: Sequence[int]  # places of the filters that have only a jq program
 
     @classmethod
     def build(cls, filters: Sequence[Filter]) -> "Index":

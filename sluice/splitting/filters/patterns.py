@@ -13,8 +13,8 @@ import regex
 from sluice.splitting.filters.dialect import MAX_LEVELS, Kind, tokens, too_deep_at
 from sluice.splitting.filters.values import MAX_PATTERN_CHARACTERS
 
-TIME_LIMIT_S = 0.05  # for one search; slower patterns backtrack almost endlessly
-MAX_COMPILED = 8_192  # cached compiled patterns
+TIME_LIMIT_S = 0.05  # seconds that one search may take; slower patterns backtrack almost endlessly
+MAX_COMPILED = 8_192  # maximum number of compiled patterns in the cache
 
 _EXACT = regex.VERSION1
 _FLAGS = _EXACT | regex.IGNORECASE

@@ -20,8 +20,8 @@ from sluice.documents import read_json
 from sluice.message import Message, Value
 from sluice.splitting.filters import jq
 
-MAX_OBJECTS = 10  # objects of an event whose metadata is fetched; S3 sends one per event
-Texts = Mapping[str, tuple[str, ...]]  # a message's texts by folded attribute name
+MAX_OBJECTS = 10  # maximum number of objects of an S3 event whose metadata is fetched; S3 sends one object per event
+Texts = Mapping[str, tuple[str, ...]]  # texts of a message, by attribute name in case-folded form
 
 
 class S3Object(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 from sluice.codec import Struct
 
 EVERY_QUEUE = "*"
-MAX_QUEUES = 100  # queues in one session's request
+MAX_QUEUES = 100  # maximum number of queues in one session's request
 MAX_SESSIONS = 1_000
 MAX_NAMED_ATTRIBUTES = 64
 MAX_LINE_PATTERNS = 64

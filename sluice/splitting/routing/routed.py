@@ -12,7 +12,7 @@ from sluice.errors import Malformed
 from sluice.splitting.filters.values import Mode
 
 EVENT = "MessagesRouted"  # value of the field `message` in the splitter's log lines
-MESSAGES_A_LINE = 50  # about 2 KB of ids; a line may have 256 KB, and costs by its length
+MESSAGES_A_LINE = 50  # messages per log line, about 2 KB of ids; CloudWatch accepts lines up to 256 KB
 
 
 class Routed(Struct, frozen=True, kw_only=True):

@@ -35,15 +35,15 @@ class FaultKind(StrEnum):
     PATTERN_TIMED_OUT = "pattern timed out"
     PATTERN_FAILED = "pattern can't be used"
     JQ_TIMED_OUT = "jq timed out"
-    JQ_NOT_RUN = "jq can't be run for now"  # no fault of the session: the process can't be started
-    OVER_BUDGET = "took too long in one batch"  # exceeded with this message, whose result still counts
+    JQ_NOT_RUN = "jq can't be run for now"  # not the session's fault: the jq process can't be started
+    OVER_BUDGET = "took too long in one batch"  # the budget ended with this message, whose result counts
 
 
 class MissingInput(StrEnum):
     """Input without which a message cannot be routed yet."""
 
     TIME = "time"  # the batch's time is up
-    METADATA = "metadata"  # metadata of S3 objects, which a jq program needs
+    METADATA = "metadata"  # a jq program needs the metadata of S3 objects
 
 
 class Fault(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from sluice.splitting.policies import Policy, list_refusals
 from sluice.splitting.sessions.state import ALIVE, Phase, QueueState, Reason, Registry, Session, Status, TemporaryQueue
 
 SETUP_LIMIT_S = 180
-MOVING_SETUP_LIMIT_S = 900  # if a consumer is re-pointed, for example by a service's roll-over
+MOVING_SETUP_LIMIT_S = 900  # SETUP_LIMIT_S for sessions that re-point consumers, for example by a rollout
 HEARTBEAT_LIMIT_S = 30
 MAX_REASON_CHARACTERS = 1_000
 
@@ -338,7 +338,7 @@ class ConsumerStrayed(msgspec.Struct, frozen=True):
     place: int
 
     def __call__(self, registry: Registry, _now_ms: int) -> Registry:
-        """Store the consumer's queue. Splitters stop until it reads main again: two readers would mix the order."""
+        """Store the consumer's queue. Splitters pause until it is moved back, as two readers would break the order."""
         known, split = registry.find_consumers(self.queue_id), registry.splits.get(self.queue_id)
         if split is None or split.consumer_at is None or self.place >= len(known.consumers):
             return registry
@@ -346,7 +346,7 @@ class ConsumerStrayed(msgspec.Struct, frozen=True):
         if split.consumer_at != split.main or strayed[self.place].at != split.main:
             return registry
         strayed[self.place] = replace(strayed[self.place], at=split.source)
-        changed = registry.with_routing_changed() if split.forwards else registry
+        changed = registry.with_routing_changed() if split.may_forward else registry
         return changed.with_consumers(replace(known, consumers=tuple(strayed))).with_split(
             replace(split, consumer_at=None)
         )
@@ -364,7 +364,7 @@ class ConsumerPointed(msgspec.Struct, frozen=True):
         if split is None or split.consumer_at == self.at:
             return registry
         pointed = replace(split, consumer_at=self.at, not_moved="")
-        changed = registry if pointed.forwards == split.forwards else registry.with_routing_changed()
+        changed = registry if pointed.may_forward == split.may_forward else registry.with_routing_changed()
         return changed.with_split(pointed)
 
 

@@ -23,7 +23,7 @@ QUEUE_IS_USED_AFTER_MS = 1_200
 DRAIN_QUIET_S = 60  # SQS's counts are correct within a minute of the last change
 # Queues and sessions per write: a DynamoDB transaction has 100 items, and each of 15 splits may add two.
 CHANGES_AT_ONCE = 60
-KEEP_FAILED_S = 3_600  # how long owners can read why a session failed to start
+KEEP_FAILED_S = 3_600  # seconds for which owners can read why a session failed to start
 
 
 def apply(registry: Registry, event: Event, *, now_ms: int) -> Registry:
@@ -44,7 +44,8 @@ def make_resources_ready(registry: Registry, now_ms: int) -> Registry:
             continue
         splits = [registry.splits[queue_id] for queue_id in session.filters]
         are_moved = all(
-            split.static or (split.forwards and registry.find_consumers(split.queue_id).splitter_on) for split in splits
+            split.static or (split.may_forward and registry.find_consumers(split.queue_id).splitter_on)
+            for split in splits
         )
         if are_moved and all(
             queue.state is QueueState.CREATED for queue in registry.list_session_queues(session.session_id)
@@ -146,7 +147,7 @@ def limit_changes(before: Registry, after: Registry, events: Sequence[Event]) ->
 
     The other sessions stay as they were: their transitions follow from the state again at the next event.
     """
-    changed: Counter[str] = Counter()  # changed items by session id, including its queues
+    changed: Counter[str] = Counter()  # number of changed items by session id, including the session's queues
     for name in before.queues.keys() | after.queues.keys():
         old, new = before.queues.get(name), after.queues.get(name)
         changed[next(queue.session_id or "" for queue in (new, old) if queue)] += old != new

@@ -44,8 +44,8 @@ class Reason(StrEnum):
     FILTER_TIMED_OUT = "FilterTimedOut"  # a jq program was too slow on one message
     PATTERN_TIMED_OUT = "PatternTimedOut"  # a pattern was too slow on one message
     PATTERN_FAILED = "PatternFailed"  # a pattern no longer compiles, or exhausts the memory
-    FILTER_TOO_SLOW = "FilterTooSlow"  # twice too slow on the messages of a batch together
-    QUEUE_REFUSED = "QueueRefused"  # SQS refused messages; its error is appended
+    FILTER_TOO_SLOW = "FilterTooSlow"  # a filter took too long for a whole batch, twice
+    QUEUE_REFUSED = "QueueRefused"  # SQS refused the session's messages; the reason ends with SQS's error
     QUEUE_GONE = "QueueGone"  # somebody deleted the session's queue
     QUEUE_REMOVED = "QueueRemoved"  # a deployment has removed a split queue of the session
 
@@ -115,7 +115,7 @@ class Split(Struct, frozen=True, kw_only=True):
         return self.main if reads_main else self.source
 
     @property
-    def forwards(self) -> bool:
+    def may_forward(self) -> bool:
         """Return whether a splitter may forward messages: only while the deployed consumer reads main."""
         is_moved = self.main is not None and self.consumer_at == self.main
         return self.static or (self.phase in {Phase.ACTIVE, Phase.RELEASING} and is_moved)
@@ -123,7 +123,7 @@ class Split(Struct, frozen=True, kw_only=True):
     @property
     def wants_splitter(self) -> bool:
         """Return whether a splitter should read this split's source."""
-        return self.forwards and self.phase is not Phase.RELEASING
+        return self.may_forward and self.phase is not Phase.RELEASING
 
     @property
     def is_releasable(self) -> bool:
@@ -149,7 +149,7 @@ class Split(Struct, frozen=True, kw_only=True):
 
     @property
     def is_consumer_away(self) -> bool:
-        """Return whether the consumer should be at the source, because no session needs it elsewhere, and isn't."""
+        """Return whether the consumer reads another queue than the source although no session needs that."""
         is_needed = self.phase is Phase.ACTIVE or (self.phase is Phase.DRAINING and self.fifo)
         return not (self.static or is_needed or self.consumer_at == self.source)
 
@@ -206,7 +206,7 @@ class Registry(Struct, frozen=True, kw_only=True):
     splits: Mapping[str, Split] = field(default_factory=dict)
     sessions: Mapping[str, Session] = field(default_factory=dict)
     queues: Mapping[str, TemporaryQueue] = field(default_factory=dict)
-    consumers: Mapping[str, Consumers] = field(default_factory=dict)  # re-pointed ones, by queue id
+    consumers: Mapping[str, Consumers] = field(default_factory=dict)  # re-pointed consumers by queue id of their split
     splitters: Mapping[str, SplitterAnnouncement] = field(default_factory=dict)
 
     def list_session_queues(self, session_id: str) -> list[TemporaryQueue]:

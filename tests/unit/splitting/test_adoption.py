@@ -25,7 +25,7 @@ def said(
     consumers: tuple[LambdaTrigger, ...] = (),
 ) -> list[tuple[bool, str]]:
     found = find_remarks(queues, region=region, window_s=1, key_arns=keys, is_notified=notified, consumers=consumers)
-    return [(remark.refuses, f"{remark.queue}: {remark.text}") for remark in found]
+    return [(remark.refuses, f"{remark.queue}: {remark.problem}") for remark in found]
 
 
 def redrive(receives: int) -> str:

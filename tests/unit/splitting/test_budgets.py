@@ -50,7 +50,7 @@ class Splitter:
 
     def __post_init__(self) -> None:
         self.circuit_breaker = SessionCircuitBreaker(
-            now_s=lambda: self.now, cancel=lambda *said: self.told.append(said)
+            clock_s=lambda: self.now, cancel=lambda *said: self.told.append(said)
         )
 
     def decide(self, program: str, document: str) -> bool | None:
@@ -374,7 +374,7 @@ def test_what_s3_doesnt_answer_in_time_comes_again_and_the_rest_goes_on() -> Non
         return {}
 
     splitter = Splitter([of_author()], head=head)
-    splitter.circuit_breaker.now_s = Passing(splitter, by_s=(DECIDED_WITHIN_S - 1) / 8)
+    splitter.circuit_breaker.clock_s = Passing(splitter, by_s=(DECIDED_WITHIN_S - 1) / 8)
     timer = threading.Timer(2, go_on.set)
     timer.start()
     outcome = splitter.take([event("hangs"), event("k2"), event("k3")], S3)

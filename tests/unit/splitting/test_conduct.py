@@ -28,7 +28,7 @@ class Splitter:
 
     def __post_init__(self) -> None:
         self.circuit_breaker = SessionCircuitBreaker(
-            now_s=lambda: self.now, cancel=lambda *said: self.told.append(said)
+            clock_s=lambda: self.now, cancel=lambda *said: self.told.append(said)
         )
 
 

@@ -131,7 +131,7 @@ def test_a_first_session_moves_all_consumers_to_a_main_queue_and_the_last_ones_e
 def test_the_splitter_reads_the_source_only_while_all_consumers_read_main(world: World):
     world.start()
     while not world.consumers.triggers["trigger"]:
-        assert "source" in world.at or not world.store.registry.splits["q"].forwards
+        assert "source" in world.at or not world.store.registry.splits["q"].may_forward
         world.tick()
     assert len(world.at) == 1
     assert "source" not in world.at
@@ -304,8 +304,8 @@ def test_a_consumer_that_its_owner_puts_back_amid_a_split_is_moved_again(world: 
     world.tick()
     assert world.at == {main, "source"}  # it isn't looked for at every tick
     world.control().sweep()
-    assert not world.store.registry.splits["q"].forwards
-    world.until(lambda: world.at == {main} and world.store.registry.splits["q"].forwards)
+    assert not world.store.registry.splits["q"].may_forward
+    world.until(lambda: world.at == {main} and world.store.registry.splits["q"].may_forward)
     assert [what for what, _, _ in world.consumers.warnings] == ["ConsumerStrayed"]
     version = world.store.registry.version
     world.control().sweep()
@@ -372,7 +372,7 @@ def test_consumers_stay_where_they_are_while_a_session_lingers_and_the_next_one_
     world.control().stop(session_id, Reason.STOPPED)
     for _ in range(4):
         world.tick(60)
-    assert (world.phase, world.at, world.store.registry.splits["q"].forwards) == (Phase.ACTIVE, {main}, True)
+    assert (world.phase, world.at, world.store.registry.splits["q"].may_forward) == (Phase.ACTIVE, {main}, True)
     assert world.show().splits[0].waits_for == "its sessions, or the end of their linger time"
     again = world.start()
     world.tick()
@@ -403,7 +403,7 @@ def test_one_that_its_owner_has_let_read_another_queue_amid_a_split_stays_there(
     world.control().sweep()
     world.tick()
     assert world.consumers.texts[describe_target(VARIABLE)] == "theirs"
-    assert world.store.registry.splits["q"].forwards
+    assert world.store.registry.splits["q"].may_forward
 
 
 def test_one_that_has_strayed_and_cant_be_moved_any_more_ends_the_sessions_with_the_reason(world: World):
@@ -422,7 +422,7 @@ def test_one_that_cant_be_looked_at_counts_as_there(world: World):
     world.consumers.texts[describe_target(VARIABLE)] = "source"
     world.consumers.failing.add(describe_target(VARIABLE))
     world.control().sweep()
-    assert world.store.registry.splits["q"].forwards
+    assert world.store.registry.splits["q"].may_forward
 
 
 def restoring(world: World) -> str:

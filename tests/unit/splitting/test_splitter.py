@@ -56,7 +56,7 @@ def run(
         router=Router.build(shares, decide=decide),
         queues={each.session_id: f"queue-{each.session_id}" for each in shares},
     )
-    circuit_breaker = circuit_breaker or SessionCircuitBreaker(now_s=lambda: 0.0, cancel=lambda _, __: None)
+    circuit_breaker = circuit_breaker or SessionCircuitBreaker(clock_s=lambda: 0.0, cancel=lambda _, __: None)
     return split(
         messages,
         queue,
@@ -180,7 +180,7 @@ def test_what_was_received_before_goes_to_no_session_that_began_since(receives: 
 
 def test_a_program_that_never_ends_cancels_its_session_and_hurts_no_other() -> None:
     queues, told = FakeSplitQueues(), dict[str, str]()
-    circuit_breaker = SessionCircuitBreaker(now_s=lambda: 0.0, cancel=told.__setitem__)
+    circuit_breaker = SessionCircuitBreaker(clock_s=lambda: 0.0, cancel=told.__setitem__)
     shares = share("bad", jq="def f: f; f", at=1), share("A", at=2)
     outcome = run([message("a1")], queues, *shares, circuit_breaker=circuit_breaker)
     assert queues.bodies("queue-A") == ["a1"]

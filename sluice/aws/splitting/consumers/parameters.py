@@ -17,7 +17,7 @@ from sluice.splitting.consumers.rewriting import check_named, rewrite
 from sluice.splitting.consumers.targets import SystemsManagerParameter, describe_target
 
 SECURE = "SecureString"
-MAX_WRITES = 5  # attempts to write a parameter that others write too
+MAX_WRITES = 5  # maximum number of attempts to write a parameter that others write too
 # An update must repeat these settings of the parameter, or it would reset some of them. It keeps the policies.
 KEPT = ("AllowedPattern", "DataType", "Description", "Tier", "Type")
 

@@ -20,8 +20,8 @@ from sluice.splitting.consumers.rewriting import check_named, rewrite
 from sluice.splitting.consumers.targets import EcsVariable, describe_target
 from sluice.splitting.consumers.temporary_queues import PREFIX
 
-TEMPORARY = "sluice-temporary"  # the tag of revisions that name temporary queues
-MAX_DEREGISTERED = 20  # task definition revisions deregistered per call
+TEMPORARY = "sluice-temporary"  # the tag of task definition revisions that name temporary queues
+MAX_DEREGISTERED = 20  # maximum number of task definition revisions that one call deregisters
 UNKNOWN = "ClientException"  # ECS's error code for a deleted revision
 
 
@@ -74,7 +74,7 @@ class EcsServices(msgspec.Struct, frozen=True, kw_only=True):
                 self.client.update_service(cluster=target.cluster, service=target.service, taskDefinition=arn)
             return False
         primary = next(deployment for deployment in service["deployments"] if deployment["status"] == "PRIMARY")
-        state = primary.get("rolloutState", "COMPLETED")  # missing behind a Classic Load Balancer
+        state = primary.get("rolloutState", "COMPLETED")  # ECS sends no state behind a Classic Load Balancer
         if state == "FAILED":
             raise CallFailed("UpdateService", state, primary.get("rolloutStateReason", ""))
         runs_all = primary["runningCount"] == primary["desiredCount"] and not primary["pendingCount"]

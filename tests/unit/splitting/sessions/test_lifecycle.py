@@ -179,10 +179,10 @@ def test_the_first_session_moves_the_consumer_to_a_main_queue_and_waits_for_it()
     assert registry.sessions["s"].status is Status.STARTING
     registry = after(registry, QueueCreated("tmp-main-s-q"))
     assert actions(registry) == [PointConsumer("q", "tmp-main-s-q")]
-    assert not registry.splits["q"].forwards
+    assert not registry.splits["q"].may_forward
     version = registry.version
     registry = used(after(registry, ConsumerPointed("q", "tmp-main-s-q")))
-    assert registry.splits["q"].forwards
+    assert registry.splits["q"].may_forward
     assert registry.version > version
     assert registry.sessions["s"].status is Status.STARTING
     assert actions(registry) == [SwitchSplitter("q", on=True)]
@@ -369,11 +369,11 @@ def test_messages_wait_at_the_source_before_main_is_drained() -> None:
     """What the splitter has read by then still goes to main."""
     registry = releasing()
     assert registry.splits["q"].phase is Phase.RELEASING
-    assert registry.splits["q"].forwards
+    assert registry.splits["q"].may_forward
     assert actions(registry) == [SwitchSplitter("q", on=False)]
     off = draining(MOVING_FIFO)
     assert off.splits["q"].phase is Phase.DRAINING
-    assert not off.splits["q"].forwards
+    assert not off.splits["q"].may_forward
     assert off.version > registry.version
 
 
@@ -632,7 +632,7 @@ class World:
         registry = splitter.registry
         if registry is None or splitter.announced_ms is None or not splitter.checked or not self.queues["q-source"]:
             return
-        if self.now_ms - splitter.announced_ms >= SPLITTER_LEASE_S * 1_000 or not registry.splits["q"].forwards:
+        if self.now_ms - splitter.announced_ms >= SPLITTER_LEASE_S * 1_000 or not registry.splits["q"].may_forward:
             return
         queues = [registry.find_session_queue(share.session_id, "q") for share in registry.list_shares("q")]
         targets = [queue.name for queue in queues if queue is not None]
