@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-MAX_UNWINDOWED_BATCH = 10  # messages; also the largest batch of a FIFO queue
+MAX_UNWINDOWED_BATCH = 10  # maximum number of messages in a batch without a window; also a FIFO queue's largest batch
 MAX_BATCH = 10_000
 MIN_CONCURRENCY = 2
 # Of provisioned mode: https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html
@@ -31,8 +31,8 @@ _QUEUE_URL = re.compile(
     r"https?://(?:(?:[\w-]+\.)?sqs(?:-fips)?\.)?(?:([a-z]+(?:-[a-z]+)+-\d)\.)?(?:queue\.|vpce\.|api\.)?"
     r"(?:aws|amazon(?:aws|webservices)\.(?:com|com\.cn|eu))/(\d+)/([A-Za-z0-9_-]{1,80}(?:\.fifo)?)"
 )
-_PARTITIONS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov", "eusc-": "aws-eusc"}  # by the beginning of the region
-AWS_KEY = "alias/aws/sqs"  # AWS's own key: whoever may use the queue may use it
+_PARTITIONS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov", "eusc-": "aws-eusc"}  # keys: the beginnings of regions
+AWS_KEY = "alias/aws/sqs"  # AWS's own key, which every user of the queue may use
 
 
 class QueueUrl(NamedTuple):
@@ -58,7 +58,7 @@ def parse_queue_url(url: str) -> QueueUrl | None:
 def find_mapping_fault(mapping: Mapping[str, Any], *, fifo: bool) -> str | None:
     """Return why Lambda refuses an event source mapping of a queue, or None if it doesn't.
 
-    `mapping` has the properties' names in CloudFormation and in Lambda's API, which are the same.
+    `mapping` holds the properties by name (CloudFormation and Lambda's API use the same names).
     https://docs.aws.amazon.com/lambda/latest/api/API_CreateEventSourceMapping.html
     https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html
     """

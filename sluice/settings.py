@@ -27,14 +27,14 @@ class Settings(Struct, frozen=True, kw_only=True):
     token at synth passes through unchanged, even in JSON. Fields are lists and objects, not sets, so that each synth
     gives the same text.
 
-    Fields named in `STORED` may be stored by the stack, in one JSON object that is split into several parameters.
+    Fields in `STORED_FIELDS` may be stored by the stack, in one JSON object that is split into several parameters.
     """
 
-    STORED: ClassVar[frozenset[str]] = frozenset()
+    STORED_FIELDS: ClassVar[frozenset[str]] = frozenset()
 
     def environment(self, *, stored_under: Sequence[str] = ()) -> dict[str, str]:
         """Return the function's variables. `stored_under`, names of parameters, replaces the stored fields."""
-        left_out = self.STORED if stored_under else ()
+        left_out = self.STORED_FIELDS if stored_under else ()
         values = {name.upper(): getattr(self, name) for name in self.__struct_fields__ if name not in left_out}
         if stored_under:
             values[STORED_NAMES] = ",".join(stored_under)
@@ -45,10 +45,10 @@ class Settings(Struct, frozen=True, kw_only=True):
         }
 
     def encode_stored(self) -> str:
-        """Encode the fields in `STORED` as one JSON object for `read`; "" if there are none."""
-        if not self.STORED:
+        """Encode the fields in `STORED_FIELDS` as one JSON object for `read`; "" if there are none."""
+        if not self.STORED_FIELDS:
             return ""
-        return msgspec.json.encode({name: getattr(self, name) for name in sorted(self.STORED)}).decode()
+        return msgspec.json.encode({name: getattr(self, name) for name in sorted(self.STORED_FIELDS)}).decode()
 
     @classmethod
     def read(cls, environment: Mapping[str, str], stored: Callable[[Sequence[str]], str] | None = None) -> Self:

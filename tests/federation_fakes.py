@@ -387,7 +387,7 @@ def build_operation_handler(
     return OperationHandler(
         link_service=link_service,
         drift_repair=drift_repair,
-        names=names,
+        site_names=names,
         enable_peer_mappings=enable_peer_mappings,
         peers=peers,
         declared=declared or Declared(),
@@ -552,7 +552,7 @@ class Site:
             executor=Inline(),
             failing=self.failing,
         )
-        self.drops += outcome.drops
+        self.drops += outcome.dropped_messages
         for each, fault in outcome.undeliverable:
             source, reason = self.queues.arn(each.target.rsplit("/", 1)[1]), dead_letter_text(fault)
             self.dead.send(DeadLetter(message=messages[each.position], reason=reason, source=source))
@@ -597,7 +597,7 @@ class Site:
             executor=Inline(),
             passes_filter=self._sieve(found),
         )
-        self.drops += outcome.drops.values()
+        self.drops += outcome.dropped_messages.values()
         buried = {place: fault for place, fault in outcome.failures.items() if isinstance(fault, SenderFault)}
         for position, fault in buried.items():
             self.dead.send(DeadLetter(message=messages[position], reason=str(fault), source=queue))

@@ -31,8 +31,8 @@ if TYPE_CHECKING:  # jq is only imported for routes with a filter
     from sluice.splitting.jq_runner import JqRunner
 
 SERVICE = "bridge"
-MAX_RECEIVES = 10  # per message; receives during an outage of the peer don't count
-SAMPLED_DROPS = 3  # dropped messages that are logged per batch; the metric counts all of them
+MAX_RECEIVES = 10  # maximum number of receives per message; receives during an outage of the peer don't count
+SAMPLED_DROPS = 3  # maximum number of dropped messages logged per batch; the metric counts all of them
 NO_ROUTE = "no route can forward messages from this queue now"
 RATE_EXCEEDED = "the route's rate is used up by earlier messages"
 RECORD_INTERVAL_MS = 10_000
@@ -154,9 +154,9 @@ def publish_outcome(outcome: ForwardOutcome, route: Forward) -> None:
         counts["LagMs"] = outcome.lag_ms
     publish(SERVICE, counts, dimensions=of_route)
     if outcome.lag_ms:
-        publish(SERVICE, {"LagMs": outcome.lag_ms})  # without the route, because the alarm covers all routes
+        publish(SERVICE, {"LagMs": outcome.lag_ms})  # no dimension, as the alarm covers all routes
     if outcome.outage is not None:
         publish(SERVICE, {"PeerNotReached": 1})  # the metric of an alarm
         logger.warning("PeerNotReached", route=route.bridge.name, error=str(outcome.outage))
-    for drop in list(outcome.drops.values())[:SAMPLED_DROPS]:
+    for drop in list(outcome.dropped_messages.values())[:SAMPLED_DROPS]:
         logger.info("MessageDropped", message_id=drop.message_id, reason=drop.reason, route=route.bridge.name)

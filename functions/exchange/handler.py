@@ -28,8 +28,8 @@ from sluice.federation.settings import ExchangeSettings
 from sluice.federation.stored import CachedDocument
 
 SERVICE = "exchange"
-MAX_RECEIVES = 10  # several, because a bound queue may refuse messages temporarily
-SAMPLED_DROPS = 3  # dropped messages that are logged per batch; the metric counts all of them
+MAX_RECEIVES = 10  # several receives, because a bound queue may refuse messages temporarily
+SAMPLED_DROPS = 3  # maximum number of dropped messages logged per batch; the metric counts all of them
 
 logger = Logger()
 
@@ -80,9 +80,9 @@ def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
         failing=made.failing,
     )
     publish(SERVICE, outcome.counts)
-    for reason, number in Counter(drop.reason for drop in outcome.drops).items():
+    for reason, number in Counter(drop.reason for drop in outcome.dropped_messages).items():
         publish(SERVICE, {"MessagesDropped": number}, dimensions={"reason": reason})
-    for drop in outcome.drops[:SAMPLED_DROPS]:
+    for drop in outcome.dropped_messages[:SAMPLED_DROPS]:
         logger.info("MessageDropped", message_id=drop.message_id, reason=drop.reason, queue=drop.queue)
     failures: dict[int, Exception] = dict(outcome.failures)
     undeliverable = [

@@ -139,7 +139,7 @@ class LinksDependencies(msgspec.Struct, frozen=True, kw_only=True):
         return OperationHandler(
             link_service=link_service,
             drift_repair=drift_repair,
-            names=settings.names,
+            site_names=settings.names,
             enable_peer_mappings=partial(switch_on_peer_mappings, lambda_client(), queue_arns),
             peers=settings.peers,
             declared=settings.declared,

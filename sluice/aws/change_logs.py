@@ -39,7 +39,7 @@ from sluice.aws.items import (
 from sluice.errors import CallFailed
 from sluice.federation.matching.bindings import BindingsUpdate
 
-MAX_CHANGES = 1_000  # changes after a snapshot until a new one is due
+MAX_CHANGES = 1_000  # number of changes after a snapshot until a new snapshot is due
 MAX_LOG_BYTES = 1024 * 1024
 CONDITION_IN_TRANSACTION = "ConditionalCheckFailed"
 CONFLICT = "TransactionConflict"

@@ -62,7 +62,7 @@ _ENCODER, _DECODER = msgspec.json.Encoder(), msgspec.json.Decoder(dict[str, Any]
 
 
 class _ThreadState(threading.local):
-    """State of a thread: its connection, and the response or error of a fast attempt that failed."""
+    """A thread's connection, and the response or error of its last failed attempt on the fast path."""
 
     connection: HTTPConnection | None = None
     answer: AWSResponse | BotoCoreError | None = None
@@ -100,7 +100,7 @@ class FastBatches:
         try:
             context[ENCODED_BODY] = _ENCODER.encode(params)
         except UnicodeEncodeError:
-            return None  # a lone surrogate: botocore escapes it, and SQS refuses only this message
+            return None  # botocore escapes a lone surrogate, and SQS refuses only this message
         return {**params, "Entries": []}
 
     def send(

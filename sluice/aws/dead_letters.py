@@ -39,8 +39,8 @@ SOURCE = "sluice-source"
 PACKED = "sluice-attributes"
 COMPRESSED = "sluice-message"
 COMPRESSED_BODY = "`sluice dlq show` prints this message, which is compressed to make room for its reason"
-MAX_UNCOMPRESSED = 8 * MAX_MESSAGE_BYTES  # of its JSON, in which a character may take six bytes
-MAX_REASON = 1_000  # characters
+MAX_UNCOMPRESSED = 8 * MAX_MESSAGE_BYTES  # limit of a message's JSON, in which a character may take six bytes
+MAX_REASON = 1_000  # maximum length of a reason in characters
 ADDED_ATTRIBUTES = 2  # attributes that a dead letter adds
 
 # Replaces an offer in a dead letter, as its session description contains addresses.

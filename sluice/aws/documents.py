@@ -22,7 +22,7 @@ LINKS = "links"  # name of the document with the registry of links
 PEERS = "peers"
 HEAD = "head"
 PART_BYTES = 380 * 1024  # below DynamoDB's limit of 400 KB for an item with its keys
-MAX_READS = 10  # attempts, if the value is replaced while its parts are read
+MAX_READS = 10  # maximum number of attempts if the value is replaced while its parts are read
 
 
 @dataclass(slots=True, kw_only=True)

@@ -62,10 +62,10 @@ def fetch_depth(client: SQSClient, url: str) -> QueueDepth:
 
 @dataclass(frozen=True, slots=True)
 class ReceivedQueues:
-    """Queues of any account from which a function receives. `any_url` is the URL of any queue of the region."""
+    """Queues of any account from which a function receives. `sample_queue_url` is the URL of one of the region's."""
 
     client: SQSClient
-    any_url: str
+    sample_queue_url: str
 
     def change_visibility(self, arn: str, delays_s: Mapping[str, int]) -> None:
         """Make up to ten messages visible again before their visibility timeout. Raises `CallFailed` if one fails.
@@ -73,7 +73,7 @@ class ReceivedQueues:
         `delays_s` are the seconds until then, by receipt handle.
         """
         account, name = arn.split(":")[4:]
-        url = f"{self.any_url.rsplit('/', 2)[0]}/{account}/{name}"
+        url = f"{self.sample_queue_url.rsplit('/', 2)[0]}/{account}/{name}"
         entries = [
             {"Id": str(place), "ReceiptHandle": handle, "VisibilityTimeout": wait_s}
             for place, (handle, wait_s) in enumerate(delays_s.items())

@@ -19,11 +19,11 @@ from sluice.batches import HELD_BACK
 from sluice.errors import CallFailed, HeldBack, SenderFault, SluiceError, dead_letter_text
 from sluice.message import FIFO_SUFFIX, DeadLetter, Message, Outgoing
 
-VISIBILITY_BATCH = 10  # messages in one request
-VISIBILITY_TRIES = 2  # one throttle is much shorter than a visibility timeout
+VISIBILITY_BATCH = 10  # maximum number of messages in one request
+VISIBILITY_TRIES = 2  # attempts per request; one throttle is much shorter than a visibility timeout
 VISIBILITY_TIMEOUT_S = 2.0
-REDELIVERY_DELAYS_S = (5,)  # default: only the first failure is redelivered early
-MAX_RECEIVES = 3  # default, not above any queue's redrive policy
+REDELIVERY_DELAYS_S = (5,)  # default delays in seconds: only a message's first failure is redelivered early
+MAX_RECEIVES = 3  # default number of receives before giving up; no queue's maxReceiveCount is lower
 
 BatchResponse = dict[str, list[dict[str, str]]]  # Lambda's partial batch response: messages to redeliver
 

@@ -8,7 +8,7 @@ import typer
 from sluice.building.project import require_modules
 from sluice.cli.completion import complete_sites
 from sluice.cli.output import print_result
-from sluice.cli.sites import SiteTyper
+from sluice.cli.sites import SiteCommands
 from sluice.local.cloud import find_cloud
 from sluice.operator.site_names import FIRST_SITE, HERE, SiteName, SiteOptions
 
@@ -24,7 +24,7 @@ Sites = Annotated[
     ),
 ]
 
-app = SiteTyper()
+app = SiteCommands()
 
 
 @app.command()

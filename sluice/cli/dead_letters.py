@@ -13,7 +13,7 @@ from sluice.aws.queues import fetch_depth
 from sluice.cli.completion import complete_dead_letter_queues
 from sluice.cli.moves import MAX_MOVED, require_found, run_move
 from sluice.cli.output import format_time, is_json, show_json, show_pairs, show_table
-from sluice.cli.sites import SiteTyper
+from sluice.cli.sites import SiteCommands
 from sluice.cli.terminal import print_note
 from sluice.dead_letter_reasons import Reason
 from sluice.operator.dead_letters import (
@@ -55,7 +55,7 @@ Ids = Annotated[
     typer.Option("--id", metavar="ID", help="Only the dead letter with this id, as `show` prints it; repeatable."),
 ]
 
-app = SiteTyper()
+app = SiteCommands()
 
 
 @app.command("list")

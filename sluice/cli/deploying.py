@@ -22,7 +22,7 @@ from sluice.building.interpreters import cdk
 from sluice.building.project import PROJECT, require_modules
 from sluice.cli.output import is_json, show_json
 from sluice.cli.progress import steps
-from sluice.cli.sites import SiteTyper
+from sluice.cli.sites import SiteCommands
 from sluice.cli.terminal import print_note
 from sluice.errors import BadConfiguration, CallFailed, DestinationFault, SluiceError
 from sluice.local.assemblies import Assembly
@@ -86,7 +86,7 @@ Force = Annotated[
     bool, typer.Option("--force", help="Deploy although a check of the account found that it would fail.")
 ]
 
-app = SiteTyper()
+app = SiteCommands()
 
 
 class CdkFailed(SluiceError):

@@ -9,7 +9,7 @@ import typer
 from sluice.cli.completion import complete_local_sites
 from sluice.cli.output import print_result, show_pairs
 from sluice.cli.progress import steps
-from sluice.cli.sites import CloudCommand, PlainCommand, SiteTyper
+from sluice.cli.sites import CloudCommand, PlainCommand, SiteCommands
 from sluice.cli.terminal import print_note
 from sluice.local.cloud import FOLDER, Cloud, CloudFailed, describe_lost_state, find_cloud, require_running, start_cloud
 from sluice.local.deployer import Deployer
@@ -18,7 +18,7 @@ from sluice.local.jobs import JOBS_FOLDER, end_all
 from sluice.local.sites import DEFAULT_SITE, Site, peer_accounts, peer_stages, sites_to_deploy
 from sluice.operator.site_names import FIRST_SITE, HERE, BadSiteName, SiteOptions
 
-app = SiteTyper()
+app = SiteCommands()
 
 SiteArguments = Annotated[
     list[str],
@@ -103,7 +103,7 @@ def _resolve_sites(arguments: SiteOptions, text: str, cloud: Cloud) -> list[Site
     if text == HERE and arguments.site is None and arguments.region is None and arguments.local in {None, FIRST_SITE}:
         deployed = [deployed_site for deployed_site in cloud.sites if arguments.stage in {None, deployed_site.stage}]
         return deployed or [replace(DEFAULT_SITE, stage=arguments.stage)]
-    named = replace(arguments, local=arguments.local or FIRST_SITE).resolve(text, running=lambda: cloud)
+    named = replace(arguments, local=arguments.local or FIRST_SITE).resolve(text, find_running_cloud=lambda: cloud)
     if named.local_account is None or named.region is None:
         raise BadSiteName(f"{named} is not a site of the embedded cloud: name one as ACCOUNT/REGION")
     return [Site(named.local_account, named.region, named.stage)]

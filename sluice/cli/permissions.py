@@ -7,11 +7,11 @@ import typer
 
 from sluice.aws.connections import fetch_account
 from sluice.cli.output import print_result
-from sluice.cli.sites import SiteTyper
+from sluice.cli.sites import SiteCommands
 from sluice.operator.permissions import build_policy
 from sluice.operator.site_names import SiteOptions
 
-app = SiteTyper()
+app = SiteCommands()
 
 
 @app.command()

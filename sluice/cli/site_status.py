@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from sluice.cli.output import console, format_time, is_json, print_result, show_pairs, show_table
-from sluice.cli.sites import SiteTyper
+from sluice.cli.sites import SiteCommands
 from sluice.cli.splitting.tables import show_sessions
 from sluice.cli.terminal import show_error
 from sluice.codec import convert
@@ -20,7 +20,7 @@ from sluice.splitting.operations import SessionView
 SHOWN_RUNS = 5  # `sluice pipeline status` shows all runs
 MIN_WATCH_S = 1.0
 
-app = SiteTyper()
+app = SiteCommands()
 
 
 @app.command()

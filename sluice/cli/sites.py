@@ -110,7 +110,7 @@ class PlainCommand(ShortHelp, TyperCommand):
 class SiteCommand(PlainCommand):
     """A command about sites. The value of `--local` and the first site argument are optional."""
 
-    common: ClassVar[Sequence[str]] = tuple(OPTIONS)
+    common_options: ClassVar[Sequence[str]] = tuple(OPTIONS)
 
     def __init__(self, *given: Any, **settings: Any) -> None:
         """Create the command as typer does, with metavars in capitals and the first site argument optional."""
@@ -165,20 +165,20 @@ class SiteCommand(PlainCommand):
 class CloudCommand(SiteCommand):
     """A command about sites of the embedded cloud, which has no profiles."""
 
-    common = "site", "region", "local", "stage"
+    common_options = "site", "region", "local", "stage"
 
 
 class FileCommand(SiteCommand):
     """A command about sites that a file names; the options supply what the file leaves open."""
 
-    common = "profile", "region", "local", "stage"
+    common_options = "profile", "region", "local", "stage"
 
 
 class SiteGroup(ShortHelp, TyperGroup):
     """A group of commands, which shows help for `-h`, too."""
 
 
-class SiteTyper(typer.Typer):
+class SiteCommands(typer.Typer):
     """Commands with the common site options; a command that needs no site is of class `PlainCommand`."""
 
     def __init__(self) -> None:
@@ -202,29 +202,31 @@ class SiteTyper(typer.Typer):
         register = super().command(name, cls=command_class, **options)
         output = {"quiet": Quiet} if quiet else {}
         output |= {"as_json": AsJson} if json else {}
-        common = command_class.common if issubclass(command_class, SiteCommand) else ()
+        common_options = command_class.common_options if issubclass(command_class, SiteCommand) else ()
 
         def decorate(callback: F) -> F:
-            register(_with_options(callback, common, output))
+            register(_with_options(callback, common_options, output))
             return callback
 
         return decorate
 
 
-def _with_options(callback: Callable[..., Any], common: Sequence[str], output: Mapping[str, Any]) -> Callable[..., Any]:
-    """Wrap a command's function, adding the `output` options and the `common` site options to its own."""
+def _with_options(
+    callback: Callable[..., Any], common_options: Sequence[str], output: Mapping[str, Any]
+) -> Callable[..., Any]:
+    """Wrap a command's function, adding the `output` options and the `common_options` to its own."""
     own = signature(callback)
     site_parameters = [name for name, parameter in own.parameters.items() if parameter.annotation is SiteOptions]
 
     @wraps(callback)
     def at_site(*given: Any, **options: Any) -> Any:
-        said = SiteOptions(**{name: options.pop(PARAMETER_PREFIX + name) for name in common})
+        said = SiteOptions(**{name: options.pop(PARAMETER_PREFIX + name) for name in common_options})
         output_options = {name: options.pop(name, False) for name in ("as_json", "quiet")}
         with with_options(said), use_output_options(**output_options):
             return callback(*given, **options, **dict.fromkeys(site_parameters, said))
 
     kept = [parameter for name, parameter in own.parameters.items() if name not in site_parameters]
-    annotations = {PARAMETER_PREFIX + name: OPTIONS[name] for name in common}
+    annotations = {PARAMETER_PREFIX + name: OPTIONS[name] for name in common_options}
     added = [Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=of) for name, of in output.items()]
     added += [Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=of) for name, of in annotations.items()]
     at_site.__signature__ = own.replace(parameters=[*kept, *added])  # type: ignore[attr-defined]  # inspect reads it

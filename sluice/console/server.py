@@ -47,7 +47,7 @@ class PortTaken(BadConfiguration):
 class Console:
     """The HTTP handlers and feeds, shared by all pages."""
 
-    watching: WatchedSites
+    watched_sites: WatchedSites
     options: Options
     feeds: Feeds
 
@@ -70,7 +70,7 @@ class Console:
 
     async def list_sites(self, _: Request) -> Response:
         """List the sites, and whether actions are allowed."""
-        return _json_response(to_json({"sites": self.watching.labels, "actions": self.options.allow_actions}))
+        return _json_response(to_json({"sites": self.watched_sites.labels, "actions": self.options.allow_actions}))
 
     async def events(self, request: Request) -> Response:
         """Stream readings of the requested topics."""
@@ -85,13 +85,13 @@ class Console:
 
     async def question(self, request: Request) -> Response:
         """Answer a question, which has no side effects."""
-        return await self._run(request, self.watching.ask)
+        return await self._run(request, self.watched_sites.ask)
 
     async def action(self, request: Request) -> Response:
         """Perform an action, if actions are allowed."""
         if not self.options.allow_actions:
             return _error_response("the console is read-only: start it with --allow-actions", HTTPStatus.FORBIDDEN)
-        return await self._run(request, self.watching.act)
+        return await self._run(request, self.watched_sites.act)
 
     async def _run(self, request: Request, handle: Callable[[str, int, Mapping[str, Any]], Document]) -> Response:
         body = bytearray()
@@ -159,7 +159,7 @@ class ConsoleServer:
             listening.close()
             raise PortTaken(f"port {options.port}: {error.strerror}") from error
         feeds = Feeds(read=watching.read, every_s=options.every_s)
-        console = Console(watching=watching, options=options, feeds=feeds)
+        console = Console(watched_sites=watching, options=options, feeds=feeds)
         policy = AccessPolicy(token=new_token(), port=listening.getsockname()[1])
         config = uvicorn.Config(
             GuardedApp(console.app(), policy),

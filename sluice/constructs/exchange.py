@@ -143,7 +143,7 @@ class Exchange(SiteConstruct):
         The binding is declared: a deployment creates it, and a deployment without it removes it. Commands refer to the
         queue by `name`, which defaults to the construct's id, and to a split queue by its `queue_id`.
         """
-        self._check_open()
+        self._check_not_finished()
         is_split = isinstance(queue, SplitQueue)
         bound = queue.source_queue if isinstance(queue, SplitQueue) else queue
         name = queue.queue_id if isinstance(queue, SplitQueue) else name or queue.node.id
@@ -183,7 +183,7 @@ class Exchange(SiteConstruct):
 
     def _declare(self, listed: str, entry: Mapping[str, object]) -> None:
         """Add an entry to the list parameter `listed`, and validate all parameters again."""
-        self._check_open()
+        self._check_not_finished()
         context = self.parameters.model_dump(mode="json", exclude_unset=True)
         of_federation = context.setdefault("federation", {})
         of_federation[listed] = [*getattr(self.options, listed), entry]

@@ -52,7 +52,7 @@ class Network:
         return EndpointSettings(
             vpc_id=self.vpc_id,
             subnet_ids=tuple(self.subnet_ids[: options.endpoint_subnets]),
-            group_id=self.endpoints_group_id,
+            security_group_id=self.endpoints_group_id,
             services=tuple(options.interface_endpoints),
             role_arns=(role_arn, *options.assume_role_arns) if self.is_created else (),
         )
@@ -116,7 +116,7 @@ def allow_endpoints(stack: Stack, settings: EndpointSettings, application_id: st
     tag = {"StringEquals": {"ec2:CreateAction": "CreateVpcEndpoint"}}
     delete = {"StringEquals": {f"aws:ResourceTag/{OWNER_TAG}": application_id}}
     places = [arn("vpc", settings.vpc_id), *(arn("subnet", id_) for id_ in settings.subnet_ids)]
-    yield allow("ec2", ["CreateVpcEndpoint"], *places, arn("security-group", settings.group_id))
+    yield allow("ec2", ["CreateVpcEndpoint"], *places, arn("security-group", settings.security_group_id))
     yield allow("ec2", ["CreateVpcEndpoint"], endpoints, conditions=create, wildcards=OF_ENDPOINTS)
     yield allow("ec2", ["CreateTags"], endpoints, conditions=tag, wildcards=OF_ENDPOINTS)
     yield allow("ec2", ["DeleteVpcEndpoints"], endpoints, conditions=delete, wildcards=OF_ENDPOINTS)

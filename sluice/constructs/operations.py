@@ -299,16 +299,16 @@ def _add_alarm_actions(construct: Operations, topic: sns.ITopic, watches: Sequen
 
     Composite alarms cost five times as much as others, so they are created only if there is a topic.
     """
-    by_capability: dict[Capability, list[cloudwatch.IAlarm]] = {}
+    alarms_by_capability: dict[Capability, list[cloudwatch.IAlarm]] = {}
     for watch in watches:
         if merged and watch.rule.capability is not None:
-            by_capability.setdefault(watch.rule.capability, []).append(import_into(construct, watch.alarm))
+            alarms_by_capability.setdefault(watch.rule.capability, []).append(import_into(construct, watch.alarm))
             continue
         action = actions.SnsAction(import_into(watch.alarm, topic))
         watch.alarm.add_alarm_action(action)
         if watch.rule.ends:
             watch.alarm.add_ok_action(action)
-    for capability, alarms in by_capability.items():
+    for capability, alarms in alarms_by_capability.items():
         outage = create_composite_alarm(construct, capability, alarms, home=construct.home.name)
         action = actions.SnsAction(topic)
         outage.add_alarm_action(action)

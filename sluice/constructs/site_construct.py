@@ -160,7 +160,7 @@ class SiteConstruct(Construct):
     def _finish(self) -> None:
         """Create deferred resources. The default creates none."""
 
-    def _check_open(self) -> None:
+    def _check_not_finished(self) -> None:
         if self.is_finished:
             raise BadConfiguration(f"{self.node.path}: the app is being synthesized: add queues earlier")
 

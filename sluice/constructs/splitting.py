@@ -194,7 +194,7 @@ class Splitting(SiteConstruct):
 
     def add(self, queues: SplitQueues) -> None:
         """Add a queue for the splitter to read. Raises `BadConfiguration` if it conflicts with another queue."""
-        self._check_open()
+        self._check_not_finished()
         listed = (*(queue.parameters for queue in self.queues), queues.parameters)
         try:
             SplittingParameters(**{**dict(self.parameters.splitting), "queues": listed})

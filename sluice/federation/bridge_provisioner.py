@@ -45,7 +45,7 @@ SITE_TAG = "sluice:site"  # tag of each queue that is created at run time: the s
 BRIDGE_QUEUE_PREFIX = "sluice-bridge-"
 RETENTION = "MessageRetentionPeriod"
 ENCRYPTION = frozenset({"KmsMasterKeyId", "SqsManagedSseEnabled"})
-DIFFERS = frozenset({"QueueNameExists", "QueueAlreadyExists"})  # SQS's codes for existing queues with other attributes
+DIFFERS = frozenset({"QueueNameExists", "QueueAlreadyExists"})  # error codes if a queue with other attributes exists
 NAME_CHARACTERS = 24  # length of the hash in a bridge queue's name
 
 
@@ -77,7 +77,7 @@ def choose_scaling(bridges: Sequence[BridgeRecord], queue: str) -> MappingScalin
         for record in bridges
     ]
     for bridge in declared:
-        rate = MAX_SYNC if bridge.rate is UNSET else bridge.rate  # a batch has at most one second's messages
+        rate = MAX_SYNC if bridge.rate is UNSET else bridge.rate  # a batch has at most as many messages as a second
         batch_size = min(batch_size, bridge.sync, rate, max(1, bridge.credit // 2) if bridge.credit else MAX_SYNC)
     for bridge in declared:
         if bridge.credit:
@@ -147,7 +147,7 @@ class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
         except CallFailed as error:
             if error.code not in DIFFERS:
                 raise
-            self.configure_queue(name, bridge)  # the queue has the bridge's former options
+            self.configure_queue(name, bridge)  # the queue still has the bridge's former options
         return name
 
     def find_queue_name(self, bridge: Bridge) -> str:

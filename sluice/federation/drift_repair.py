@@ -26,7 +26,7 @@ from sluice.federation.stored import DocumentStore
 if TYPE_CHECKING:  # adapters are passed in, so they are only imported for type checking
     from sluice.aws.documents import DynamoDocument
 
-MAX_CHECKED_QUEUES = 50  # bound queues per sweep; if there are more, sweeps check them in turn
+MAX_CHECKED_QUEUES = 50  # maximum number of bound queues that a sweep checks; sweeps check more queues in turn
 SWEEP_MS = 60_000
 AGAIN_MS = 5_000
 
@@ -177,7 +177,7 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
             # The mapping belongs to the deleted queue, and Lambda may have disabled it for good.
             self.link_service.provisioner.mappings.delete(name)
         except CallFailed:
-            return  # the mapping is changing its state; the next check tries again
+            return  # the mapping's state is changing; the next check tries again
         error = f"{QueueGone(name)}: it was deleted"
         self.link_service.save_changes(
             [record_resources(route, queue="", mapping="", on=False, error=error) for route in routes]

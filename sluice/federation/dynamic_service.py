@@ -41,7 +41,7 @@ from sluice.federation.stored import DocumentStore
 if TYPE_CHECKING:  # adapters are passed in, so they are only imported for type checking
     from sluice.aws.documents import DynamoDocument
 
-MAX_AHEAD_MS = 15 * 60_000  # how far a peer's clock, from which its bridges' epochs are, may be ahead
+MAX_AHEAD_MS = 15 * 60_000  # how far a peer's clock, which sets the epochs of its bridges, may be ahead
 
 
 class DynamicRouteService(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,10 +57,10 @@ class DynamicRouteService(msgspec.Struct, frozen=True, kw_only=True):
         try:
             op = ops.decode_op(bytes(message.op))
         except Malformed:
-            self.ignored[IgnoredReason.MALFORMED] += 1  # a newer release's op, perhaps; heartbeats show the difference
+            self.ignored[IgnoredReason.MALFORMED] += 1  # perhaps a newer release's op; heartbeats show the difference
             return
         if op.epoch > self.link_service.now_ms() + MAX_AHEAD_MS:
-            self.ignored[IgnoredReason.EPOCH] += 1  # it would keep the peer's later bridges from being heard
+            self.ignored[IgnoredReason.EPOCH] += 1  # the op's epoch would hide the peer's later bridges
             return
         type_ = exchange_type(self.link_service.exchanges.bindings(), op.exchange)
         self.sync(received={op.exchange: [steps.receive_op(message.sender.tag, op, type_)]})
@@ -75,7 +75,7 @@ class DynamicRouteService(msgspec.Struct, frozen=True, kw_only=True):
         for exchange, routes in states.items():
             queues = self._choose_bindings(registry, routes, exchange_type(bound, exchange))
             self.link_service.exchanges.change(replace_bindings(*queues))
-        silent: set[str] = set()  # links over which an op failed; the peer requests the rest later
+        silent: set[str] = set()  # links over which an op failed; their peers request the missing ops later
         for sending in outgoing_ops:
             record = registry.links.get(sending.link)
             if record is None or sending.link in silent:

@@ -150,14 +150,14 @@ def remove_binding(site: SiteBindings, id_: BindingId, *, missing_ok: bool = Fal
 @_define_change
 def remove_queue_bindings(site: SiteBindings, queue: str) -> BindingsChange | None:
     """Remove all of a queue's bindings."""
-    gone = site.keys_by_exchange(queue)
-    return _build_unbinding(site, queue, gone) if gone else None
+    removed_keys = site.keys_by_exchange(queue)
+    return _build_unbinding(site, queue, removed_keys) if removed_keys else None
 
 
-def _build_unbinding(site: SiteBindings, queue: str, gone: Mapping[str, BoundKeys]) -> BindingsChange:
+def _build_unbinding(site: SiteBindings, queue: str, removed_keys: Mapping[str, BoundKeys]) -> BindingsChange:
     """Build the change that removes these keys; a queue without other bindings is removed as well."""
-    is_last = sum(map(len, gone.values())) == sum(map(len, site.keys_by_exchange(queue).values()))
-    unbound = {exchange: {queue: keys} for exchange, keys in gone.items()}
+    is_last = sum(map(len, removed_keys.values())) == sum(map(len, site.keys_by_exchange(queue).values()))
+    unbound = {exchange: {queue: keys} for exchange, keys in removed_keys.items()}
     return BindingsChange(unbound=unbound, forgotten=(queue,) if is_last else ())
 
 
@@ -171,7 +171,7 @@ def replace_bindings(site: SiteBindings, *wanted: tuple[Destination, Sequence[Bi
         before = site.keys_by_exchange(queue)
         after: dict[str, dict[str, Arguments]] = {}
         for binding in bindings:
-            if binding.arguments or binding.key not in before.get(binding.exchange, {}):  # known bindings are valid
+            if binding.arguments or binding.key not in before.get(binding.exchange, {}):  # existing bindings are valid
                 binding.check(site.exchange(binding.exchange).type)
             after.setdefault(binding.exchange, {})[binding.key] = to_stored(binding.arguments)
         if after and site.destination(queue) != destination:

@@ -56,7 +56,7 @@ class ForwardOutcome:
     """
 
     failures: Mapping[int, SluiceError] = field(default_factory=dict)
-    drops: Mapping[int, Drop] = field(default_factory=dict)
+    dropped_messages: Mapping[int, Drop] = field(default_factory=dict)
     outage: PeerUnreachable | PeerRefused | None = None
     counts: Counter[str] = field(default_factory=Counter)
     lag_ms: int = 0  # how long the oldest forwarded message was in the bridge's queue
@@ -127,7 +127,7 @@ def forward_all(
     counts.update(MessagesForwarded=len(gone), MessagesRetried=len(waiting), MessagesRefused=len(refused))
     return ForwardOutcome(
         failures={**waiting, **refused, **dropped},
-        drops=drops,
+        dropped_messages=drops,
         outage=sender.outage,
         counts=+counts,
         lag_ms=now_ms - min((sent_at_ms for sent_at_ms in gone if sent_at_ms is not None), default=now_ms),

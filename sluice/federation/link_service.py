@@ -38,8 +38,8 @@ if TYPE_CHECKING:  # adapters are passed in, so they are only imported for type 
     from sluice.aws.federation.peers import PeerQueues
 
 MAX_ROUNDS = 8
-SOON_MS = 2_000  # until the next tick, while a link or bridge closes, drains or changes
-UNFINISHED_MS = 10_000  # until the next tick, while AWS can't create a bridge's resource
+SOON_MS = 2_000  # time until the next tick while a link or bridge closes, drains or changes
+UNFINISHED_MS = 10_000  # time until the next tick while AWS can't create a bridge's resource
 _PASSING = frozenset({Intent.CLOSED, Intent.DRAINING})
 _AWAITING = frozenset({LinkState.WAITING, LinkState.FAILED, LinkState.CONNECTING})
 
@@ -60,10 +60,10 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
     peer_accounts: frozenset[str]
     known_peers: DocumentStore[dict[str, Peer]]  # peers by tag
     peer_role_id: str | None  # id of this site's role for peers in other accounts
-    peer_queue_url: Callable[[Peer, str], str]  # URL of a peer's queue with this name
-    find_filter_problem: Callable[[Filter], str | None]  # why routes can't have this filter, or None
-    last_forwards: Callable[[], Mapping[str, int]]  # each bridge's last forward, in ms since the epoch
-    waiting_since: Callable[[], Mapping[str, int]]  # since when each queue has had messages, in ms since the epoch
+    peer_queue_url: Callable[[Peer, str], str]  # returns the URL of a peer's queue with this name
+    find_filter_problem: Callable[[Filter], str | None]  # returns why routes can't have this filter, or None
+    last_forwards: Callable[[], Mapping[str, int]]  # returns each bridge's last forward, in ms since the epoch
+    waiting_since: Callable[[], Mapping[str, int]]  # returns since when each queue has messages, in ms since the epoch
     now_ms: Callable[[], int]
     jitter: Callable[[], float]
     empty_for_ms: int = EMPTY_FOR_MS

@@ -17,8 +17,8 @@ if TYPE_CHECKING:  # adapters are passed in, so they are only imported for type 
     from sluice.aws.queues import ConsumedQueue
 
 HIDDEN_S = 120  # seconds for which a message is hidden while it is moved, or waits for the end of the move
-MAX_FRUITLESS = 5  # successive receives of which no message could be moved
-MAX_REMEMBERED = 100_000  # ids of moved messages, because SQS may deliver a message again soon after its deletion
+MAX_FRUITLESS = 5  # limit of successive receives of which no message could be moved
+MAX_REMEMBERED = 100_000  # remembered ids of moved messages, as SQS may redeliver a message soon after its deletion
 
 
 class Unmovable(BadConfiguration):
@@ -52,7 +52,7 @@ class Move:
     may_go_on: Callable[[], bool]
     moved: int = 0
     unmoved: dict[str, str] = field(default_factory=dict)
-    _blocked_groups: set[str] = field(default_factory=set)  # have a message that stays, which none may overtake
+    _blocked_groups: set[str] = field(default_factory=set)  # groups with a message that stays, so later ones stay, too
     _skipped_ids: set[str] = field(default_factory=set)  # ids of skipped messages
     _moved_ids: dict[str, None] = field(default_factory=dict)  # ids of moved messages, oldest first
 

@@ -48,7 +48,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
 
     link_service: LinkService
     drift_repair: DriftRepair
-    names: SiteNames
+    site_names: SiteNames
     enable_peer_mappings: Callable[[], None]  # enables the triggers of queues that peers send to
     peers: tuple[Peer, ...]
     declared: Declared
@@ -83,12 +83,12 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
                 link_service.exchanges.change(remove_exchange(name))
             case operations.BindQueue():
                 declaration = operation.declaration()
-                queue = self.names.physical_name(declaration.queue)
+                queue = self.site_names.physical_name(declaration.queue)
                 link_service.provisioner.queues.count(queue)  # raises `QueueGone` if the queue is missing
                 self.bind(declaration, replaces=operation.replaces)
                 return BindingDeclaration.from_binding(declaration.binding(queue=queue))
             case operations.UnbindQueue(exchange=name, queue=queue, key=key):
-                link_service.exchanges.change(remove_binding((name, self.names.physical_name(queue), key)))
+                link_service.exchanges.change(remove_binding((name, self.site_names.physical_name(queue), key)))
             case operations.AddPeer(peer=peer):
                 self.add_peer(peer)
                 return peer
@@ -139,7 +139,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         registry, bindings = self.link_service.registry(), self.link_service.exchanges.bindings()
         forwards, fed = self.link_service.last_forwards(), find_feeding_queues(registry)
         watch = self.drift_repair.watch()
-        refusing = {self.names.logical_name(queue): reason for queue, reason in watch.refusals.items()}
+        refusing = {self.site_names.logical_name(queue): reason for queue, reason in watch.refusals.items()}
         return operations.SiteView(
             address=Introduction(**asdict(self.link_service.here), senders=self.senders),
             peer_accounts=self.link_service.peer_accounts,
@@ -158,7 +158,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
                     declared=record.declared,
                     error=record.error,
                     state=LinkState.CLOSING if link is None else describe_state(record, link),
-                    reads=None if record.queue is None else self.names.logical_name(record.queue),
+                    reads=None if record.queue is None else self.site_names.logical_name(record.queue),
                     last_forward_ms=forwards.get(name),
                     repairs=watch.repairs.get(name, Repairs()),
                 )
@@ -177,15 +177,15 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         users = (binding.queue for binding in self.link_service.exchanges.bindings() if binding.queue not in made)
         bound = Counter(queue for queue in users if not queue.startswith(BRIDGE_QUEUE_PREFIX))
         read = [(record.queue, name) for name, record in records if record.bridge.src_is_local]
-        deployed = self.names.queues.values()
+        deployed = self.site_names.queues.values()
         known = {*deployed, *bound, *(queue for queue, _ in read if queue is not None and queue not in made)}
         return operations.QueuesView(
             address=self.link_service.here,
-            patterns=self.names.patterns,
+            patterns=self.site_names.patterns,
             kms_key_arn=self.kms_key_arn,
             queues=tuple(
                 operations.QueueView(
-                    name=self.names.logical_name(queue),
+                    name=self.site_names.logical_name(queue),
                     queue=queue,
                     deployed=queue in deployed,
                     bindings=bound[queue],
@@ -203,13 +203,13 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
 
     def view_binding(self, binding: Binding) -> BindingDeclaration:
         """Return a binding with its queue's logical name."""
-        return BindingDeclaration.from_binding(binding, queue=self.names.logical_name(binding.queue))
+        return BindingDeclaration.from_binding(binding, queue=self.site_names.logical_name(binding.queue))
 
     # Changes of bindings, peers, links and routes
 
     def bind(self, declaration: BindingDeclaration, *, replaces: bool = False) -> None:
         """Bind a queue. `replaces` allows to replace the arguments of an existing binding. Raises `BadBinding`."""
-        queue = self.names.physical_name(declaration.queue)
+        queue = self.site_names.physical_name(declaration.queue)
         feeds_route = queue in find_feeding_queues(self.link_service.registry())
         destination = Destination(
             queue=queue, url=self.link_service.provisioner.queues.url(queue), feeds_route=feeds_route
@@ -296,7 +296,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         reason = None if bridge.filter is UNSET else self.link_service.find_filter_problem(bridge.filter)
         if bridge.src_is_local:  # the source checks pulled routes
             if bridge.src_is_queue:
-                self.names.readable_queue(bridge.src)
+                self.site_names.readable_queue(bridge.src)
             reason = reason or find_key_problem(bridge, self.link_service.exchange_types().get(bridge.src))
         if reason is not None:
             raise BadRoute(f"{bridge.name}: {reason}")
@@ -377,7 +377,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
                 self.link_service.exchanges.change(add_exchange(entry))
             case BindingDeclaration():
                 # A binding that was removed with its deleted queue is restored when the queue exists again.
-                if not watch.find_queue(self.names.physical_name(entry.queue)).unbound:
+                if not watch.find_queue(self.site_names.physical_name(entry.queue)).unbound:
                     self.bind(entry)
             case Link():
                 self.add_link(entry, declared=True)

@@ -16,7 +16,7 @@ from sluice.federation.matching.exchanges import Exchange, ExchangeType
 from sluice.federation.matching.typed_values import StoredValue
 from sluice.operations import Operation, R
 
-MAX_REPORTED_QUEUES = 1_000  # deleted queues in one `ReportFailingQueues`
+MAX_REPORTED_QUEUES = 1_000  # maximum number of deleted queues in one `ReportFailingQueues`
 
 # Results of operations
 
@@ -38,7 +38,8 @@ class LinkView(Link, frozen=True, kw_only=True):
 class BridgeView(Bridge, frozen=True, kw_only=True):
     """A bridge with its status. `state` is a link state or the source's report.
 
-    `reads` is the bridge's queue at this site. `repairs` counts the repairs of the bridge's resources at this site.
+    `served` is true if the peer requested the bridge. `reads` is the bridge's queue at this site. `repairs` counts the
+    repairs of the bridge's resources at this site.
     """
 
     served: bool

@@ -35,7 +35,7 @@ from sluice.federation.matching.metadata import (
 from sluice.federation.matching.typed_values import collect_headers
 from sluice.message import MAX_ATTRIBUTES, Attributes, Message, Outgoing
 
-LASTING_AFTER_MS = 5_000  # how long SQS must report a queue as missing or refusing until messages aren't retried
+LASTING_AFTER_MS = 5_000  # after SQS has reported a queue as missing or refusing for this long, messages aren't retried
 REPORT_INTERVAL_MS = 60_000
 
 
@@ -99,7 +99,7 @@ class RoutingOutcome:
     undeliverable: Sequence[RefusedEntry] = ()
     absent: Mapping[str, int] = field(default_factory=dict)
     refusals: Mapping[str, str] = field(default_factory=dict)
-    drops: Sequence[Drop] = ()
+    dropped_messages: Sequence[Drop] = ()
     counts: Counter[str] = field(default_factory=Counter)
 
 
@@ -135,13 +135,13 @@ def route(
         except SenderFault as fault:
             refused[position] = fault
             continue
-        drops.extend(published.drops)
+        drops.extend(published.dropped_messages)
         entries.extend(
             Entry(position=position, target=copy.destination.url, outgoing=copy.outgoing) for copy in published.copies
         )
     optional = {entry.target for entry in entries}
     dispatcher = Dispatcher(fifo=ingress.fifo, send=send, executor=executor, optional=optional)
-    lasting: list[RefusedEntry] = []
+    persistent_failures: list[RefusedEntry] = []
     faults: dict[str, DestinationFault] = {}
     left: Sequence[Entry] = entries
     while left:
@@ -149,12 +149,14 @@ def route(
         for entry, error in stopped.refused:
             faults[entry.target] = error
             if failing.is_lasting(entry.target, now_ms) or messages[entry.position].receive_count > 1:
-                lasting.append(RefusedEntry(entry, error))
-            else:  # fails now, so that later messages of the group are held back
+                persistent_failures.append(RefusedEntry(entry, error))
+            else:  # the entry fails now, so that later messages of its group are held back
                 dispatcher.fail(entry, error)
         left = stopped.later
     failing.mark_working(entry.target for entry in dispatcher.sent)
-    undeliverable = [lost for lost in lasting if lost.entry.position not in dispatcher.failures]  # others are retried
+    undeliverable = [
+        lost for lost in persistent_failures if lost.entry.position not in dispatcher.failures
+    ]  # others are retried
     copies = Counter(lost.entry.target for lost in undeliverable)
     counts = Counter(
         MessagesReceived=len(messages),
@@ -168,7 +170,7 @@ def route(
         undeliverable=undeliverable,
         absent={url: copies[url] for url, fault in sorted(faults.items()) if isinstance(fault, QueueGone)},
         refusals={url: str(fault) for url, fault in faults.items() if not isinstance(fault, QueueGone)},
-        drops=drops,
+        dropped_messages=drops,
         counts=+counts,
     )
 
@@ -187,7 +189,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
     """The result of publishing a message: at least one copy or one drop."""
 
     copies: tuple[Copy, ...] = ()
-    drops: tuple[Drop, ...] = ()
+    dropped_messages: tuple[Drop, ...] = ()
 
 
 def publish(
@@ -220,11 +222,11 @@ def publish(
         raise NotPermitted(refusals[0] or "")
     reason = (DropReason.LOOP if receipt.site in metadata.trace else None) or metadata.expiry_reason(receipt.now_ms)
     if reason is not None:
-        return Published(drops=(Drop(reason=reason, message_id=message_id),))
+        return Published(dropped_messages=(Drop(reason=reason, message_id=message_id),))
     headers = collect_headers(opened.attributes, metadata.headers)
     destinations = table.route(Publication(exchange=named, key=metadata.key or "", headers=headers))
     if not destinations:
-        return Published(drops=(Drop(reason=DropReason.UNROUTABLE, message_id=message_id),))
+        return Published(dropped_messages=(Drop(reason=DropReason.UNROUTABLE, message_id=message_id),))
     return _address_copies(receipt, opened.attributes, replace(metadata, exchange=named), destinations)
 
 
@@ -248,7 +250,7 @@ def _address_copies(
             to = crossing.origins.difference(metadata.trace) if metadata.to is None else crossing.origins & metadata.to
             carrying = replace(metadata, to=to)
             if is_addressed and not to:
-                continue  # other copies are for the remaining origins
+                continue  # the other copies lead to the remaining origins
             drop_reason = find_drop_reason(metadata.trace, crossing, addressed=is_addressed)
             drop_reason = drop_reason or (None if to else DropReason.LOOP)
             carried = seal_attributes(message.body, attributes, carrying)
@@ -265,4 +267,4 @@ def _address_copies(
         copies.append(Copy(destination=destination, outgoing=sent))
     if not (copies or drops):
         drops.append(Drop(reason=DropReason.UNROUTABLE, message_id=message_id))
-    return Published(copies=tuple(copies), drops=tuple(drops))
+    return Published(copies=tuple(copies), dropped_messages=tuple(drops))

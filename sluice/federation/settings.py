@@ -78,7 +78,7 @@ class LinksSettings(Settings, frozen=True, kw_only=True):
     peers, besides the site's own; an empty one permits peers without a stage.
     """
 
-    STORED: ClassVar[frozenset[str]] = frozenset({"peers", "accounts", "names", "declaration"})
+    STORED_FIELDS: ClassVar[frozenset[str]] = frozenset({"peers", "accounts", "names", "declaration"})
 
     here: Address
     senders: tuple[str, ...] = ()

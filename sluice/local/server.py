@@ -35,7 +35,7 @@ def main(runtime_python: str, request_log: str, harsh: str = "", parent: str = "
     access.patch(os.environ["AWS_SECRET_ACCESS_KEY"])
     iam.patch()
     cloud.name_by_region()
-    cloud.name_log_groups_as_all_else()
+    cloud.name_log_groups_like_other_resources()
     functions.patch(Path(runtime_python))
     sqs.patch()
     streams.patch()

@@ -104,12 +104,12 @@ def use_clients(open_client: OpenClient) -> Iterator[None]:
 class DiscoveredSites:
     """The sites found. `not_reached` has the error of each site that couldn't be read, by tag or name.
 
-    `paths` are the paths of dynamic routes, by the tag of the site that reports them.
+    `dynamic_paths` are the paths of dynamic routes, by the tag of the site that reports them.
     """
 
     topology: Topology
     not_reached: Mapping[str, str]
-    paths: Mapping[str, Sequence[PathView]]
+    dynamic_paths: Mapping[str, Sequence[PathView]]
 
 
 def discover_sites(names: Iterable[str], *, most: int = MAX_SITES) -> DiscoveredSites:
@@ -123,13 +123,13 @@ def discover_sites(names: Iterable[str], *, most: int = MAX_SITES) -> Discovered
 def discover_from(sites: Iterable[OpenSite], *, most: int = MAX_SITES, with_paths: bool = True) -> DiscoveredSites:
     """Read these sites and all that are linked to them, as `discover_sites` does, and by default the dynamic paths."""
     views: dict[str, SiteView] = {}
-    paths: dict[str, Sequence[PathView]] = {}
+    dynamic_paths: dict[str, Sequence[PathView]] = {}
     not_reached: dict[str, str] = {}
     to_visit = deque[tuple[OpenSite, SiteView, Link]]()  # links, with the sites that have them
     for opened in sites:
         view = opened.view()
         to_visit.extend(_record_site(opened, view, views))
-        paths[view.tag] = _read_paths(opened, view) if with_paths else ()
+        dynamic_paths[view.tag] = _read_paths(opened, view) if with_paths else ()
     attempts: set[tuple[str, SiteName | None]] = set()
     while to_visit and len(views) < most:
         opened, view, link = to_visit.popleft()
@@ -144,11 +144,11 @@ def discover_from(sites: Iterable[OpenSite], *, most: int = MAX_SITES, with_path
             not_reached[link.peer] = str(error)
         else:
             to_visit.extend(_record_site(opened, view, views))
-            paths[view.tag] = _read_paths(opened, view) if with_paths else ()
+            dynamic_paths[view.tag] = _read_paths(opened, view) if with_paths else ()
     return DiscoveredSites(
         topology=Topology.from_sites(_build_map_site(view, views.keys()) for view in views.values()),
         not_reached={tag: reason for tag, reason in not_reached.items() if tag not in views},
-        paths=paths,
+        dynamic_paths=dynamic_paths,
     )
 
 

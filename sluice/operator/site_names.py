@@ -148,12 +148,12 @@ class SiteOptions:
         """Connect to the site of the options. Raises a `BadConfiguration` or `CloudFailed` with a remedy."""
         return self.resolve().connect()
 
-    def resolve(self, text: str = HERE, *, running: Callable[[], Cloud | None] | None = None) -> SiteName:
-        """Complete a site's name; `running` finds the embedded cloud.
+    def resolve(self, text: str = HERE, *, find_running_cloud: Callable[[], Cloud | None] | None = None) -> SiteName:
+        """Complete a site's name; `find_running_cloud` finds the embedded cloud.
 
         Raises `BadSiteName`, or `CloudFailed` if the site needs the embedded cloud and it isn't running.
         """
-        running = running or find_cloud
+        find_running_cloud = find_running_cloud or find_cloud
         parsed = ParsedSiteName.parse(self.site if text == HERE and self.site is not None else text)
         place = Site.parse(self.local) if self.local not in {None, FIRST_SITE} else None
         region = parsed.region or (place.region if place else self.region)
@@ -161,14 +161,14 @@ class SiteOptions:
         is_local = parsed.is_local or (self.local is not None and parsed.profile is None)
         account = parsed.account or (place.account if place else None)
         if not is_local and account is not None and region is not None:
-            cloud = running()
+            cloud = find_running_cloud()
             is_local = cloud is not None and Site(account, region, stage) in cloud.sites
         if not is_local:
             profile = parsed.profile or self.profile
             return SiteName(region or default_region(profile), profile=profile, stage=stage, account=account)
         if account is not None and region is not None:
             return SiteName(region, local_account=account, stage=stage)
-        site = _find_deployed_site(require_running(running()), region, stage)
+        site = _find_deployed_site(require_running(find_running_cloud()), region, stage)
         return SiteName(site.region, local_account=site.account, stage=site.stage)
 
 

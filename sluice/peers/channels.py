@@ -76,14 +76,14 @@ class Channel:
     async def wait_until_open(self) -> bool:
         """Wait without a time limit until the channel is open; False if it closes instead."""
         while not self._closed and self._channel.readyState == "connecting":
-            await self._change()
+            await self._wait_for_change()
         return self._is_open()
 
     async def send(self, data: bytes) -> None:
         """Send all of `data`, waiting while the other end is slow. Raises ConnectionResetError on a closed channel."""
         for start in range(0, len(data), SEND_CHUNK_BYTES):
             while self._is_open() and self._channel.bufferedAmount > SEND_BUFFER_BYTES:
-                await self._change()
+                await self._wait_for_change()
             if not self._is_open():
                 raise ConnectionResetError(self.fault or "the data channel is closed")
             self._channel.send(data[start : start + SEND_CHUNK_BYTES])
@@ -93,7 +93,7 @@ class Channel:
         while not self._unread:
             if self._closed:
                 return b""
-            await self._change()
+            await self._wait_for_change()
         data = self._unread.popleft()
         self._unread_bytes -= len(data)
         return data
@@ -111,7 +111,7 @@ class Channel:
     def _is_open(self) -> bool:
         return not self._closed and self._channel.readyState == "open"
 
-    async def _change(self) -> None:
+    async def _wait_for_change(self) -> None:
         self._changed.clear()
         await self._changed.wait()
 

@@ -14,9 +14,9 @@ from sluice.peers.methods import Answered, Denied, NoReply, RendezvousMethod, of
 from sluice.rendezvous.protocol.matching import Nat
 from sluice.rendezvous.protocol.messages import DEFAULT_FINGERPRINT
 
-OPEN_TIMEOUT_S = 10.0  # as in Snowflake's client
+OPEN_TIMEOUT_S = 10.0  # the same limit as in Snowflake's client
 ECHO_TIMEOUT_S = 30.0
-RETRY_S = 10.0  # as in Snowflake's client, between an offer that failed and the next
+RETRY_S = 10.0  # seconds between a failed offer and the next one, as in Snowflake's client
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ class AttemptPlan:
     nat: Nat = Nat.UNKNOWN
     fingerprint: str = DEFAULT_FINGERPRINT
     payload_bytes: int = 1000
-    tries: int = 1  # offers until one is answered and its channel opens
+    tries: int = 1  # number of offers until one was answered and its channel opened
     retry_s: float = RETRY_S
 
 

@@ -29,11 +29,11 @@ POLL_TIMEOUT_S = 30.0  # the broker holds a poll for 10 s at most
 class VolunteerLimits:
     """Limits of a proxy. `capacity` is its number of concurrent clients.
 
-    `pause_s` caps the broker's NextPoll, except after a refused poll, because an earlier poll would be refused again.
+    `pause_s` caps the broker's NextPoll, except after a refused poll, because polling sooner would be refused again.
     """
 
     capacity: int = 10
-    open_timeout_s: float = 20.0  # as in Snowflake's proxy
+    open_timeout_s: float = 20.0  # the same limit as in Snowflake's proxy
     connection_s: float = 3600.0
     pause_s: float = 20.0
     pause_after_failure_s: float = 5.0

@@ -26,7 +26,7 @@ class EndpointState(StrEnum):
 USABLE = frozenset({EndpointState.PENDING, EndpointState.AVAILABLE})
 
 
-class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True):
+class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True, rename={"security_group_id": "group_id"}):
     """The services that get an endpoint, the endpoints' subnets and security group, and the roles that may use them.
 
     No `role_arns` means no policy: everybody may call.
@@ -34,7 +34,7 @@ class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     vpc_id: str
     subnet_ids: tuple[str, ...]
-    group_id: str
+    security_group_id: str
     services: tuple[str, ...]
     role_arns: tuple[str, ...] = ()
 

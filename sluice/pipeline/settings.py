@@ -44,7 +44,7 @@ class JobsSettings(Settings, frozen=True, kw_only=True):
     Without `endpoints`, jobs reach AWS in another way.
     """
 
-    STORED: ClassVar[frozenset[str]] = frozenset({"endpoints"})  # role ARNs may be too long for the environment
+    STORED_FIELDS: ClassVar[frozenset[str]] = frozenset({"endpoints"})  # role ARNs may be too long for the environment
 
     application_id: str
     role_arn: str

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 NOT_PUBLISHED = "EventsNotPublished"  # the name of a metric and of log entries
 MAX_BUFFERED_MS = 20_000
-MAX_BUFFERED_POLLS = 2_000  # their addresses, 70 KB, fit in one event
+MAX_BUFFERED_POLLS = 2_000  # maximum number of buffered polls, whose addresses (70 KB) fit in one event
 CODE_CHARACTERS = 2  # length of a country code
 
 

@@ -126,7 +126,7 @@ class ProxySite(HttpSite, frozen=True, kw_only=True):
     volunteers: Volunteers
     statistics: "DynamoStatisticsStore"
     trusted_hops: int = 0
-    _pages: dict[str, tuple[int, HttpResponse]] = msgspec.field(default_factory=dict)  # with the time of each
+    _pages: dict[str, tuple[int, HttpResponse]] = msgspec.field(default_factory=dict)  # times and pages, by path
 
     def handlers(self) -> Mapping[str | None, Handler]:
         """Return the handlers by route."""

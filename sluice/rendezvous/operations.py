@@ -15,7 +15,7 @@ MAX_QUEUES = 10
 
 
 class SweepView(Struct, frozen=True, kw_only=True):
-    """The number of deleted queues, of failed deletions, and of offers by end.
+    """Numbers of a sweep: deleted queues, `failed` deletions, and offers that ended as `denied` or as timed out.
 
     Few offers over HTTP are counted here: the function with the request stores their end, unless its call fails.
     """

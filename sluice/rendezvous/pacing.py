@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # only for type hints: a shell gets its adapters as arguments
 
 WRITTEN_EVERY_MS = 20_000
 READ_EVERY_MS = 10_000
-MAX_COOLDOWNS = 50_000  # in memory, about 15 MB
+MAX_COOLDOWNS = 50_000  # maximum number of cooldowns in memory, about 15 MB
 
 
 @dataclass(slots=True, kw_only=True)

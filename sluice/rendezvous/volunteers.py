@@ -34,8 +34,8 @@ from sluice.rendezvous.protocol.messages import (
 from sluice.rendezvous.protocol.pace import COOLDOWN, may_take, spread_interval
 
 ARRIVES_WITHIN_MS = 3_000  # longest time from a match to the arrival of its mailbox message
-MAX_MATCHES = 100  # that an environment remembers
-MAX_TRIED_OFFERS = 5  # waiting offers to try, the oldest first; other polls may take some
+MAX_MATCHES = 100  # maximum number of matches that an environment remembers
+MAX_TRIED_OFFERS = 5  # maximum number of waiting offers to try, the oldest first; other polls may take some
 
 
 class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +51,7 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
     held_min: int
     held_max: int
     delete_message: Callable[[str], None]
-    _matches: dict[str, Match] = msgspec.field(default_factory=dict)  # of the last polls, by Sid, until their answers
+    _matches: dict[str, Match] = msgspec.field(default_factory=dict)  # matches without an answer yet, by Sid
 
     def poll(self, poll: Poll, *, address: str) -> tuple[End, str]:
         """Serve a poll from `address`, within about ten seconds. Returns its end and the body for the proxy."""

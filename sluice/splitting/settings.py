@@ -31,7 +31,7 @@ class SplitConfig(Envelope, frozen=True, kw_only=True):
 class SplitterSettings(Settings, frozen=True, kw_only=True):
     """Settings of the splitter function."""
 
-    STORED: ClassVar[frozenset[str]] = frozenset({"split_queues"})
+    STORED_FIELDS: ClassVar[frozenset[str]] = frozenset({"split_queues"})
 
     table: str
     dead_letters_url: str
@@ -58,7 +58,7 @@ class Repointed(msgspec.Struct, frozen=True, kw_only=True):
 class ControlSettings(SplitterSettings, frozen=True, kw_only=True):
     """Settings of the control function."""
 
-    STORED: ClassVar[frozenset[str]] = frozenset({"split_queues", "repointed", "policies"})
+    STORED_FIELDS: ClassVar[frozenset[str]] = frozenset({"split_queues", "repointed", "policies"})
 
     counts_settle_s: int
     stage: str | None = None

@@ -119,38 +119,38 @@ class TableLog:
     def append(self, files: Sequence[DataFile], transaction: Transaction) -> bool:
         """Add the files to the table, once for each transaction; False if an earlier attempt has added the rows."""
 
-        def make(table: DeltaTable) -> Change | bool:
+        def build_change(table: DeltaTable) -> Change | bool:
             if not _has(table, transaction):
                 return Change(add=files)
             # The table has the files of this call if an earlier attempt succeeded and only its response was lost.
             return bool(files) and files[0].path in {file.path for file in _list_files(table)}
 
         properties = [AppTransaction(transaction.app_id, transaction.version)]
-        return self._commit(make, CommitProperties(app_transactions=properties))
+        return self._commit(build_change, CommitProperties(app_transactions=properties))
 
-    def change(self, make: Callable[[Sequence[DataFile]], Change | None]) -> bool:
-        """Commit the change that `make` returns for the newest version's files; False if it returns None.
+    def change(self, build_change: Callable[[Sequence[DataFile]], Change | None]) -> bool:
+        """Commit the change that `build_change` returns for the newest version's files; False if it returns None.
 
-        `make` is called again each time another writer commits first. The library's own retry would repeat additions
-        that another writer has made, from files that it has removed.
+        `build_change` is called again each time another writer commits first. deltalake's own retry would repeat
+        additions that another writer has made, from files that it has removed.
         """
         tried: Change | None = None
 
-        def make_anew(table: DeltaTable) -> Change | bool:
+        def rebuild_change(table: DeltaTable) -> Change | bool:
             nonlocal tried
             files = list(_list_files(table))
             if tried and tried.add and {file.path for file in tried.add} <= {file.path for file in files}:
                 return True  # an earlier attempt succeeded, and only its response was lost
-            tried = make(files)
+            tried = build_change(files)
             return tried or False
 
-        return self._commit(make_anew, CommitProperties(max_commit_retries=0))
+        return self._commit(rebuild_change, CommitProperties(max_commit_retries=0))
 
-    def _commit(self, make: Callable[[DeltaTable], Change | bool], properties: CommitProperties) -> bool:
-        """Commit `make`'s change, and retry if another writer is faster; if `make` returns a bool, return it."""
+    def _commit(self, build_change: Callable[[DeltaTable], Change | bool], properties: CommitProperties) -> bool:
+        """Commit the change, and retry if another writer is faster; if `build_change` returns a bool, return it."""
         for _ in range(COMMIT_ATTEMPTS):
             table = self._ensure_table()
-            change = make(table)
+            change = build_change(table)
             if isinstance(change, bool):
                 return change
             now_ms, is_new = int(time.time() * 1000), not change.moves_rows
@@ -262,7 +262,7 @@ def _translate_errors() -> Iterator[None]:
     try:
         yield
     except (DeltaError, OSError, pa.ArrowException) as error:
-        # The library's reader reports a later protocol only in the error's text.
+        # deltalake says only in its error's text that a table needs a newer reader version.
         later = isinstance(error, DeltaProtocolError) or UNSUPPORTED in str(error)
         raise (UnknownFormat if later else LogError)(f"the table's log: {error}") from error
 

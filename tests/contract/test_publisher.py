@@ -112,7 +112,7 @@ def test_an_exchange_takes_it_without_trust(ingress: Queue) -> None:
     [message] = ingress.messages()
     receipt = ReceivedMessage(message=message, site="EAST", ulid="0" * 26, now_ms=message.sent_at_ms or 0)
     published = at_the_exchange(receipt, table=RoutingTable(Bindings()), trusted=False)
-    assert [drop.reason for drop in published.drops] == ["unroutable"]
+    assert [drop.reason for drop in published.dropped_messages] == ["unroutable"]
 
 
 @given(

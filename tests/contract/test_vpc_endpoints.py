@@ -35,7 +35,11 @@ def network() -> Iterator[Network]:
         subnet_id = ec2.create_subnet(VpcId=vpc_id, CidrBlock="10.0.0.0/20")["Subnet"]["SubnetId"]
         group_id = ec2.create_security_group(GroupName="g", Description="d", VpcId=vpc_id)["GroupId"]
         settings = EndpointSettings(
-            vpc_id=vpc_id, subnet_ids=(subnet_id,), group_id=group_id, services=("sqs", "logs"), role_arns=(ROLE,)
+            vpc_id=vpc_id,
+            subnet_ids=(subnet_id,),
+            security_group_id=group_id,
+            services=("sqs", "logs"),
+            role_arns=(ROLE,),
         )
         yield Network(ec2, settings, Ec2Endpoints(client=ec2, application_id="app"))
 
@@ -68,7 +72,7 @@ def test_deleted_endpoints_are_gone(network: Network) -> None:
 
 def test_in_a_vpc_of_ones_own_an_endpoint_has_no_policy() -> None:
     """Private names send all of the VPC's calls through it."""
-    assert EndpointSettings(vpc_id="v", subnet_ids=(), group_id="g", services=()).policy is None
+    assert EndpointSettings(vpc_id="v", subnet_ids=(), security_group_id="g", services=()).policy is None
 
 
 @pytest.fixture

@@ -128,7 +128,7 @@ def test_an_alias_is_invoked_by_who_may_invoke_it(
 def test_a_log_group_is_named_by_its_stack_and_keeps_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     handlers = provisioners._RESOURCE_HANDLERS
     monkeypatch.setitem(handlers, "AWS::Logs::LogGroup", dict(handlers["AWS::Logs::LogGroup"]))
-    cloud.name_log_groups_as_all_else()
+    cloud.name_log_groups_like_other_resources()
     handler, days = handlers["AWS::Logs::LogGroup"], {"RetentionInDays": 7}
     name = handler["create"]("SplitterLogs1", {}, "dev-SluiceSplitting")[0]
     assert re.fullmatch(r"dev-SluiceSplitting-SplitterLogs1-\w+", name)

@@ -49,5 +49,5 @@ def test_what_others_put_beside_the_notes_is_passed_over(tmp_path: Path, note: C
 
 @given(st.integers(0, 2**40), st.integers(0, 2**40), st.integers(0, 2**20))
 def test_an_offset_keeps_the_errors(errors: int, segment: int, row: int) -> None:
-    offset = Offset(position=Position(1), errors=errors, errors_until=Position(segment, row))
+    offset = Offset(position=Position(1), errors=errors, errors_counted_to=Position(segment, row))
     assert Offset.parse(offset.json()) == offset

@@ -26,7 +26,7 @@ from sluice_spark.options import Options
 from sluice_spark.source.buffer import Limits
 from sluice_spark.source.receiver import Receiver
 from sluice_spark.sqs.client import VISIBLE, BatchOutcome
-from sluice_spark.sqs.received import BATCH_LIMIT, Message, ReceiptHandles, handle_batches, parse_messages
+from sluice_spark.sqs.received import BATCH_LIMIT, Message, ReceiptHandles, batch_receipt_handles, parse_messages
 
 from tests.sqs.queues import Queue, SqsError
 
@@ -157,7 +157,7 @@ class Line:
         return BatchOutcome()
 
     async def release(self, held: Iterable[ReceiptHandles]) -> None:
-        for queue_url, handles in handle_batches(held):
+        for queue_url, handles in batch_receipt_handles(held):
             with suppress(SluiceSparkError):
                 await self.hide(queue_url, handles, 0.0)
 

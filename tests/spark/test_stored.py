@@ -101,7 +101,7 @@ def test_an_offset_is_read_and_written_as_it_stands_in_checkpoints() -> None:
         totals=Totals(messages=12, size=345),
         deletions_failed=1,
         errors=2,
-        errors_until=Position(3),
+        errors_counted_to=Position(3),
     )
     assert Offset.parse(stored("offset.json")) == offset
     assert offset.json() == stored("offset.json")

@@ -287,7 +287,7 @@ def test_from_there_jobs_reach_their_queue_by_its_usual_name(templates: Template
     found, vpc = endpoints(templates), one(templates.pipeline, "AWS::EC2::VPC")
     assert found.services == ("sqs", "logs")
     assert (vpc["EnableDnsSupport"], vpc["EnableDnsHostnames"]) == (True, True)
-    assert (found.vpc_id, found.group_id) == ("Vpc.VpcId", "EndpointsGroup.GroupId")
+    assert (found.vpc_id, found.security_group_id) == ("Vpc.VpcId", "EndpointsGroup.GroupId")
     [ingress] = one(templates.pipeline, "AWS::EC2::SecurityGroup", "Endpoints")["SecurityGroupIngress"]
     assert (ingress["IpProtocol"], ingress["FromPort"], ingress["ToPort"]) == ("tcp", 443, 443)
     assert ingress["SourceSecurityGroupId"] == of_network("WorkersGroup", "GroupId")

@@ -557,7 +557,9 @@ def test_every_function_reads_what_its_stack_writes(templates: Templates) -> Non
                 name, variables = id_[:-8], resource["Properties"]["Environment"]["Variables"]
                 found[name] = told(stack, name, SETTINGS[name])
                 own = {variable for variable in variables if not variable.startswith("POWERTOOLS_")}
-                assert own == set(found[name].environment(stored_under=["/n"] if found[name].STORED else [])), name
+                assert own == set(found[name].environment(stored_under=["/n"] if found[name].STORED_FIELDS else [])), (
+                    name
+                )
     assert set(found) == set(SETTINGS)
     assert cast("LinksSettings", found["Links"]).here.control_queue_url == "FederationLinks"
     assert cast("LinksSettings", found["Links"]).senders == ("LinksRole.RoleId", "BridgeRole.RoleId")

@@ -39,7 +39,7 @@ class Ec2Endpoints(msgspec.Struct, frozen=True, kw_only=True):
                 VpcId=settings.vpc_id,
                 ServiceName=f"com.amazonaws.{self.client.meta.region_name}.{service}",
                 SubnetIds=list(settings.subnet_ids),
-                SecurityGroupIds=[settings.group_id],
+                SecurityGroupIds=[settings.security_group_id],
                 PrivateDnsEnabled=True,
                 ClientToken=token,
                 TagSpecifications=[

@@ -17,7 +17,7 @@ from sluice.rendezvous.protocol.addresses import KEY_BYTES, hash_address, parse_
 from sluice.times import DAY_MS, NowMs, day_start_ms, format_day
 
 PARTITION = "address keys"
-KEPT_MS = 2 * DAY_MS  # after the beginning of the key's day
+KEPT_MS = 2 * DAY_MS  # time from the beginning of a key's day to the key's deletion
 
 logger = Logger()
 

@@ -109,12 +109,12 @@ class SecretUnknown(BadConfiguration):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessKey:
-    """An access key as IAM describes it. `used` is true if IAM has recorded a request that was signed with it."""
+    """An access key as IAM describes it. `was_used` is true if IAM has recorded a request that was signed with it."""
 
     id: str
     active: bool
     created_at: datetime
-    used: bool
+    was_used: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +146,7 @@ class ClientUser:
                 id=key["AccessKeyId"],
                 active=key["Status"] == "Active",
                 created_at=key["CreateDate"],
-                used=self.was_used(key["AccessKeyId"]),
+                was_used=self.was_used(key["AccessKeyId"]),
             )
             for key in described
         ]
@@ -188,7 +188,7 @@ def rotate(user: ClientUser, *, keep_previous: bool) -> Rotation:
     """
     # Delete inactive keys first, then unused ones, then the oldest: a key that was created but never given to clients
     # must not displace the key that clients have.
-    left = sorted(user.access_keys(), key=lambda key: (key.active, key.used, key.created_at))
+    left = sorted(user.access_keys(), key=lambda key: (key.active, key.was_used, key.created_at))
     deleted = _delete_all(user, left[: len(left) - MAX_KEYS + 1])
     left = [key for key in left if key.id not in deleted]
     credentials = user.create()

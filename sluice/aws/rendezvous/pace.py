@@ -77,7 +77,7 @@ class DynamoPaceStore(msgspec.Struct, frozen=True):
         condition, values = "attribute_not_exists(pk) OR #next <= :now", {":now": now_ms}
         if after_ms is not None:
             condition, values = "#next = :after", {":after": after_ms}
-        names = {"#next": "next"}  # reserved in DynamoDB
+        names = {"#next": "next"}  # DynamoDB reserves this word
         standing = write_if(self.client, self.table, item, condition, values, ExpressionAttributeNames=names)
         # An equal one was started by an earlier attempt at this call.
         return None if standing is None or number(standing, "next") == next_ms else number(standing, "next")

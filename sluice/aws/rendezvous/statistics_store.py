@@ -27,7 +27,7 @@ COUNTERS = "counters"
 SEEN = "seen"
 COUNT_PREFIX = "="  # distinguishes attributes of counts from the key and the expiry
 DAYS_KEPT = 9  # days after a day's last count; `/metrics` shows seven days
-MARKS_KEPT = 2  # days; by then the day's key is deleted, so no address can be compared with a mark
+MARKS_KEPT = 2  # days after which marks expire: the day's key is deleted, so no address can be compared
 MAX_KNOWN_MARKS = 150_000  # marks cached in memory, about 30 MB; an address has three or more
 
 

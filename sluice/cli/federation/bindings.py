@@ -8,7 +8,7 @@ import typer
 from sluice.cli.completion import complete_bound_queues, complete_exchanges, complete_keys
 from sluice.cli.federation.queues import FOUND_WITHIN_S, ensure_queue, retry_until_found
 from sluice.cli.output import print_result, show_table
-from sluice.cli.sites import SiteText, SiteTyper
+from sluice.cli.sites import SiteCommands, SiteText
 from sluice.federation.declared import BindingDeclaration
 from sluice.federation.matching.bindings import Binding
 from sluice.federation.matching.typed_values import to_json
@@ -16,7 +16,7 @@ from sluice.federation.operations import BindQueue, ListBindings, UnbindQueue
 from sluice.operator.federated_sites import open_site, require_exchange
 from sluice.operator.messages import parse_typed_values
 
-app = SiteTyper()
+app = SiteCommands()
 
 Exchange = Annotated[str, typer.Argument(help="Name of the exchange.", autocompletion=complete_exchanges)]
 Queue = Annotated[

@@ -14,12 +14,12 @@ from sluice.cli.federation.route_options import (
     with_route_options,
 )
 from sluice.cli.output import print_result, show_table
-from sluice.cli.sites import DestText, SiteText, SiteTyper, SrcText
+from sluice.cli.sites import DestText, SiteCommands, SiteText, SrcText
 from sluice.federation.links.links import BridgeDeclaration, RouteKind
 from sluice.federation.operations import ListPaths, PathView
 from sluice.operator.federated_sites import open_site
 
-app = SiteTyper()
+app = SiteCommands()
 
 PATH_COLUMNS = ("exchange", "origin", "path", "state", "bindings", "keys")
 SHOWN_KEYS = 5  # so that a row fits on a line

@@ -6,12 +6,12 @@ import typer
 
 from sluice.cli.completion import complete_exchanges
 from sluice.cli.output import print_result, show_table
-from sluice.cli.sites import SiteText, SiteTyper
+from sluice.cli.sites import SiteCommands, SiteText
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.operations import AddExchange, DeleteExchange
 from sluice.operator.federated_sites import open_site
 
-app = SiteTyper()
+app = SiteCommands()
 
 ExchangeName = Annotated[str, typer.Argument(help="Name of the exchange.", autocompletion=complete_exchanges)]
 

@@ -8,7 +8,7 @@ import typer
 from sluice.cli.completion import complete_links, complete_peers, complete_sites
 from sluice.cli.federation.peers import AddressOption, read_address
 from sluice.cli.output import format_time, print_result, show_json, show_table
-from sluice.cli.sites import SiteText, SiteTyper
+from sluice.cli.sites import SiteCommands, SiteText
 from sluice.cli.terminal import print_note
 from sluice.federation.links.states import Command
 from sluice.federation.operations import CommandLink
@@ -16,7 +16,7 @@ from sluice.operations import Operation
 from sluice.operator.federated_sites import open_site
 from sluice.operator.routes import LinkEnds, PeerSite, add_link, delete_link
 
-app = SiteTyper()
+app = SiteCommands()
 
 LinkOption = Annotated[
     str | None, typer.Option("--link", metavar="NAME", help="Name of the link, if it isn't the peer's tag.")
@@ -114,7 +114,12 @@ def show_address(site: SiteText) -> None:
 
 
 def add_control_commands(
-    app: SiteTyper, ask: Callable[[str, Command], Operation[None]], *, thing: str, argument: Any, helps: Sequence[str]
+    app: SiteCommands,
+    ask: Callable[[str, Command], Operation[None]],
+    *,
+    thing: str,
+    argument: Any,
+    helps: Sequence[str],
 ) -> None:
     """Add `pause`, `resume`, `drain` and `retry` of a link or a route; `helps` is in the order of `Command`."""
 

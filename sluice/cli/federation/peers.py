@@ -8,7 +8,7 @@ import typer
 
 from sluice.cli.completion import complete_peers, complete_sites
 from sluice.cli.output import print_result, show_table
-from sluice.cli.sites import SiteText, SiteTyper
+from sluice.cli.sites import SiteCommands, SiteText
 from sluice.codec import decode
 from sluice.errors import BadConfiguration, Malformed
 from sluice.federation.links.links import Introduction
@@ -16,7 +16,7 @@ from sluice.federation.links.peers import RULES, Peer
 from sluice.federation.operations import AddPeer, DeletePeer
 from sluice.operator.federated_sites import open_site
 
-app = SiteTyper()
+app = SiteCommands()
 
 AddressOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="File that `sluice link address` printed; - is standard input.")

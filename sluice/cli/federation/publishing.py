@@ -14,7 +14,7 @@ from sluice.aws.federation.publisher import Publisher, PublishRequest
 from sluice.aws.queues import ConsumedQueue
 from sluice.cli.completion import complete_bound_queues, complete_exchanges
 from sluice.cli.output import is_json, print_result, show_json
-from sluice.cli.sites import SiteText, SiteTyper
+from sluice.cli.sites import SiteCommands, SiteText
 from sluice.cli.terminal import print_note
 from sluice.errors import BadConfiguration, CallFailed, Malformed, RequestRefused
 from sluice.federation.matching.indexes import Publication
@@ -31,7 +31,7 @@ LONG_POLL_S = 20
 INGRESS, FIFO_INGRESS = "IngressUrl", "FifoIngressUrl"
 STACK = "SluiceFederation"
 
-app = SiteTyper()
+app = SiteCommands()
 
 
 @app.command()

@@ -27,7 +27,7 @@ from sluice.cli.federation.route_options import (
 )
 from sluice.cli.moves import MAX_MOVED, run_move
 from sluice.cli.output import print_result, show_table
-from sluice.cli.sites import DestText, SiteText, SiteTyper, SrcText
+from sluice.cli.sites import DestText, SiteCommands, SiteText, SrcText
 from sluice.cli.terminal import print_note
 from sluice.codec import to_document
 from sluice.errors import BadConfiguration, QueueGone, RequestRefused
@@ -57,7 +57,7 @@ Name = Annotated[
 ]
 
 
-app = SiteTyper()
+app = SiteCommands()
 
 
 @app.command(quiet=True)

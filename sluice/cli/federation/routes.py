@@ -26,7 +26,7 @@ from sluice.cli.federation.route_options import (
     with_route_options,
 )
 from sluice.cli.output import format_time, is_json, print_result, show_json, show_pairs, show_table
-from sluice.cli.sites import DestText, SiteText, SiteTyper, SrcText
+from sluice.cli.sites import DestText, SiteCommands, SiteText, SrcText
 from sluice.cli.terminal import print_note
 from sluice.codec import encode
 from sluice.errors import BadConfiguration, BadRoute
@@ -38,7 +38,7 @@ from sluice.federation.map.findings import list_findings
 from sluice.operator.federated_sites import DiscoveredSites, discover_sites, open_site
 from sluice.operator.routes import withdraw_all_grants
 
-app = SiteTyper()
+app = SiteCommands()
 
 Exchange = Annotated[
     str, typer.Argument(metavar="EXCHANGE", help="The exchange at SRC, and at DEST.", autocompletion=complete_exchanges)
@@ -205,7 +205,7 @@ def map_routes(
         show_json(map_document(walked))
         return
     typer.echo(as_text(walked.topology), nl=False)
-    rows = [(tag, *path_row(path)) for tag, paths in sorted(walked.paths.items()) for path in paths]
+    rows = [(tag, *path_row(path)) for tag, paths in sorted(walked.dynamic_paths.items()) for path in paths]
     if rows:
         show_table(("at", *PATH_COLUMNS), rows)
     for tag, reason in sorted(walked.not_reached.items()):
@@ -230,7 +230,7 @@ def map_document(walked: DiscoveredSites) -> dict[str, Any]:
             for finding in list_findings(topology)
         ],
         "not_reached": dict(walked.not_reached),
-        "paths": [{"at": tag, **asdict(path)} for tag, paths in sorted(walked.paths.items()) for path in paths],
+        "paths": [{"at": tag, **asdict(path)} for tag, paths in sorted(walked.dynamic_paths.items()) for path in paths],
     }
 
 

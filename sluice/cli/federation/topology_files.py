@@ -13,7 +13,7 @@ import yaml
 
 from sluice.cli.completion import complete_sites
 from sluice.cli.output import is_json, is_quiet, print_result, show_json, show_table
-from sluice.cli.sites import FileCommand, PlainCommand, SiteTyper
+from sluice.cli.sites import FileCommand, PlainCommand, SiteCommands
 from sluice.cli.terminal import print_note, show_error
 from sluice.codec import to_document
 from sluice.errors import BadConfiguration, BadTopology, RequestRefused, SluiceError
@@ -29,7 +29,7 @@ SCHEMA = "topology.schema.json"  # a file in this folder, which `sluice topology
 TIMEOUT_S = 300.0  # a route closes when its queue has been empty for a minute
 EXIT_CHANGES = 2  # the exit code of a plan with steps, as in `terraform plan -detailed-exitcode`
 
-app = SiteTyper()
+app = SiteCommands()
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="YAML, as `topology export` writes it.")]
 Prune = Annotated[bool, typer.Option("--prune", help="Delete entries of the sites that are not in the file.")]
@@ -157,7 +157,7 @@ def fetch_state(site: OpenSite) -> SiteState:
 # Plans
 
 
-def show_plan(plan: TopologyPlan, read: TopologyFile) -> None:
+def show_plan(plan: TopologyPlan, file: TopologyFile) -> None:
     """Show a plan's steps and leftovers as tables, and its conflicts with their lines."""
     rows = [
         (step.act, step.site, step.kind, step.name, "; ".join(filter(None, (step.change, step.message_effect))))
@@ -172,7 +172,7 @@ def show_plan(plan: TopologyPlan, read: TopologyFile) -> None:
             [(leftover.site, leftover.kind, leftover.name, leftover.reason) for leftover in plan.leftovers],
         )
     for conflict in plan.conflicts:
-        show_error(f"{read.file}: line {read.line_of(conflict.place)}: {conflict}")
+        show_error(f"{file.file}: line {file.line_of(conflict.place)}: {conflict}")
     if not rows and not plan.conflicts:
         print_note("nothing to do")
 

@@ -11,7 +11,7 @@ import typer
 from sluice.aws.connections import program_variables
 from sluice.cli.completion import complete_from
 from sluice.cli.output import is_json, print_result, show_json, show_pairs, show_table
-from sluice.cli.sites import SiteTyper
+from sluice.cli.sites import SiteCommands
 from sluice.cli.splitting.programs import run_in_foreground
 from sluice.cli.terminal import print_note
 from sluice.codec import to_document
@@ -26,7 +26,7 @@ from sluice.operator.site_names import SiteOptions
 from sluice.pipeline.jobs import JOBS, LAND, STATISTICS
 from sluice.pipeline.operations import DrainQueue, JobOutcome, ShowPipeline, StopJob
 
-app = SiteTyper()
+app = SiteCommands()
 
 JobName = Annotated[
     str, typer.Argument(metavar="JOB", help=f"{', '.join(JOBS)}.", autocompletion=complete_from(lambda _: JOBS))

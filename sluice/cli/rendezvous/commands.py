@@ -12,7 +12,7 @@ from sluice.aws.rendezvous import clients
 from sluice.aws.rendezvous.clients import Rotation, sqscreds
 from sluice.building.project import require_modules
 from sluice.cli.output import format_time, print_result, show_pairs, show_table
-from sluice.cli.sites import SiteTyper
+from sluice.cli.sites import SiteCommands
 from sluice.cli.terminal import print_note
 from sluice.operator import rendezvous_status
 from sluice.operator.rendezvous_status import RendezvousStatus, read_status
@@ -41,7 +41,7 @@ OFFER_STATE_LABELS = {
 STUN_URLS = tuple(f"stun:stun.{host}:3478" for host in ("antisip.com", "epygi.com", "uls.co.za", "nextcloud.com"))
 MAX_REASON = 160  # characters; `sluice dlq show` prints the whole reason
 
-app = SiteTyper()
+app = SiteCommands()
 
 Loopback = Annotated[
     bool | None,

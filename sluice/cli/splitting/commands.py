@@ -17,7 +17,7 @@ from sluice.aws.deployment import read_stack_output
 from sluice.building.project import require_modules
 from sluice.cli.completion import complete_sessions, complete_split_queues
 from sluice.cli.output import is_json, print_result, show_json, show_table
-from sluice.cli.sites import PlainCommand, SiteTyper
+from sluice.cli.sites import PlainCommand, SiteCommands
 from sluice.cli.splitting import registration, tables
 from sluice.cli.splitting.filters import read_filters
 from sluice.cli.splitting.handlers import load_handler
@@ -47,7 +47,7 @@ from sluice.splitting.routing.trials import try_filter
 TAIL_INTERVAL_S = 2.0  # FilterLogEvents allows five calls a second per account
 SESSION_LOST = 70  # exit code if the session ended before the program: EX_SOFTWARE of sysexits.h
 
-app = SiteTyper()
+app = SiteCommands()
 
 FilterFile = Annotated[
     Path | None, typer.Option("--filter-file", "-f", help="Filters in YAML, JSON or TOML, or a mirrord.json.")

@@ -23,13 +23,13 @@ from sluice.federation.matching.indexes import MAX_ARGUMENTS, MAX_KEY_CHARACTERS
 from sluice.federation.matching.metadata import MAX_ORIGINS, MAX_TAG_CHARACTERS, MAX_TRACE_TAGS
 from sluice.federation.matching.typed_values import Headers, from_json, to_json
 
-MAX_NAME_CHARACTERS = 512  # in the name of a bridge or an exchange
+MAX_NAME_CHARACTERS = 512  # maximum length of a bridge's or an exchange's name
 MAX_NUMBER = 1 << 62
 MAX_PARTS = 64
 PART_BYTES = 240 * 1024  # base64 text of a snapshot's part, within SQS's former message limit
 FULL_PART_BYTES = 1_000 * 1024  # the largest part that fits into an SQS message
 FEW_PARTS = 10  # a snapshot that needs more parts gets larger ones
-MAX_SNAPSHOT_BYTES = 64 * 1024 * 1024  # decoded JSON: a hostile snapshot must not exhaust the memory
+MAX_SNAPSHOT_BYTES = 64 * 1024 * 1024  # limit of decoded JSON, as a hostile snapshot must not exhaust the memory
 HASH_CHARACTERS = 32
 
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_CHARACTERS)]
@@ -96,7 +96,7 @@ def bindings_for(
 def is_bindable(advertisement: BindingAdvertisement, type_: ExchangeType) -> bool:
     """Whether the advertised binding is valid for an exchange of this type."""
     if not type_.index_class.follows_arguments:
-        return True  # this type of exchange ignores arguments
+        return True  # exchanges of this type ignore arguments
     try:
         Binding(exchange="", queue="", key=advertisement.key, arguments=advertisement.headers).check(type_)
     except BadBinding:
@@ -121,7 +121,7 @@ class AdvertisedRoute(Struct, frozen=True, kw_only=True, array_like=True):
             raise ValueError("a path has no site twice")
 
 
-AdvertisedRoutes = Annotated[dict[Tag, AdvertisedRoute], Meta(max_length=MAX_ORIGINS)]  # by the origin's tag
+AdvertisedRoutes = Annotated[dict[Tag, AdvertisedRoute], Meta(max_length=MAX_ORIGINS)]  # keys: the origins' tags
 
 
 class _Op(Struct, frozen=True, kw_only=True, tag_field="op"):

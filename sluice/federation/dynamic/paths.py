@@ -25,9 +25,9 @@ from sluice.federation.dynamic.state import DynamicRoutes, FormerRoute, PulledRo
 from sluice.federation.matching.metadata import MAX_TRACE_TAGS, Sites
 from sluice.federation.operations import PathView
 
-MAX_KEYS = 100  # keys that are shown per path; the number of bindings includes all
+MAX_KEYS = 100  # maximum number of keys shown per path; the number of bindings counts all of them
 BridgeByOrigin = Mapping[str, str]  # for each origin, the name of the bridge that leads to it
-_Rank = tuple[int, int, str, int, str]  # best first: outages, hops, peer's tag, minus hop limit, bridge's name
+_Rank = tuple[int, int, str, int, str]  # outages, hops, peer's tag, minus hop limit, bridge; the least is best
 
 
 def choose_active_bridges(routes: DynamicRoutes) -> BridgeByOrigin:

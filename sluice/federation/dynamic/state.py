@@ -103,7 +103,8 @@ class FormerRoute(Struct, frozen=True, kw_only=True, rename={"bindings": "wants"
 class DynamicRoutes(Struct, frozen=True, kw_only=True):
     """One exchange's dynamic routes at the site `here`. `local` has the bindings of the site's own queues.
 
-    `pulls` has bridges by name, `served` bridges by local name, and `former` paths by origin.
+    `pulls` has the bridges that this site pulls, by name; `served` has the bridges that peers pull from here, by local
+    name; `former` has earlier paths, by origin site.
     """
 
     here: str

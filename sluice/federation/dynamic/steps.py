@@ -16,9 +16,9 @@ from sluice.federation.links.registry import format_served_name
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.matching.metadata import MAX_ORIGINS
 
-MAX_HEARTBEATS = 2  # how long a former path is kept, until sites agree on another
-MAX_ADVERTISEMENTS = 500_000  # bindings that a peer may advertise over one bridge
-MAX_CHANGES = 200  # changes that are sent one by one; more are sent as a snapshot
+MAX_HEARTBEATS = 2  # heartbeats for which a former path is kept, until sites agree on another path
+MAX_ADVERTISEMENTS = 500_000  # maximum number of bindings that a peer may advertise over one bridge
+MAX_CHANGES = 200  # maximum number of changes sent one by one; more changes are sent as a snapshot
 
 
 def step(routes: state.DynamicRoutes, event: state.DynamicEvent) -> state.DynamicStep:
@@ -237,7 +237,7 @@ def _receive_part(
     if version < served.version or not (served.is_requested or is_next):
         if version <= served.version:
             return _ignore_old(routes, op, served.version)
-        requested = _request_snapshot(routes, served)  # a later snapshot is only applied if it was requested
+        requested = _request_snapshot(routes, served)  # unrequested later snapshots aren't applied
         reason = state.IgnoredReason.EPOCH if op.epoch > served.version[0] else state.IgnoredReason.GAP
         return state.DynamicStep(requested.routes, requested.outgoing_ops, reason)
     partial = served.partial

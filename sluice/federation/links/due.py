@@ -20,15 +20,15 @@ _HEARING = CARRYING | {LinkState.CONNECTING, LinkState.PAUSED}  # states of link
 class Action(StrEnum):
     """An action for a link or a bridge. Each comment names the change that records the action's result."""
 
-    SEND_HELLO = "send hello"  # recorded by `record_hello_sent` and, after an error, by `update_link`
-    SEND_LINK_CLOSED = "send parting"  # recorded by `remove_link`, unless the peer is unreachable
-    MAKE_QUEUE = "make queue"  # also checks an existing queue; recorded by `record_resources`
+    SEND_HELLO = "send hello"  # `record_hello_sent`, or `update_link` after an error, records the result
+    SEND_LINK_CLOSED = "send parting"  # `remove_link` records the result, unless the peer is unreachable
+    MAKE_QUEUE = "make queue"  # also checks an existing queue; `record_resources` records the result
     BIND = "bind"  # recorded by `record_resources`
     UNBIND = "unbind"  # recorded by `record_resources`
-    RECONCILE = "reconcile"  # the trigger of the bridge function, and new options; recorded by `record_resources`
+    RECONCILE = "reconcile"  # updates the bridge function's trigger and options; `record_resources` records the result
     COUNT_QUEUE = "count queue"  # recorded by `record_count`
-    DEAD_LETTER_LEFTOVERS = "bury leftovers"  # deletes the mapping and buries messages; recorded by `record_count`
-    TEAR_DOWN = "tear down"  # also deletes the queue if this site created it; recorded by `remove_bridge`
+    DEAD_LETTER_LEFTOVERS = "bury leftovers"  # deletes the mapping and dead-letters messages
+    TEAR_DOWN = "tear down"  # also deletes the queue if this site created it
 
 
 class DueAction(msgspec.Struct, frozen=True):

@@ -20,10 +20,10 @@ from sluice.splitting.filters.values import Filter
 ALL_KEYS = "#"  # the pattern of a topic exchange that all keys match
 MAX_ENDPOINTS = 8
 MAX_EXCLUDES = 64
-MAX_RATE = 10_000  # messages a second; a function can't send more
+MAX_RATE = 10_000  # messages per second; a function can't send more
 DEFAULT_SYNC = 10
 MAX_SYNC = 10_000  # Lambda's largest batch of an event source mapping
-LEAST_RETENTION_S, MAX_RETENTION_S = 60, 14 * 24 * 60 * 60  # SQS's limits
+LEAST_RETENTION_S, MAX_RETENTION_S = 60, 14 * 24 * 60 * 60  # SQS's limits in seconds
 MAX_CREDIT = 120_000  # SQS's limit of messages in flight
 
 

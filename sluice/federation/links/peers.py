@@ -33,8 +33,8 @@ from sluice.stages import is_stage, parse_stage
 
 MAX_PEERS = 200
 MAX_SENDERS = 8
-MAX_RULES = 64  # in one of a peer's lists of permissions
-RULES = ("pulls", "pushes", "queues", "leads")  # these lists
+MAX_RULES = 64  # maximum number of rules in one of a peer's lists of permissions
+RULES = ("pulls", "pushes", "queues", "leads")  # names of a peer's lists of permissions
 MAX_RULE_CHARACTERS = 512
 ONLY_UNSTAGED = frozenset({""})  # allows only peers without a stage
 

@@ -17,7 +17,7 @@ from sluice.federation.links.states import CARRYING, Intent, LinkState, LinkStat
 from sluice.federation.matching.bindings import Destination
 from sluice.federation.matching.metadata import Crossing
 
-NOT_YET = "not yet: "  # prefix of errors that AWS will resolve within a minute
+NOT_YET = "not yet: "  # prefix of errors that end within a minute, when AWS has applied a change
 SERVED_MARK = "@"  # in names of links and bridges that a peer requested: `<name>@<peer's tag>`
 
 

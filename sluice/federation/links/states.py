@@ -1,7 +1,7 @@
 """A link's state machine. Pure: time and jitter are arguments.
 
-State follows from evidence: the peer's answers to heartbeats, and successful forwards. A hello follows from a change of
-state, so a repeated or late step has no effect.
+State follows from evidence: the peer's answers to heartbeats, and successful forwards. Hellos are sent only on a change
+of state, so repeating a step sends nothing.
 
     Waiting ─▶ Connecting ─▶ Operational ◀─▶ Stalled         any ─▶ Paused, Closing
        ▲            │             │             │             Paused ─▶ Connecting
@@ -18,10 +18,10 @@ from sluice.codec import Struct
 
 BACK_OFF_MIN_S = 2
 BACK_OFF_MAX_S = 64
-JITTER_SHARE = 0.25  # largest reduction of a wait by jitter, so that links don't reconnect all at once
+JITTER_SHARE = 0.25  # largest share of a wait that jitter takes off, so that links don't reconnect all at once
 PROBE_MS = 2 * 60_000
-HEARTBEAT_INTERVAL_MS = 60_000  # interval of sweeps, which send heartbeats
-HEARTBEAT_DUE_MS = HEARTBEAT_INTERVAL_MS * 3 // 4  # since the last heartbeat, as a sweep may come early
+HEARTBEAT_INTERVAL_MS = 60_000  # interval between sweeps; each sweep sends heartbeats
+HEARTBEAT_DUE_MS = HEARTBEAT_INTERVAL_MS * 3 // 4  # wait after a heartbeat, as a sweep may come early
 STALL_CHECK_MS = 2 * HEARTBEAT_INTERVAL_MS  # a link without any sign of life for longer is stalled
 ANSWER_TIMEOUT_MS = 60_000  # a peer that doesn't answer a hello for longer is unreachable
 

@@ -28,9 +28,9 @@ from sluice.federation.links.states import (
 )
 
 MAX_LINKS_OF_A_PEER = 16
-MAX_ROUTES_OF_A_PEER = 2_000  # pulled here over all of its links
-MAX_PULLS_BYTES = 800 * 1024  # of a link's pulled bridges as JSON: a hello has an address besides, and 1 MiB at most
-MAX_NAME_CHARACTERS = 128  # in a peer's link's or route's name; a link's name is a message group
+MAX_ROUTES_OF_A_PEER = 2_000  # maximum number of routes that one peer pulls from this site
+MAX_PULLS_BYTES = 800 * 1024  # limit for a link's pulled bridges as JSON; a hello, with its address, is at most 1 MiB
+MAX_NAME_CHARACTERS = 128  # maximum length of a link's or route's name; a link's name is a message group id
 NAME = re.compile(rf"[!-~]{{1,{MAX_NAME_CHARACTERS}}}")
 
 

@@ -15,7 +15,7 @@ from sluice.codec import Format, Struct
 GONE_AFTER_MS = 5_000
 # SQS reserves a deleted queue's name for a minute. A queue that is recreated right after that keeps its bindings.
 UNBOUND_AFTER_MS = 65_000
-REFUSED_FOR_MS = 300_000  # how long a refusal is shown after the last report; the exchange function repeats it
+REFUSED_FOR_MS = 300_000  # how long a refusal is shown after its last report; the exchange function repeats reports
 # Longer than a redrive, or its failure to move a dead letter, hides any dead letter.
 NOTHING_LEFT_AFTER_MS = 65_000
 

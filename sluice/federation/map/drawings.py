@@ -18,9 +18,9 @@ from sluice.pictures.graph import draw_graph
 from sluice.pictures.layout import Edge, Node
 from sluice.pictures.svg import CELL_WIDTH, LINE_HEIGHT, Colour, Size, curve, document, shorten, text, text_width
 
-MAX_LABELS = 4  # labels of one line; the line's title has all labels
-MAX_LABELLED = 200  # lines; with more, only titles have keys, as labels are unreadable and slow to place
-MAX_CELLS = 28  # characters of a label's line or a site's tag
+MAX_LABELS = 4  # maximum number of labels on one line; the line's title has all labels
+MAX_LABELLED = 200  # maximum number of labelled lines; with more, labels are unreadable and slow to place
+MAX_CELLS = 28  # maximum characters in a label's line or a site's tag
 _DASHES = {RouteKind.QUEUE: "", RouteKind.STATIC: "", RouteKind.DYNAMIC: "6 4"}
 _WIDTHS = {RouteKind.QUEUE: 3.5, RouteKind.STATIC: 1.5, RouteKind.DYNAMIC: 1.5}
 _COLOURS = {LinkState.OPERATIONAL: Colour.GOOD, LinkState.STALLED: Colour.SLOW, LinkState.FAILED: Colour.BAD}

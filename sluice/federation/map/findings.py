@@ -30,7 +30,7 @@ ALWAYS_DUPLICATED = "twice, as standard queues know no duplicates"
 _ARROW = " → "
 
 
-class Effect(StrEnum):
+class MessageEffect(StrEnum):
     """The effect of a finding on messages."""
 
     LOST = "lost"
@@ -57,7 +57,7 @@ class Finding:
     concern: Concern
     sites: tuple[str, ...]
     text: str
-    effect: Effect
+    effect: MessageEffect
     routes: tuple[Route, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
@@ -69,7 +69,7 @@ def list_findings(topology: Topology) -> tuple[Finding, ...]:
     findings = [
         *_deduplicate(_find_message_problems(topology)),
         *(
-            Finding(concern, (route.source, route.dest), text, Effect.LOST, (route,))
+            Finding(concern, (route.source, route.dest), text, MessageEffect.LOST, (route,))
             for route in topology.routes
             for concern, text in _find_route_problems(topology, route)
         ),
@@ -99,7 +99,7 @@ def _deduplicate(problems: Iterable[tuple[object, Finding]]) -> Iterator[Finding
 
 
 def _find_message_problems(topology: Topology) -> Iterator[tuple[object, Finding]]:
-    """Follow a message from each stop, with the key that it was published with."""
+    """From each exchange reached, follow a message that keeps its routing key."""
     for graph in build_graphs(topology):
         for start in (stop for stop in graph if stop.key is None):
             yield from _message_findings(follow_message(graph, start), start)
@@ -113,7 +113,7 @@ def _message_findings(outcome: MessageOutcome, start: Stop) -> Iterator[tuple[ob
             continue
         if not meeting.first:
             yield frozenset(path_sites(meeting.second)), _cycle_finding(meeting.second)
-        # A queue gets one copy per exchange, so only paths that separate at their start count.
+        # A queue gets one copy per exchange, so only paths that start apart can give a queue duplicates.
         elif meeting.first[0] is not meeting.second[0] and start.site != meeting.first[-1].dest.site:
             ends = meeting.first[0].source.site, meeting.first[-1].dest.site
             yield ends, _duplicate_finding(meeting, ends)
@@ -124,13 +124,13 @@ def _message_findings(outcome: MessageOutcome, start: Stop) -> Iterator[tuple[ob
             concern = Concern.HOPS if blocked.reason is DropReason.HOPS else Concern.CYCLE
             queue = f"the queue {last.source.name} at {last.source.site}"
             text = f"{_ARROW.join(path_sites(blocked.path))}: messages on this path become dead letters at {queue}"
-            finding = Finding(concern, path_sites(blocked.path), text, Effect.LOST, path_routes(blocked.path))
+            finding = Finding(concern, path_sites(blocked.path), text, MessageEffect.LOST, path_routes(blocked.path))
             yield (blocked.reason, last), finding
         elif blocked.reason is DropReason.HOPS:
             routes, sites = path_routes(blocked.path), path_sites(blocked.path)
             most = routes[-1].bridge.max_hops
             text = f"{_ARROW.join(sites)}: {routes[-1].name} forwards no message that has crossed {most} routes"
-            yield (blocked.reason, last), Finding(Concern.HOPS, sites, text, Effect.LOST, routes)
+            yield (blocked.reason, last), Finding(Concern.HOPS, sites, text, MessageEffect.LOST, routes)
 
 
 def _duplicate_finding(duplicate: DuplicateArrival, sites: tuple[str, str]) -> Finding:
@@ -141,7 +141,7 @@ def _duplicate_finding(duplicate: DuplicateArrival, sites: tuple[str, str]) -> F
     named = f"{by_site[0]} by {' and by '.join(by_route)}" if by_site[0] == by_site[1] else " and ".join(by_site)
     how = DUPLICATED_AFTER_WINDOW if all(path[-1].is_deduplicated for path in paths) else ALWAYS_DUPLICATED
     routes = (*path_routes(duplicate.first), *path_routes(duplicate.second))
-    return Finding(Concern.MULTI_PATH, sites, f"{named}: {how}", Effect.DOUBLED, routes)
+    return Finding(Concern.MULTI_PATH, sites, f"{named}: {how}", MessageEffect.DOUBLED, routes)
 
 
 def _cycle_finding(path: Path) -> Finding:
@@ -150,7 +150,7 @@ def _cycle_finding(path: Path) -> Finding:
     first = around.index(min(around))
     around = around[first:] + around[:first]
     text = f"{_ARROW.join((*around, around[0]))}: what is published comes back, as routes' tags aren't their sites'"
-    return Finding(Concern.CYCLE, around, text, Effect.DOUBLED, path_routes(path))
+    return Finding(Concern.CYCLE, around, text, MessageEffect.DOUBLED, path_routes(path))
 
 
 # Problems of single routes
@@ -191,4 +191,4 @@ def _find_missing_permissions(topology: Topology) -> Iterator[Finding]:
             ]
             if status.state is LinkState.FAILED and routes:
                 text = f"{site.tag} at {link.peer} over {link.name}: {status.last_error or 'refused'}"
-                yield Finding(Concern.NO_PERMISSION, (site.tag, link.peer), text, Effect.LOST, tuple(routes))
+                yield Finding(Concern.NO_PERMISSION, (site.tag, link.peer), text, MessageEffect.LOST, tuple(routes))

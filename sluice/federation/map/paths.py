@@ -149,7 +149,7 @@ def follow_message(graph: Graph, start: Stop) -> MessageOutcome:
                 paths[edge.dest] = path
                 traces[edge.dest] = trace if edge.crossing is None else append_tag(trace, edge.crossing)
                 to_visit.append(edge.dest)
-    # If another path reaches the exchange, it gets the message. What a queue route drops becomes a dead letter.
+    # An exchange that another path reaches still gets the message. A message that a queue route drops is dead-lettered.
     outcome.blocked = [
         blocked for blocked in blocked_paths if blocked.path[-1].source.is_queue or blocked.path[-1].dest not in paths
     ]
@@ -237,7 +237,7 @@ def common_key(patterns: Sequence[str]) -> str | None:
     """
     split = [pattern.split(SEPARATOR) for pattern in patterns]
     words = sorted({token for tokens in split for token in tokens} - {ONE, ANY})
-    words.append(max(words, key=len, default="") + "x")  # a word that no pattern has, so that only wildcards match it
+    words.append(max(words, key=len, default="") + "x")  # no pattern has this word, so only wildcards match it
     places = tuple(skip_any(tokens, {0}) for tokens in split)
     to_visit, seen = deque([(places, list[str]())]), {places}
     while to_visit:

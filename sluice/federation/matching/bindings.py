@@ -29,10 +29,10 @@ from sluice.federation.matching.typed_values import Headers, from_stored, have_s
 if TYPE_CHECKING:  # adapters are passed in, so they are only imported for type checking
     from sluice.aws.change_logs import DynamoChangeLog
 
-CACHED_MS = 1_000  # how often the stored version is checked
+CACHED_MS = 1_000  # interval between checks of the stored version
 BindingId = tuple[str, str, str]
-MAX_CHANGE_BYTES = 380 * 1024  # an encoded change; a DynamoDB item has at most 400 KB, including its keys
-MAX_PAGE = 1_000  # bindings or queues on a snapshot's page, which takes a megabyte in memory
+MAX_CHANGE_BYTES = 380 * 1024  # limit of an encoded change; a DynamoDB item has at most 400 KB, including its keys
+MAX_PAGE = 1_000  # maximum number of bindings or queues on a snapshot's page, which takes a megabyte
 NO_ARGUMENTS: Arguments = {}  # shared by all bindings without arguments
 
 
@@ -198,7 +198,7 @@ class CachedReplica(Generic[R]):
         news = self.log.since(None if replica is None else replica.version)
         self._replica = None  # an error must not leave a partly applied change in the cache
         if replica is None or news.base is not None:
-            replica = None  # frees memory, which doesn't suffice for two replicas
+            replica = None  # frees the memory first, because two replicas don't fit
             replica = build_replica(news.snapshot, self.make, version=news.base or 0)
         apply_changes(replica, news.changes)
         self._replica, self._checked_at_ms = replica, now_ms

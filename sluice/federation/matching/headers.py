@@ -66,7 +66,7 @@ def parse_match(arguments: Headers) -> Match:
         raise BadBinding(f"{X_MATCH} must be all or any, not {arguments.get(X_MATCH)!r}") from None
 
 
-_Names = tuple[tuple[str, ...], frozenset[str]]  # names in an `all` binding: sorted names with values, names without
+_Names = tuple[tuple[str, ...], frozenset[str]]  # names in an `all` binding: sorted ones with values, and ones without
 _Values = tuple[Any, ...]  # alternating types and values: one tuple takes a third of the memory
 _Table = dict[_Values, Members]
 
@@ -109,7 +109,7 @@ class HeadersIndex(BindingIndex):
             for table, values in self._iter_tables(conditions):
                 remove_from_table(table, values, member)
             shape = _shape(conditions)
-            if shape in self._places and not self._table(shape):
+            if shape in self._places and not self._find_or_add_table(shape):
                 place = self._places.pop(shape)
                 del self._shapes[place][shape]
                 if not self._shapes[place]:
@@ -125,11 +125,14 @@ class HeadersIndex(BindingIndex):
                 yield self._any_present, name
         elif conditions.equal or conditions.present:
             shape = _shape(conditions)
-            yield self._table(shape), tuple(chain.from_iterable(conditions.equal[name] for name in shape[0]))
+            yield (
+                self._find_or_add_table(shape),
+                tuple(chain.from_iterable(conditions.equal[name] for name in shape[0])),
+            )
         else:
             yield self._unconditional, ()
 
-    def _table(self, shape: _Names) -> _Table:
+    def _find_or_add_table(self, shape: _Names) -> _Table:
         place = self._places.get(shape)
         if place is None:
             names = (*shape[0], *shape[1])

@@ -49,17 +49,17 @@ ATTRIBUTE = "x-qpid"
 # Attributes that name exchange and key, for producers that don't write `x-qpid`.
 EXCHANGE_ATTRIBUTE = "exchange"
 KEY_ATTRIBUTE = "routing-key"
-MAX_USER_ATTRIBUTES = MAX_ATTRIBUTES - 1  # user attributes besides `x-qpid` in a message
+MAX_USER_ATTRIBUTES = MAX_ATTRIBUTES - 1  # maximum number of user attributes in a message, besides `x-qpid`
 MAX_OVERFLOW = 256
 MAX_HEADERS = 256
-MAX_MS = 1 << 53  # times and TTLs, which all JSON readers keep exactly
+MAX_MS = 1 << 53  # limit of times and TTLs, below which all JSON readers are exact
 BODY_HASH_CHARACTERS = 32
 HASH_CHARACTERS = 16  # length of the hash that distinguishes a message's copies
 DEFAULT_MAX_HOPS = 8
 MAX_TRACE_TAGS = 64  # also the largest limit of hops
 MAX_TAG_CHARACTERS = 32
-MAX_ORIGINS = 1_000  # sites that one bridge leads to
-MAX_TURNS = 1_000  # bridges that an addressed copy may cross, even if paths keep changing
+MAX_ORIGINS = 1_000  # maximum number of sites that one bridge leads to
+MAX_TURNS = 1_000  # maximum number of bridges that an addressed copy may cross, even if paths keep changing
 TAG = f"[A-Za-z0-9_-]{{1,{MAX_TAG_CHARACTERS}}}"
 _TAG = re.compile(TAG)
 

@@ -22,7 +22,7 @@ from sluice.federation.matching.indexes import (
 SEPARATOR = "."
 ONE = "*"
 ANY = "#"
-MAX_KEPT_TOKENS = 4_096  # distinct tokens that an index stores only once
+MAX_KEPT_TOKENS = 4_096  # maximum number of distinct tokens that an index stores only once
 
 
 def _tokenize(pattern: str) -> list[str]:

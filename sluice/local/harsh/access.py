@@ -116,26 +116,26 @@ def change_queue_policies_slowly(behaviours: Behaviours) -> None:
 def _delay_policies(parameter: str, gathers: str, delayed: Callable[[], float]) -> Callable[[str], bool]:
     """Delay the effect of changed policies. Returns a function that tells by name whether a change is pending."""
     handlers, evaluator = ministack.services.iam._IAM_HANDLERS, ministack.core.iam_evaluator  # noqa: SLF001 - no public hook
-    gather = getattr(evaluator, gathers)
-    before: dict[tuple[str, str], tuple[float, list[Any]]] = {}
+    gather_policies = getattr(evaluator, gathers)
+    earlier_policies: dict[tuple[str, str], tuple[float, list[Any]]] = {}
 
     def gather_delayed(name: str, account: str) -> list[Any]:
-        until, old = before.get((account, name), (0.0, []))
-        return old if time.monotonic() < until else gather(name, account)
+        until, old = earlier_policies.get((account, name), (0.0, []))
+        return old if time.monotonic() < until else gather_policies(name, account)
 
     def delay_change(handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def change(parameters: Any) -> Any:
             name, account = ministack.services.iam._p(parameters, parameter), _get_account()  # noqa: SLF001 - see above
             old = gather_delayed(name, account)
             response = handler(parameters)
-            before[account, name] = delayed(), old
+            earlier_policies[account, name] = delayed(), old
             return response
 
         return change
 
     def is_delayed(name: str) -> bool:
-        until, old = before.get((_get_account(), name), (0.0, []))
-        return time.monotonic() < until and old != gather(name, _get_account())
+        until, old = earlier_policies.get((_get_account(), name), (0.0, []))
+        return time.monotonic() < until and old != gather_policies(name, _get_account())
 
     handlers |= {action: delay_change(handlers[action]) for action in POLICY_CHANGES[parameter]}
     setattr(evaluator, gathers, gather_delayed)

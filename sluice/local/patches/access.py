@@ -77,11 +77,11 @@ def draw_function_keys(secret: str) -> None:
     the path of the role's ARN for nothing else, so the secret can be put there.
     """
     runtime, functions = ministack.core.lambda_runtime, ministack.services.lambda_svc
-    derive: Callable[[Mapping[str, Any]], dict[str, str]] = runtime.execution_credentials
+    derive_credentials: Callable[[Mapping[str, Any]], dict[str, str]] = runtime.execution_credentials
 
-    def derive_with_secret(config: Mapping[str, Any]) -> dict[str, str]:
-        path, _, name = config.get("Role", "").rpartition("/")
-        return derive({**config, "Role": f"{path}/{secret}/{name}"})
+    def derive_with_secret(function_config: Mapping[str, Any]) -> dict[str, str]:
+        path, _, name = function_config.get("Role", "").rpartition("/")
+        return derive_credentials({**function_config, "Role": f"{path}/{secret}/{name}"})
 
     runtime.execution_credentials = functions.execution_credentials = derive_with_secret
 

@@ -34,7 +34,7 @@ def name_by_region() -> None:
     provisioners._physical_name = physical_by_region  # noqa: SLF001 - see above
 
 
-def name_log_groups_as_all_else() -> None:
+def name_log_groups_like_other_resources() -> None:
     """Name a log group without a name by its stack, its logical id and a random part.
 
     ministack names it `/aws/cloudformation/STACK/ID`, which no policy for AWS matches.

@@ -27,7 +27,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: ClassVar[str]
 
-    id: str  # the event's ULID
+    id: str  # the ULID of the event
     at_ms: int
     outcome: str
     nat: str = "unknown"

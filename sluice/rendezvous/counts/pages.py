@@ -30,7 +30,7 @@ from sluice.rendezvous.protocol.matching import Nat, OfferMethod
 from sluice.times import DAY_MS, day_start_ms, format_day
 
 DAY_S = DAY_MS // 1000
-TYPES = ("iptproxy", "standalone", "webext", "badge", "bloco")  # others count only in the total
+TYPES = ("iptproxy", "standalone", "webext", "badge", "bloco")  # other types count only in the total
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 NAMESPACE = "snowflake"
 AVAILABLE = Family("", "available_proxies", ("type", "nat"), "The number of proxies that wait for a client")

@@ -20,7 +20,7 @@ ROUND_TO = 8
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9_?-]{1,32}", re.ASCII)
 _ODD = "unknown"
 SEPARATOR = "|"  # separates label values, which never contain it
-MAX_ADDRESS = 128  # characters of an accepted hash; this program's hashes have 32
+MAX_ADDRESS = 128  # maximum length of an accepted hash; this program's hashes have 32 characters
 
 
 class Family(msgspec.Struct, frozen=True):
@@ -85,8 +85,8 @@ Counts = Counter[str]
 class Tally(msgspec.Struct, frozen=True, kw_only=True):
     """The counts that one event adds to one row of its day.
 
-    `marks` are counts of different addresses, by what is marked: each adds one for each of the `addresses` (keyed
-    hashes) that hasn't this mark on this day.
+    `marks` are the names of counters of distinct addresses, by mark. Each counter is raised by one for each of the
+    `addresses` (keyed hashes) that doesn't have the mark on this day yet.
     """
 
     day: str

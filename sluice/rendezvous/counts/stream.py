@@ -14,7 +14,7 @@ from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, even
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
 from sluice.rendezvous.protocol.ends import OPEN, End
 
-EVENTS_PARTITION = "told"  # partition of items with events, of which an environment writes one every few seconds
+EVENTS_PARTITION = "told"  # partition of event items; each environment writes one item every few seconds
 OFFERS_PREFIX = "offers#"  # prefix of the partitions with offers
 # The ends whose events are built from the update of the offer, by stored state.
 ENDS: Mapping[str, End] = {end.state: end for end in End if end.state and end.event}

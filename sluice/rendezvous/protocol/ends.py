@@ -30,16 +30,16 @@ class End(StrEnum):
     OFFER_WAITING = "OffersWaiting", "offer"  # the offer is queued for polls
     OFFER_DENIED = "OffersDenied", "offer", "denied", "denied", "no snowflake proxies currently available", 503
     OFFER_TIMED_OUT = "OffersTimedOut", "offer", "timeout", "timed out", "timed out waiting for answer!", 504
-    OFFER_REFUSED = "OffersRefused", "offer", "", "refused", "", 400  # malformed; the reply says why
+    OFFER_REFUSED = "OffersRefused", "offer", "", "refused", "", 400  # the reply to a malformed offer says why
     OFFER_STALE = "OffersStale", "offer"  # the client gave up before the broker received it
     OFFER_REPEATED = "OffersRepeated", "offer"  # a redelivered offer
-    OFFER_ANONYMOUS = "OffersAnonymous", "offer"  # no valid ClientID, so no queue for a reply
+    OFFER_ANONYMOUS = "OffersAnonymous", "offer"  # the offer has no valid ClientID, so there is no queue for a reply
 
     POLL_MATCHED = "PollsMatched", "poll", "matched", "", "client match"
-    POLL_IDLE = "PollsIdle", "poll", "idle", "", "no match"  # held, but no offer arrived
-    POLL_DEFERRED = "PollsDeferred", "poll", "idle", "", "no match"  # not held, and no offer was waiting
-    POLL_REFUSED = "PollsRefused", "poll", "rejected", "", "incorrect relay pattern"  # doesn't cover ours
-    POLL_LOST = "PollsLost", "poll", "idle", "", "no match"  # matched, but the broker died before sending the offer
+    POLL_IDLE = "PollsIdle", "poll", "idle", "", "no match"  # the poll was held, but no offer arrived
+    POLL_DEFERRED = "PollsDeferred", "poll", "idle", "", "no match"  # the poll wasn't held, and no offer was waiting
+    POLL_REFUSED = "PollsRefused", "poll", "rejected", "", "incorrect relay pattern"  # excludes our relay
+    POLL_LOST = "PollsLost", "poll", "idle", "", "no match"  # the broker died before sending the matched offer
 
     ANSWER_DELIVERED = "AnswersDelivered", "answer", "success", "", "success"
     ANSWER_TOO_LATE = "AnswersTooLate", "answer", "timeout", "", "client gone"

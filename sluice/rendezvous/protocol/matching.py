@@ -11,13 +11,13 @@ import msgspec
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
 from sluice.rendezvous.protocol.ends import OPEN, End
 
-HOLD_MS = 10_000  # for which a proxy's poll is held open and its entry in the pool is valid
+HOLD_MS = 10_000  # how long a proxy's poll is held open and its entry in the pool is valid
 # An offer that no proxy took for this time is denied. A client over HTTP waits no longer for its answer.
 PATIENCE_MS = 5_000
 # A client over SQS receives for 100 seconds. If each of its requests takes D seconds, it begins 1 + 2 D seconds after
 # its offer, and takes whatever it finds. So its queue must hold only the answer until later than that.
-ANSWERS_MS = 20_000  # for which a proxy's answer to an offer over SQS is accepted
-TIME_OUT_REPLY_MS = 25_000  # after which the time-out reply becomes visible
+ANSWERS_MS = 20_000  # how long a proxy's answer to an offer over SQS is accepted
+TIME_OUT_REPLY_MS = 25_000  # delay until the time-out reply becomes visible
 ANSWER_QUEUE_AGE_MS = 120_000  # age at which an answer queue and its offer are deleted
 ANSWERING_MS = 1_000  # time that a proxy needs to answer; an offer with less time left isn't matched
 

@@ -21,8 +21,8 @@ from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import Nat
 
 MAX_BODY_BYTES = 100_000
-MAX_OFFER_BYTES = 100_000  # the limit of HTTP bodies; SQS allows ten times as much
-MAX_LEVELS = 500  # nested arrays and objects; Go allows 10,000
+MAX_OFFER_BYTES = 100_000  # limit of HTTP bodies; SQS's limit is ten times as large
+MAX_LEVELS = 500  # maximum nesting of arrays and objects; Go allows 10,000
 ANSWER_QUEUE_PREFIX = "snowflake-client-"  # A client over SQS reads the queue with this prefix and its ClientID.
 
 OFFER_VERSION = "1.0"
@@ -193,7 +193,7 @@ def parse_poll(body: bytes) -> Poll:
     fields = _read_request(
         body,
         {"Sid": str, "Version": str, "Type": str, "NAT": str, "Clients": int, "AcceptedRelayPattern": str},
-        pointers={"AcceptedRelayPattern"},
+        pointer_fields={"AcceptedRelayPattern"},
     )
     type_ = fields.get("Type", "")
     pattern = fields.get("AcceptedRelayPattern")
@@ -219,10 +219,10 @@ def parse_answer(body: bytes) -> ProxyAnswer:
     return ProxyAnswer(sid=fields["Sid"], answer=answer)
 
 
-def _read_request(body: bytes, names: Mapping[str, type], *, pointers: Collection[str] = ()) -> dict[str, Any]:
+def _read_request(body: bytes, names: Mapping[str, type], *, pointer_fields: Collection[str] = ()) -> dict[str, Any]:
     if len(body) > MAX_BODY_BYTES:
         raise Malformed(f"larger than {MAX_BODY_BYTES} bytes")
-    fields = read_object(body, names, pointers=pointers)
+    fields = read_object(body, names, pointer_fields=pointer_fields)
     if fields.get("Version", "").split(".")[0] != MAJOR_VERSION:
         raise Malformed("unknown version")
     if not fields.get("Sid"):
@@ -293,12 +293,14 @@ class _Members(tuple[tuple[str, Any], ...]):
     __slots__ = ()
 
 
-def read_object(text: str | bytes, fields: Mapping[str, type], *, pointers: Collection[str] = ()) -> dict[str, Any]:
+def read_object(
+    text: str | bytes, fields: Mapping[str, type], *, pointer_fields: Collection[str] = ()
+) -> dict[str, Any]:
     """Read these `fields` of a JSON object, by name and type. Absent ones are left out of the result.
 
     Keys match in any case, unknown keys are ignored, and of repeated keys the last one counts. As in Go, `null` doesn't
-    change a field, but makes one of `pointers` absent; the document `null` is an empty object. Raises `Malformed` if
-    `text` isn't a JSON object or a field has another type anywhere.
+    change a field, but makes one of `pointer_fields` absent; the document `null` is an empty object. Raises `Malformed`
+    if `text` isn't a JSON object or a field has another type anywhere.
     """
     members = _decode(
         go_text(text) if isinstance(text, bytes) else text, object_pairs_hook=_Members, parse_int=_parse_integer
@@ -314,7 +316,7 @@ def read_object(text: str | bytes, fields: Mapping[str, type], *, pointers: Coll
         if name is None:
             continue
         if value is None:
-            if name in pointers:
+            if name in pointer_fields:
                 picked.pop(name, None)
             continue
         # isinstance() would accept a bool for an int.

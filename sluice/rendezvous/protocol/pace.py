@@ -16,19 +16,19 @@ from sluice.rendezvous.protocol.matching import HOLD_MS, Pool
 from sluice.times import DAY_MS, HOUR_MS, MINUTE_MS
 
 LATELY_MINUTES = 3  # window of recent rates; it includes the current minute
-PROVEN_HOURS = 2  # the same for answers, if offers are too few to tell within minutes
+PROVEN_HOURS = 2  # window of recent answers if there are too few offers for a window of minutes
 NEXT_POLL_MS = 20_000  # shortest mean of poll intervals
-NEXT_POLL_MAX_MS = 4 * HOUR_MS  # longest mean
-POLLS_WITHOUT_DEMAND = 5.0  # wanted polls per second without demand: an offer then waits 0.2 s
-POLLS_PER_OFFER = 2.5  # wanted polls per offer, if more than without demand
-MAX_POLLERS_TO_HOLD = 160.0  # With more proxies in a pool none of its polls is held: enough arrive.
+NEXT_POLL_MAX_MS = 4 * HOUR_MS  # longest mean of poll intervals
+POLLS_WITHOUT_DEMAND = 5.0  # target polls per second without demand: an offer then waits 0.2 s
+POLLS_PER_OFFER = 2.5  # target polls per offer, if that is more than POLLS_WITHOUT_DEMAND
+MAX_POLLERS_TO_HOLD = 160.0  # No polls of a pool with more proxies are held, because enough polls arrive.
 OFFER_ALLOWS_MS = 5_000  # holding time that each offer adds to the daily allowance
-SETTLES_MS = LATELY_MINUTES * MINUTE_MS / 4  # Half the value at which intervals would oscillate, as counts lag behind.
+SETTLES_MS = LATELY_MINUTES * MINUTE_MS / 4  # half the time at which intervals would oscillate, because counts lag
 SPENT_WITHIN_MS = 15 * MINUTE_MS  # time in which the remaining allowance may be spent
-CROWD = 4  # groups of polling addresses from which cooldowns apply
+CROWD = 4  # number of groups of polling addresses from which cooldowns apply
 ADDRESS_GROUPS = 64  # hash groups of addresses; the number that is seen estimates the number of addresses
 SPREAD = 0.2  # Intervals are drawn at least within this part of their mean, so that proxies don't return in waves.
-MEAN = 0.5  # the draw of an interval that is its mean
+MEAN = 0.5  # the random draw that gives the mean interval
 COOLDOWN = 0.9  # cooldown per poll interval; below 1, since a proxy's clock may be fast
 OFFERS_A_SHARD = 100.0  # offers per second, which use a third of a DynamoDB partition's writes
 
@@ -73,22 +73,22 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
         return self.offers_per_s > 0
 
     def next_poll_ms(self, pool: Pool, draw: float) -> int:
-        """Draw the next poll interval of a proxy, so that the polls of its pool have the wanted rate.
+        """Draw the next poll interval of a proxy, so that the polls of its pool have the target rate.
 
-        The recent interval is corrected by the ratio of the actual rate to the wanted one. An interval of an hour has
+        The recent interval is corrected by the ratio of the actual rate to the target rate. An interval of an hour has
         its effect an hour later, so longer intervals are corrected more slowly. Otherwise the interval would swing
         between hours and seconds. If it becomes much longer, it is drawn from the recent one on, as otherwise no proxy
         would poll for that long. `draw` is a random number in [0, 1).
         """
         pace = self.of(pool)
-        wanted_polls_per_s = max(POLLS_WITHOUT_DEMAND, POLLS_PER_OFFER * pace.offers_per_s)
+        target_polls_per_s = max(POLLS_WITHOUT_DEMAND, POLLS_PER_OFFER * pace.offers_per_s)
         interval_ms = max(pace.interval_ms, NEXT_POLL_MS)
-        change: float = (pace.polls_per_s / wanted_polls_per_s) ** min(1.0, SETTLES_MS / interval_ms)
+        change: float = (pace.polls_per_s / target_polls_per_s) ** min(1.0, SETTLES_MS / interval_ms)
         mean_ms = min(max(NEXT_POLL_MS, interval_ms * change), NEXT_POLL_MAX_MS)
         return spread_interval(mean_ms, draw, least_ms=interval_ms)
 
     def compute_hold_fraction(self, pool: Pool, *, on_average: int, at_most: int) -> float:
-        """Return the fraction of polls to hold: `at_most` polls at any time, `on_average` polls in a day's average."""
+        """Return the fraction of polls to hold, so that `at_most` are held at once, and `on_average` over a day."""
         pollers = self.of(pool).pollers
         if pollers > MAX_POLLERS_TO_HOLD:
             return 0.0

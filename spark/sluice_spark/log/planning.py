@@ -42,8 +42,8 @@ class Offset:
     position: Position
     totals: Totals = field(default_factory=Totals)
     deletions_failed: int = 0
-    errors: int = 0  # bad records that lie before `errors_until`
-    errors_until: Position = Position(0)
+    errors: int = 0  # bad records that lie before `errors_counted_to`
+    errors_counted_to: Position = Position(0)
 
     def json(self) -> dict[str, Any]:
         """Return the offset as the JSON object that Spark stores."""
@@ -55,7 +55,7 @@ class Offset:
             "numBytesIn": self.totals.size,
             "numSqsDeletionsFailed": self.deletions_failed,
             "numRecordsInErrors": self.errors,
-            "errorsUntil": [self.errors_until.segment, self.errors_until.row],
+            "errorsUntil": [self.errors_counted_to.segment, self.errors_counted_to.row],
         }
 
     @classmethod
@@ -66,14 +66,14 @@ class Offset:
         try:
             names = ("segment", "row", "numRecordsIn", "numBytesIn", "numSqsDeletionsFailed", "numRecordsInErrors")
             segment, row, messages, size, failed, errors = (int(offset[name]) for name in names)
-            errors_until = Position(*(int(number) for number in offset["errorsUntil"]))
+            errors_counted_to = Position(*(int(number) for number in offset["errorsUntil"]))
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidOffset(f"malformed offset: {offset}") from error
         if segment < 0 or row < 0:
             raise InvalidOffset(f"negative position: {offset}")
         position, totals = Position(segment, row), Totals(messages=messages, size=size)
         counts = {"deletions_failed": failed, "errors": errors}
-        return cls(position=position, totals=totals, **counts, errors_until=errors_until)
+        return cls(position=position, totals=totals, **counts, errors_counted_to=errors_counted_to)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Log:
     """Consecutive segments from number `first` on, and the totals before them."""
 
     first: int = 0
-    before: Totals = field(default_factory=Totals)
+    totals_before: Totals = field(default_factory=Totals)
     extents: tuple[Extent, ...] = ()
     deletions_failed_before: int = 0
 
@@ -121,8 +121,8 @@ class Log:
         """Return the log without the segments that lie wholly before the position."""
         gone = max(0, min(position.segment - self.first, len(self.extents)))
         before = Totals(
-            messages=self.before.messages + sum(extent.messages for extent in self.extents[:gone]),
-            size=self.before.size + sum(extent.size for extent in self.extents[:gone]),
+            messages=self.totals_before.messages + sum(extent.messages for extent in self.extents[:gone]),
+            size=self.totals_before.size + sum(extent.size for extent in self.extents[:gone]),
         )
         failed = self.extents[gone - 1].deletions_failed if gone else self.deletions_failed_before
         return Log(self.first + gone, before, self.extents[gone:], failed)
@@ -150,8 +150,8 @@ class Log:
         """Return the offset of the position, with its totals."""
         index = position.segment - self.first
         whole = self.extents[:index]
-        messages = self.before.messages + sum(extent.messages for extent in whole) + position.row
-        size = self.before.size + sum(extent.size for extent in whole)
+        messages = self.totals_before.messages + sum(extent.messages for extent in whole) + position.row
+        size = self.totals_before.size + sum(extent.size for extent in whole)
         if position.row:
             size += self.extents[index].size * position.row // self.extents[index].messages
         failed = whole[-1].deletions_failed if whole else self.deletions_failed_before

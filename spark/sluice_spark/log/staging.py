@@ -59,11 +59,13 @@ class StagedLog:
     def take_over(self, start: Position) -> None:
         """Claim the log and read its content from `start` on. Raises Fenced if other writers keep claiming the log."""
         for _ in range(CLAIM_ATTEMPTS):
-            numbers = self._list_segment_numbers()
-            if start.segment > numbers.stop or (start.row and start.segment == numbers.stop):
-                raise SegmentMissing(f"the offset names segment {start.segment}, the log ends before {numbers.stop}")
-            self._load(numbers, start)
-            self._remember(numbers)
+            segment_numbers = self._list_segment_numbers()
+            if start.segment > segment_numbers.stop or (start.row and start.segment == segment_numbers.stop):
+                raise SegmentMissing(
+                    f"the offset names segment {start.segment}, the log ends before {segment_numbers.stop}"
+                )
+            self._load(segment_numbers, start)
+            self._remember(segment_numbers)
             self._epoch = None
             try:
                 self.append(segments.EMPTY)
@@ -74,8 +76,8 @@ class StagedLog:
 
     def view(self, start: Position | None = None) -> Log:
         """Read the current log from `start`, or from its oldest segment, without a claim. Raises SegmentMissing."""
-        numbers = self._list_segment_numbers()
-        self._load(numbers, start or Position(numbers.start))
+        segment_numbers = self._list_segment_numbers()
+        self._load(segment_numbers, start or Position(segment_numbers.start))
         return self.log
 
     def end(self) -> Position:
@@ -139,38 +141,38 @@ class StagedLog:
 
     def retain(self, committed: Position, retention_s: float) -> int:
         """Remove committed segments older than the retention, and return their number."""
-        numbers = find_removable_segments(
+        segment_numbers = find_removable_segments(
             segments.list_segments(self.store), committed, before=time.time() - retention_s
         )
-        self.store.remove([segments.segment_name(number) for number in numbers])
-        return len(numbers)
+        self.store.remove([segments.segment_name(number) for number in segment_numbers])
+        return len(segment_numbers)
 
     def _list_segment_numbers(self) -> range:
         """Return the range of the retained segments' numbers. Raises SegmentMissing for a gap."""
         return check_consecutive(segments.list_segments(self.store))
 
-    def _load(self, numbers: range, start: Position) -> None:
+    def _load(self, segment_numbers: range, start: Position) -> None:
         self.log, self.deduplicator, self._next = Log(first=start.segment), Deduplicator(), FIRST
-        if not numbers:
+        if not segment_numbers:
             return
-        if start.segment < numbers.start:
-            raise SegmentMissing(f"the offset names segment {start.segment}, the log begins at {numbers.start}")
+        if start.segment < segment_numbers.start:
+            raise SegmentMissing(f"the offset names segment {start.segment}, the log begins at {segment_numbers.start}")
         # The segment before `start` has the totals of messages, bytes and failed deletions up to `start`.
-        needed = range(max(numbers.start, start.segment - 1), numbers.stop)
+        needed = range(max(segment_numbers.start, start.segment - 1), segment_numbers.stop)
         headers = segments.read_headers(self.store, needed)
-        before = Totals(messages=headers[0].messages_before, size=headers[0].size_before)
-        whole = Log(first=needed.start, before=before)
+        totals = Totals(messages=headers[0].messages_before, size=headers[0].size_before)
+        whole = Log(first=needed.start, totals_before=totals)
         for header in headers:
             whole = whole.append(header)
         self.log = whole.drop_before(start)
         self._next = headers[-1].next_header()
 
-    def _remember(self, numbers: range) -> None:
+    def _remember(self, segment_numbers: range) -> None:
         """Remember ids of messages that may be redelivered: the newest, and the last ones of each earlier driver."""
         newest: list[tuple[int, Sequence[str]]] = []
         objects: list[Sequence[bytes | None]] = []
         count = 0
-        for number in reversed(numbers):
+        for number in reversed(segment_numbers):
             content = self.store.read(segments.segment_name(number))
             ids = segments.read_message_ids(content)
             newest.append((number, ids))
@@ -181,29 +183,31 @@ class StagedLog:
                 break
         for _, ids in newest:
             self.deduplicator.add_inherited(ids)
-        for ids in self._last_ids_by_driver(range(numbers.start, newest[-1][0] if newest else numbers.start)):
+        for ids in self._last_ids_by_driver(
+            range(segment_numbers.start, newest[-1][0] if newest else segment_numbers.start)
+        ):
             self.deduplicator.add_inherited(ids)
         if self.notified is not None:
             self.notified.restore(record_id for segment in reversed(objects) for record_id in segment)
 
-    def _last_ids_by_driver(self, numbers: range) -> Iterator[Sequence[str]]:
-        """Yield the last ids of each of the latest drivers in these numbers.
+    def _last_ids_by_driver(self, segment_numbers: range) -> Iterator[Sequence[str]]:
+        """Yield the last ids of each of the latest drivers in these segments.
 
         A killed driver's undeleted messages are redelivered after the visibility timeout. By then later drivers may
         have staged any number of messages, and may have been killed too.
         """
         for _ in range(DRIVERS_REMEMBERED):
-            if not numbers:
+            if not segment_numbers:
                 return
-            first = max(segments.read_header(self.store, numbers[-1]).epoch, numbers.start)
+            first = max(segments.read_header(self.store, segment_numbers[-1]).epoch, segment_numbers.start)
             count = 0
-            for number in reversed(range(first, numbers.stop)):
+            for number in reversed(range(first, segment_numbers.stop)):
                 ids = segments.read_message_ids(self.store.read(segments.segment_name(number)))
                 yield ids
                 count += len(ids)
                 if count >= LAST_OF_A_DRIVER:
                     break
-            numbers = range(numbers.start, first)
+            segment_numbers = range(segment_numbers.start, first)
 
 
 def read_slices(store: Store, slices: Sequence[Slice]) -> Iterator[pa.RecordBatch]:

@@ -10,7 +10,7 @@ from sluice_spark.errors import QueueBusy, SluiceSparkError, TooManyInFlight
 from sluice_spark.log.planning import Position
 from sluice_spark.source.receives import BackgroundTasks, ReportError
 from sluice_spark.sqs.client import SqsClient
-from sluice_spark.sqs.received import BATCH_LIMIT, ReceiptHandles, handle_batches
+from sluice_spark.sqs.received import BATCH_LIMIT, ReceiptHandles, batch_receipt_handles
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class Deletions:
 
     def order(self, number: int | None, staged: Sequence[ReceiptHandles]) -> None:
         """Delete messages in the background. Segment `number`, or for None an earlier one, has made them durable."""
-        batches = list(handle_batches(staged))
+        batches = list(batch_receipt_handles(staged))
         deletion = _Deletion(number, len(batches))
         for queue_url, handles in batches:
             self.remaining += len(handles)
@@ -169,7 +169,7 @@ class UncommittedMessages:
         while True:
             due = max(due + self._visibility_s / 2, clock())
             await asyncio.sleep(due - clock())
-            batches = list(handle_batches(self.all()))
+            batches = list(batch_receipt_handles(self.all()))
             if not self.limit:  # nothing is received while calls are too slow, so they are measured without messages
                 batches.append((self._queue_url, [PROBE]))
             if batches:

@@ -97,8 +97,8 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
             return dict(start_offset)  # a changed offset would be new data to Spark
         end = view.offset(self._end)
         if offset and not self._options.bodies.as_received:  # this batch's own bad records aren't known yet
-            errors = offset.errors + count_errors(self._options.store(), offset.errors_until, position)
-            end = replace(end, errors=errors, errors_until=position)
+            errors = offset.errors + count_errors(self._options.store(), offset.errors_counted_to, position)
+            end = replace(end, errors=errors, errors_counted_to=position)
         self._last = end.json()
         return dict(self._last)
 

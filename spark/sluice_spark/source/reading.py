@@ -45,15 +45,15 @@ class TaskReader:
             yield from self._open_part(part, mine, share)
 
     def _open_part(
-        self, part: Slice, given: Iterable[pa.RecordBatch], share: GroupShare | None
+        self, part: Slice, batches: Iterable[pa.RecordBatch], share: GroupShare | None
     ) -> Iterator[pa.RecordBatch]:
         """Yield a part's rows. Bad rows are counted; with a quarantine they are written there instead."""
         options, index, errors = self._options, share.index if share else 0, 0
         if options.bodies.as_received:
-            yield from given
+            yield from batches
             return
         # Each part has one count and one quarantine file, so its rows are combined into one batch.
-        for batch in pa.Table.from_batches(given, schema=SCHEMA).combine_chunks().to_batches():  # at most one batch
+        for batch in pa.Table.from_batches(batches, schema=SCHEMA).combine_chunks().to_batches():  # at most one batch
             for piece, rows in enumerate(self._iter_pieces(batch)):
                 errors += rows.num_rows - rows.column(REASON).null_count
                 if location := options.bodies.quarantine:

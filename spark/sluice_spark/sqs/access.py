@@ -153,16 +153,18 @@ def client_session(identity: Identity, *, region: str | None) -> Any:
     session: Any = botocore.session.Session(profile=identity.profile)
     if not identity.role_arn:
         return session
-    own: Any = botocore.session.Session(profile=identity.profile)
+    base_session: Any = botocore.session.Session(profile=identity.profile)
     region = region or session.get_config_variable("region")
     extra = {"RoleSessionName": identity.role_session_name}
     if identity.external_id:
         extra["ExternalId"] = identity.external_id
 
     def client(service: str, **arguments: Any) -> Any:
-        return own.create_client(service, **{"region_name": region, **arguments})  # STS's endpoint in the region
+        return base_session.create_client(
+            service, **{"region_name": region, **arguments}
+        )  # STS's endpoint in the region
 
-    fetcher = AssumeRoleCredentialFetcher(client, _find_credentials(own), identity.role_arn, extra_args=extra)
+    fetcher = AssumeRoleCredentialFetcher(client, _find_credentials(base_session), identity.role_arn, extra_args=extra)
     role = DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
     session._credentials = role  # noqa: SLF001  botocore has no other way to give a session a key that it refreshes
     return session

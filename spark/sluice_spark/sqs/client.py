@@ -23,7 +23,7 @@ import orjson
 from sluice_spark.errors import QueueBusy, QueueError, SluiceSparkError, TooManyInFlight
 from sluice_spark.sqs.access import Place
 from sluice_spark.sqs.caller import Caller, short_code
-from sluice_spark.sqs.received import BATCH_LIMIT, Message, ReceiptHandles, handle_batches, parse_messages
+from sluice_spark.sqs.received import BATCH_LIMIT, Message, ReceiptHandles, batch_receipt_handles, parse_messages
 from sluice_spark.sqs.transport import WaitForRoom
 
 log = logging.getLogger(__name__)
@@ -137,7 +137,9 @@ class SqsClient:
     async def release(self, receipts: Iterable[ReceiptHandles]) -> None:
         """Make messages visible at once; if that fails, they become visible after their visibility timeout."""
         try:
-            await asyncio.gather(*(self.hide(queue_url, handles, 0) for queue_url, handles in handle_batches(receipts)))
+            await asyncio.gather(
+                *(self.hide(queue_url, handles, 0) for queue_url, handles in batch_receipt_handles(receipts))
+            )
         except SluiceSparkError as error:
             log.warning("messages stay invisible until their visibility timeout: %s", error)
 

@@ -137,7 +137,7 @@ def cut_messages(received: Sequence[Received], size: int) -> Iterator[Sequence[R
         yield taken
 
 
-def handle_batches(receipts: Iterable[ReceiptHandles]) -> Iterator[tuple[str, Sequence[str]]]:
+def batch_receipt_handles(receipts: Iterable[ReceiptHandles]) -> Iterator[tuple[str, Sequence[str]]]:
     """Yield each queue's receipt handles in batches of BATCH_LIMIT."""
     by_queue: dict[str, list[str]] = {}
     for queue_handles in receipts:

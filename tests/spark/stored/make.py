@@ -43,7 +43,7 @@ OFFSET = Offset(
     totals=Totals(messages=12, size=345),
     deletions_failed=1,
     errors=2,
-    errors_until=Position(3),
+    errors_counted_to=Position(3),
 )
 
 

@@ -30,7 +30,7 @@ class Shown(ReceivedQueues):
     """Notes what is shown again, and when."""
 
     def __init__(self) -> None:
-        super().__init__(client=None, any_url="")  # type: ignore[arg-type]
+        super().__init__(client=None, sample_queue_url="")  # type: ignore[arg-type]
         object.__setattr__(self, "asked", [])
 
     def change_visibility(self, arn: str, delays_s: Mapping[str, int]) -> None:
@@ -89,7 +89,7 @@ def test_a_large_batch_is_shown_by_tens() -> None:
     assert [len(waits) for _, waits in shown.asked] == [10, 10, 5]  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("received", [None, Refusing(client=None, any_url="")])  # type: ignore[arg-type]
+@pytest.mark.parametrize("received", [None, Refusing(client=None, sample_queue_url="")])  # type: ignore[arg-type]
 @pytest.mark.parametrize("receives", [1, 2])
 def test_what_cant_be_hastened_comes_when_its_time_is_out(received: ReceivedQueues | None, receives: int) -> None:
     batch = Batch(SOURCE, (message("first", receives=receives),))

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from sluice.aws import metrics
 from sluice.aws.connections import connect_environment
 from sluice.aws.deployment import NotDeployed, read_stack_outputs
-from sluice.cli.sites import SiteTyper
+from sluice.cli.sites import SiteCommands
 from sluice.errors import CallFailed
 from sluice.federation.bridge_provisioner import bridge_queue_name
 from sluice.federation.links.links import Bridge
@@ -179,8 +179,8 @@ def test_a_stack_is_looked_for_by_its_stages_name(monkeypatch: pytest.MonkeyPatc
     assert asked == ["dev-SluiceState", "/dev-SluiceState/outputs"]
 
 
-def program() -> SiteTyper:
-    app = SiteTyper()
+def program() -> SiteCommands:
+    app = SiteCommands()
 
     @app.command()
     def site() -> None:

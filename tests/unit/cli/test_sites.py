@@ -9,7 +9,7 @@ from moto import mock_aws
 from typer.testing import CliRunner, Result
 
 from sluice.cli.program import app
-from sluice.cli.sites import DestText, SiteText, SiteTyper, SrcText, with_first_site
+from sluice.cli.sites import DestText, SiteCommands, SiteText, SrcText, with_first_site
 from sluice.local.cloud import Cloud, CloudFailed
 from sluice.local.sites import Site
 from sluice.operator.site_names import (
@@ -84,13 +84,13 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_a_name_says_a_site_and_options_what_it_leaves_open(
     options: dict[str, str], text: str, meant: SiteName
 ) -> None:
-    assert SiteOptions(**options).resolve(text, running=lambda: RUNNING) == meant
+    assert SiteOptions(**options).resolve(text, find_running_cloud=lambda: RUNNING) == meant
 
 
 def test_a_region_may_be_several_sites_of_the_embedded_cloud() -> None:
     running = cloud(LOCAL_EU, Site(ONE, EU))
     with pytest.raises(BadSiteName, match=f"several sites of the embedded cloud: say which of {LOCAL_EU}, {ONE}/{EU}"):
-        SiteOptions(local="first").resolve(EU, running=lambda: running)
+        SiteOptions(local="first").resolve(EU, find_running_cloud=lambda: running)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_where_there_is_no_such_site_it_says_how_there_is(
     running: Cloud | None, options: dict[str, str], error: str
 ) -> None:
     with pytest.raises(CloudFailed, match=error):
-        SiteOptions(local="first", **options).resolve(running=lambda: running)
+        SiteOptions(local="first", **options).resolve(find_running_cloud=lambda: running)
 
 
 @pytest.mark.parametrize("text", ["", "events", "me@", "@eu-west-1", f"{EU}:Dev", f"{EU}:", "EAST", ":"])
@@ -158,12 +158,12 @@ def test_credentials_of_another_account_than_the_name_says_are_refused(monkeypat
 # Options and arguments
 
 
-def program() -> SiteTyper:
-    made = SiteTyper()
+def program() -> SiteCommands:
+    made = SiteCommands()
 
     @made.command()
     def plain(*, site: SiteOptions) -> None:
-        typer.echo(site.resolve(running=lambda: RUNNING))
+        typer.echo(site.resolve(find_running_cloud=lambda: RUNNING))
 
     @made.command()
     def one(site: SiteText, name: str, key: Annotated[str, typer.Argument()] = "") -> None:
@@ -181,7 +181,7 @@ def program() -> SiteTyper:
 
 
 def shown(text: str) -> str:
-    return str(current_options().resolve(text, running=lambda: RUNNING))
+    return str(current_options().resolve(text, find_running_cloud=lambda: RUNNING))
 
 
 def run(*arguments: str) -> Result:

@@ -27,7 +27,7 @@ class Here(BudgetedSite):
 
 
 def walked(*bridges: Any) -> DiscoveredSites:
-    return DiscoveredSites(topology=sites_with(*bridges), not_reached={}, paths={})
+    return DiscoveredSites(topology=sites_with(*bridges), not_reached={}, dynamic_paths={})
 
 
 def test_lines_have_their_routes_and_room_for_a_rate() -> None:
@@ -52,7 +52,7 @@ def test_what_is_laid_out_is_laid_out_once() -> None:
 def test_of_very_many_lines_none_has_a_label() -> None:
     many = [("A", f"s{number}") for number in range(MAX_LABELLED + 1)]
     map_ = draw_map(
-        Here(SiteCache()), DiscoveredSites(topology=joined(many), not_reached={}, paths={}), downwards=False
+        Here(SiteCache()), DiscoveredSites(topology=joined(many), not_reached={}, dynamic_paths={}), downwards=False
     )
     assert len(map_["edges"]) > MAX_LABELLED
     assert not any(each["label"] for each in map_["edges"])

@@ -178,7 +178,7 @@ def test_only_what_a_routes_filter_matches_goes_over_and_the_rest_is_counted() -
     assert peers.bodies == ["me", "mine"]
     assert outcome.failures == {}
     assert outcome.counts == {"MessagesForwarded": 2, "MessagesDropped_filtered": 2}
-    assert {position: drop.reason for position, drop in outcome.drops.items()} == {
+    assert {position: drop.reason for position, drop in outcome.dropped_messages.items()} == {
         1: DropReason.FILTERED,
         3: DropReason.FILTERED,
     }
@@ -266,7 +266,7 @@ def test_what_may_not_cross_is_dropped_and_counted_by_reason(claims: str, reason
     messages = [message("0"), message("1", claims=claims), message("2")]
     outcome = run(messages, peers := FicklePeers(), route=route)
     assert (peers.bodies, outcome.failures) == (["0", "2"], {})
-    assert {position: drop.reason for position, drop in outcome.drops.items()} == {1: reason}
+    assert {position: drop.reason for position, drop in outcome.dropped_messages.items()} == {1: reason}
     assert outcome.counts[f"MessagesDropped_{reason}"] == 1
 
 

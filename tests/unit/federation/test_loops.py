@@ -86,7 +86,7 @@ class Sites:
         ulid = f"{int(message.message_id):026d}"
         receipt = ReceivedMessage(message=message, site=site, ulid=ulid, now_ms=0)
         published = publish(receipt, exchange="x", table=self._tables[site], trusted=over_link)
-        self.drops.update(drop.reason for drop in published.drops)
+        self.drops.update(drop.reason for drop in published.dropped_messages)
         for copy in published.copies:
             if copy.destination.crossing is None:
                 self._keep(site, copy.outgoing)

@@ -148,8 +148,8 @@ def test_whatever_goes_wrong_amid_a_batch_nothing_is_done_that_a_queue_lacks(
             assert wanted - got == {url for at, url in without if at == position}
     assert all(url in queues.gone | queues.forbidden for _, url in without)
     assert len(queues.sends) == len(set(queues.sends))
-    assert len(outcome.drops) == sum(not any(by == key for _, by in bindings) for key in keys)
-    assert {drop.reason for drop in outcome.drops} <= {DropReason.UNROUTABLE}
+    assert len(outcome.dropped_messages) == sum(not any(by == key for _, by in bindings) for key in keys)
+    assert {drop.reason for drop in outcome.dropped_messages} <= {DropReason.UNROUTABLE}
     assert all(map(str, outcome.failures.values()))
     if fifo:
         for url in urls.values():
@@ -297,7 +297,7 @@ def test_a_trace_is_believed_of_what_came_over_a_link_alone(*, trusted: bool, ar
     claimed = claiming('{"exchange": "amq.direct", "key": "a", "trace": ["HERE"]}', "been here")
     outcome = run([claimed], table([("one", "a")]), queues := Fickle(), trusted=trusted)
     assert (queues.bodies("url/one") == ["been here"]) is arrives
-    assert [drop.reason for drop in outcome.drops] == ([] if arrives else [DropReason.LOOP])
+    assert [drop.reason for drop in outcome.dropped_messages] == ([] if arrives else [DropReason.LOOP])
 
 
 def test_an_ingress_of_one_exchange_takes_no_other() -> None:
@@ -316,7 +316,7 @@ def test_a_bridge_that_would_lead_back_gets_no_copy_and_the_others_do() -> None:
     )
     outcome = run([claiming('{"exchange": "amq.fanout", "trace": ["THERE"]}')], to, queues := Fickle(), trusted=True)
     assert [url for url, _ in queues.sends] == ["url/on"]
-    assert [(drop.reason, drop.queue) for drop in outcome.drops] == [(DropReason.LOOP, "back")]
+    assert [(drop.reason, drop.queue) for drop in outcome.dropped_messages] == [(DropReason.LOOP, "back")]
 
 
 def test_counts_add_up() -> None:

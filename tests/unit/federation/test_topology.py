@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from sluice.federation.links.links import Bridge, Endpoint, Link
 from sluice.federation.links.states import LinkState, LinkStatus
 from sluice.federation.map.drawings import as_svg, as_text
-from sluice.federation.map.findings import ALWAYS_DUPLICATED, DUPLICATED_AFTER_WINDOW, Concern, Effect, list_findings
+from sluice.federation.map.findings import (
+    ALWAYS_DUPLICATED,
+    DUPLICATED_AFTER_WINDOW,
+    Concern,
+    MessageEffect,
+    list_findings,
+)
 from sluice.federation.map.paths import common_key
 from sluice.federation.map.topology import MappedSite, Topology
 from sluice.federation.matching.bindings import Binding
@@ -137,7 +143,7 @@ def test_five_sites_with_a_ring_both_ways_have_its_second_ways_named_and_nothing
 def test_of_two_ways_fifo_queues_know_a_message_again_for_five_minutes(one: bool, other: bool, how: str) -> None:
     topology = sites_with(("A", push("B", key="a", fifo=one)), ("A", push("B", key="#", fifo=other)))
     [finding] = list_findings(topology)
-    assert finding.effect is Effect.DOUBLED
+    assert finding.effect is MessageEffect.DOUBLED
     assert finding.text.endswith(DUPLICATED_AFTER_WINDOW if how == "five minutes" else ALWAYS_DUPLICATED)
     assert {route.bridge.key for route in finding.routes} == {"a", "#"}
 
@@ -172,7 +178,7 @@ def test_a_line_longer_than_the_hops_allowed_loses_what_goes_all_along() -> None
     line = list(pairwise(tags))
     assert list_findings(joined(line[:8])) == ()
     [finding] = list_findings(joined(line))
-    assert (finding.concern, finding.effect, finding.sites) == (Concern.HOPS, Effect.LOST, tuple(tags))
+    assert (finding.concern, finding.effect, finding.sites) == (Concern.HOPS, MessageEffect.LOST, tuple(tags))
     assert list_findings(joined(line, max_hops=9)) == ()
 
 
@@ -266,7 +272,7 @@ def test_opposite_queue_routes_that_bindings_close_leave_dead_letters() -> None:
 
     feed = Binding(exchange="x", queue="jobs", key="#")
     closed = Topology.from_sites([site("A", "B", feed), site("B", "A", feed)])
-    assert {finding.effect for finding in list_findings(closed)} == {Effect.LOST}
+    assert {finding.effect for finding in list_findings(closed)} == {MessageEffect.LOST}
     assert found(closed, Concern.CYCLE) == [("A", "B", "A"), ("B", "A", "B")]
     # What is sent to the one's queue comes back to the other's, and may not go round again.
     half = Topology.from_sites([site("A", "B", feed), site("B", "A")])

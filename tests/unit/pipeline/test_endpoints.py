@@ -23,7 +23,7 @@ from sluice.pipeline.runs import JobStep, RunState
 from tests.unit.pipeline.test_jobs import NOON_MS, SETTINGS, Site
 
 NETWORK = EndpointSettings(
-    vpc_id="vpc-1", subnet_ids=("subnet-1",), group_id="sg-1", services=("sqs", "logs"), role_arns=("arn:job",)
+    vpc_id="vpc-1", subnet_ids=("subnet-1",), security_group_id="sg-1", services=("sqs", "logs"), role_arns=("arn:job",)
 )
 MINUTE_MS = 60_000
 IDLE_MS = SETTINGS.limits.idle_timeout_minutes * MINUTE_MS

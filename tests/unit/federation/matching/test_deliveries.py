@@ -114,7 +114,7 @@ def test_attributes_and_typed_headers_are_matched_together() -> None:
 def test_what_an_ordinary_publisher_claims_of_the_way_is_forgotten() -> None:
     attributes = claiming(trace=["HERE", "PEER"], id=OTHER_ID, published=5, stamped=6, key="k", headers={"a": 1})
     published = publish(receipt(attributes), trusted=False, exchange="amq.fanout", table=TABLE)
-    assert not published.drops
+    assert not published.dropped_messages
     assert metadata_of(published.copies[0].outgoing) == Metadata(
         exchange="amq.fanout",
         key="k",
@@ -138,28 +138,28 @@ def test_a_site_refuses_what_has_been_there() -> None:
     attributes = claiming(trace=["HERE", "THERE"], id=OTHER_ID)
     published = publish(receipt(attributes), trusted=True, exchange="amq.fanout", table=TABLE)
     assert published.copies == ()
-    assert published.drops == (Drop(reason=DropReason.LOOP, message_id=OTHER_ID),)
+    assert published.dropped_messages == (Drop(reason=DropReason.LOOP, message_id=OTHER_ID),)
 
 
 def test_tags_are_compared_whole() -> None:
     attributes = claiming(trace=["HERE1", "PEER0", "ERE"], id=OTHER_ID)
-    assert not publish(receipt(attributes), trusted=True, exchange="amq.fanout", table=TABLE).drops
+    assert not publish(receipt(attributes), trusted=True, exchange="amq.fanout", table=TABLE).dropped_messages
 
 
 def test_a_message_is_not_put_on_the_bridge_to_where_it_has_been() -> None:
     published = publish(receipt(claiming(trace=["PEER"])), trusted=True, exchange="amq.fanout", table=TABLE)
     assert [copy.destination.queue for copy in published.copies] == ["fifo", "plain", "read"]
-    assert published.drops == (Drop(reason=DropReason.LOOP, message_id=ID, queue="bridge"),)
+    assert published.dropped_messages == (Drop(reason=DropReason.LOOP, message_id=ID, queue="bridge"),)
 
 
 def test_a_message_that_nobody_wants_is_counted() -> None:
     published = publish(receipt(), trusted=False, exchange="amq.direct", table=TABLE)
-    assert published.drops == (Drop(reason=DropReason.UNROUTABLE, message_id=ID),)
+    assert published.dropped_messages == (Drop(reason=DropReason.UNROUTABLE, message_id=ID),)
 
 
 def test_a_message_whose_time_is_over_is_counted() -> None:
     published = publish(receipt(claiming(ttl=50)), trusted=False, exchange="amq.fanout", table=TABLE)
-    assert published.drops == (Drop(reason=DropReason.TTL, message_id=ID),)
+    assert published.dropped_messages == (Drop(reason=DropReason.TTL, message_id=ID),)
     assert publish(receipt(claiming(ttl=51)), trusted=False, exchange="amq.fanout", table=TABLE).copies
 
 
@@ -303,7 +303,7 @@ MESH = mesh_table(leading("A", "B", peer="A"), leading("C", peer="C"))
 def shared_out(attributes: Attributes, table: RoutingTable = MESH) -> dict[str, Any]:
     """By queue, whom its copy is for."""
     published = publish(receipt(attributes), trusted=True, exchange="amq.fanout", table=table)
-    assert {drop.reason for drop in published.drops} <= {DropReason.UNROUTABLE}
+    assert {drop.reason for drop in published.dropped_messages} <= {DropReason.UNROUTABLE}
     return {copy.destination.queue: metadata_of(copy.outgoing).to for copy in published.copies}
 
 
@@ -333,7 +333,7 @@ def test_a_copy_goes_on_for_those_alone_whom_it_is_for(to: list[str], found: dic
 def test_a_copy_that_is_for_nobody_who_is_known_here_is_counted() -> None:
     attributes = claiming(to=["ELSEWHERE"], id=OTHER_ID)
     published = publish(receipt(attributes), trusted=True, exchange="amq.fanout", table=MESH)
-    assert published.drops == (Drop(reason=DropReason.UNROUTABLE, message_id=OTHER_ID),)
+    assert published.dropped_messages == (Drop(reason=DropReason.UNROUTABLE, message_id=OTHER_ID),)
 
 
 def test_without_an_address_it_is_for_nobody_who_has_had_it_and_not_put_on_the_bridge_to_where_it_was() -> None:
@@ -344,7 +344,7 @@ def test_without_an_address_it_is_for_nobody_who_has_had_it_and_not_put_on_the_b
         "static": None,
         "to-A": frozenset({"A"}),
     }
-    assert [(drop.reason, drop.queue) for drop in published.drops] == [(DropReason.LOOP, "to-C")]
+    assert [(drop.reason, drop.queue) for drop in published.dropped_messages] == [(DropReason.LOOP, "to-C")]
 
 
 def test_an_address_is_believed_of_nobody_but_peers() -> None:
@@ -388,7 +388,7 @@ def test_copies_that_came_with_two_keys_are_known_as_two_on_each_further_way() -
 def test_an_exclude_of_the_route_holds_for_addressed_copies_too() -> None:
     table = mesh_table(leading("C", peer="C", excludes=frozenset({"A"})))
     published = publish(receipt(claiming(trace=["A"], to=["C"])), trusted=True, exchange="amq.fanout", table=table)
-    assert [drop.reason for drop in published.drops] == [DropReason.LOOP]
+    assert [drop.reason for drop in published.dropped_messages] == [DropReason.LOOP]
 
 
 def test_a_copy_that_goes_round_for_ever_is_a_dead_letter() -> None:
