@@ -55,7 +55,7 @@ def test_what_is_written_is_read(settings: Trial) -> None:
 
 
 class Large(Trial, frozen=True, kw_only=True):
-    STORED = frozenset({"places", "file"})
+    STORED_FIELDS = frozenset({"places", "file"})
 
 
 @given(
