@@ -125,7 +125,7 @@ def test_a_pattern_without_end_cancels_its_session_and_so_does_a_queue_that_is_d
     deleted = start(splitting, {"attributes": [["client", "^b$"]]})
     splitting.sqs.delete_queue(QueueUrl=deleted["queues"][0]["url"])
     seconds = iter(range(0, 1_000, 3))
-    monkeypatch.setattr(splitter.dependencies().circuit_breaker, "now_s", lambda: float(next(seconds)) * 0.1)
+    monkeypatch.setattr(splitter.dependencies().circuit_breaker, "clock_s", lambda: float(next(seconds)) * 0.1)
     for _ in range(20):
         splitting.send(splitting.offers_url, "hard", {"client": "a" * 60 + "!"})
         splitting.send(splitting.offers_url, "lost", {"client": "b"})
