@@ -67,7 +67,7 @@ Round = tuple[Request, ...]
 def standard_round(entries: Iterable[Entry]) -> Round:
     """Build the requests for standard queues. Keeps the order of entries for each target."""
     by_target: dict[str, list[list[Entry]]] = {}
-    sizes: dict[str, int] = {}  # bytes in each target's last request
+    sizes: dict[str, int] = {}  # size in bytes of each target's last request
     for entry in entries:
         size = entry.outgoing.size
         requests = by_target.setdefault(entry.target, [[]])

@@ -7,7 +7,7 @@ import json
 import re
 from typing import Any
 
-MAX_DEPTH = 100  # levels of nested arrays and objects
+MAX_DEPTH = 100  # maximum nesting of arrays and objects
 
 # A string is skipped as a whole, even if unterminated. Possessive quantifiers keep the matching time linear.
 _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)

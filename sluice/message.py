@@ -13,7 +13,7 @@ import msgspec
 
 FIFO_SUFFIX = ".fifo"  # ending of FIFO queues' names
 MAX_ATTRIBUTES = 10
-MAX_MESSAGE_BYTES = 1_048_576  # body and attributes; a batch's messages together have the same limit
+MAX_MESSAGE_BYTES = 1_048_576  # size limit of body and attributes; a whole batch has the same limit
 TRACE_HEADER: Final = "AWSTraceHeader"
 MAX_NAME_CHARACTERS = 256  # limit of an attribute's name
 # Characters that SQS refuses, as XML 1.0 does. A pattern of the allowed characters would take 3 ms to compile.

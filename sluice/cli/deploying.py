@@ -57,9 +57,9 @@ if TYPE_CHECKING:
     from sluice.parameters import Parameters
     from sluice.parameters.splitting import SplitQueueParameters
 
-STATE_STACK = "SluiceState-"  # begins the names of queues that a deployment creates
+STATE_STACK = "SluiceState-"  # prefix of the names of queues that a deployment creates
 STANDARD_ERROR = 2
-CONCURRENT_STACKS = "3"  # stacks without dependencies between them
+CONCURRENT_STACKS = "3"  # number of stacks deployed at once if they don't depend on each other
 
 Context = Annotated[
     list[str] | None,
@@ -160,7 +160,7 @@ def destroy(
         check_removals(connection, nothing, agreed=remove or (), also_kept=False)
         if not force:
             typer.confirm(f"Delete {', '.join(nothing)}?", abort=True)
-        check_splits(connection)  # after the confirmation, which may have waited for long
+        check_splits(connection)  # checks again, because the confirmation may have taken long
         with suppress(NotDeployed):
             # The streaming job is stopped first; otherwise it would be restarted while the application is ended.
             application_id = read_stack_outputs(connection, PIPELINE_STACK).get("ApplicationId")

@@ -17,7 +17,7 @@ from sluice.operator.site_names import SiteOptions
 from sluice.operator.site_status import Part, SiteClient, SiteReport, read_site
 from sluice.splitting.operations import SessionView
 
-SHOWN_RUNS = 5  # `sluice pipeline status` shows all runs
+SHOWN_RUNS = 5  # number of runs shown; `sluice pipeline status` shows all runs
 MIN_WATCH_S = 1.0
 
 app = SiteCommands()

@@ -17,9 +17,9 @@ from sluice.console.sites import Document
 from sluice.errors import SluiceError
 from sluice.operator.site_status import run_in_thread
 
-READ_INTERVAL_S = 2.0  # from the end of a reading to the start of the next
-KEEPALIVE_S = 15.0  # a comment at this interval keeps proxies from closing an idle stream
-MAX_TOPICS = 32  # followed by one page
+READ_INTERVAL_S = 2.0  # seconds from the end of a reading to the start of the next
+KEEPALIVE_S = 15.0  # seconds between comments, which keep proxies from closing an idle stream
+MAX_TOPICS = 32  # maximum number of topics that one page follows
 
 
 @dataclass(slots=True, eq=False)

@@ -27,7 +27,7 @@ from sluice.pictures.svg import Point, Size
 
 PEER_INTERVAL_S = 10.0
 LONGEST_RATE = "00,000 a minute"  # reserves space for a rate in a line's label
-MAX_LAYOUTS = 4  # cached per site: the wide and the narrow drawing, before and after a change
+MAX_LAYOUTS = 4  # cached layouts per site: the wide and the narrow drawing, before and after a change
 _LAYOUT_LOCK = threading.Lock()  # the layout engine is not thread-safe
 
 

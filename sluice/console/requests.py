@@ -14,7 +14,7 @@ from sluice.documents import read_json
 from sluice.errors import BadRequest, Malformed
 
 MAX_TEXTS = 1_000
-MAX_TOPIC = 1_000  # characters
+MAX_TOPIC = 1_000  # maximum length of a topic in characters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +24,7 @@ class Topic:
     reading: str
     site: int = 0
     query: Mapping[str, str] = field(default_factory=dict, hash=False)
-    text: str = ""  # the page's spelling, by which the page identifies readings
+    text: str = ""  # the topic as the page wrote it, by which the page identifies readings
 
     @classmethod
     def parse(cls, text: str) -> "Topic":

@@ -26,7 +26,7 @@ from sluice.local.origins import LOOPBACK
 from sluice.operator.site_status import run_in_thread
 
 STATIC = Path(__file__).with_name("static")
-MAX_BODY = 1024 * 1024  # bytes; a form may select a thousand dead letters by their ids
+MAX_BODY = 1024 * 1024  # size limit of a form, which may select a thousand dead letters by their ids
 SHUTDOWN_TIMEOUT_S = 1
 
 

@@ -28,7 +28,7 @@ from sluice.stages import add_stage_prefix
 T = TypeVar("T")
 CACHED_S = 1.0
 HERE = SiteName(None)  # the site of the caller's own settings
-CALLS_PER_ROUND = 10  # calls to AWS
+CALLS_PER_ROUND = 10  # maximum number of calls to AWS in a round
 STACKS_INTERVAL_S = 60.0  # stacks' outputs change only with a deployment
 ABSENT_INTERVAL_S = 10.0  # a stack that isn't deployed may be deployed soon
 DEPTH_INTERVAL_S = 4.0
@@ -59,7 +59,7 @@ class SiteCache:
     kept: dict[object, CachedResult] = field(default_factory=dict)
     stacks: Mapping[str, StackView] | None = None
     outputs: dict[str, Mapping[str, str]] = field(default_factory=dict)
-    absent: dict[str, SluiceError] = field(default_factory=dict)  # stacks that aren't deployed
+    absent: dict[str, SluiceError] = field(default_factory=dict)  # errors of stacks that aren't deployed, by stack
     stacks_at_s: float = -math.inf
     # When each item was last requested, by kind of item.
     requested_at_s: dict[str, dict[object, float]] = field(default_factory=dict)

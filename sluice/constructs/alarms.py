@@ -26,7 +26,7 @@ METRICS_NAMESPACE = "Sluice"
 SPARK_NAMESPACE = "Sluice/Spark"
 RUNBOOK = "docs/runbook.md"
 # https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/alarm-data-queries.html
-MAX_METRICS = 10  # CloudWatch's limit per alarm
+MAX_METRICS = 10  # CloudWatch's limit of metrics per alarm
 DEAD_LETTERS = "DeadLetters"  # suffix of the construct ids of dead-letter queues and their alarms
 
 

@@ -14,7 +14,7 @@ from typing_extensions import get_protocol_members, is_protocol
 
 from sluice.errors import BadConfiguration
 
-PACKAGES = re.compile(r"\b[a-z0-9_.]+\.")  # before a type's name in an annotation
+PACKAGES = re.compile(r"\b[a-z0-9_.]+\.")  # the packages before a type's name in an annotation
 JSON = str | int | float | None | Mapping[str, object] | Sequence[object]
 WITH_TOKENS = "kms_key_arn"  # A key may belong to the same app. Other texts are validated, or part of resources' names.
 

@@ -35,9 +35,9 @@ WIDTH, HALF, HEIGHT = 24, 12, 6  # units of the dashboard's grid
 VALUE_WIDTH, VALUE_HEIGHT = 4, 4
 ALARMS_A_ROW = 6
 # https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/CloudWatch-Dashboard-Body-Structure.html
-MOST_ALARMS = 100  # CloudWatch's limit per widget
+MOST_ALARMS = 100  # CloudWatch's limit of alarms per widget
 
-UNANSWERED = (End.OFFER_DENIED.value, End.OFFER_TIMED_OUT.value)  # over SQS, those of the sweeper are minutes late
+UNANSWERED = (End.OFFER_DENIED.value, End.OFFER_TIMED_OUT.value)  # over SQS, the sweeper counts these ends minutes late
 OFFERS = tuple(name for name in list_metrics("offer") if name not in {*UNANSWERED, End.OFFER_ANONYMOUS})
 POLLS = list_metrics("poll")
 ANSWERS = (*list_metrics("answer"), "RequestsFailed", "EventsNotPublished")

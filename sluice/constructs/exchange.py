@@ -101,7 +101,7 @@ class Exchange(SiteConstruct):
         self.options = self.parameters.federation
         self.state = import_into(self, state or ExchangeState.create(self, self.parameters))
         self.assets = assets or Assets(PROJECT)
-        self.key_arn = self.options.kms_key_arn or self.parameters.kms_key_arn  # of queues created at run time
+        self.key_arn = self.options.kms_key_arn or self.parameters.kms_key_arn  # the key of queues created at run time
         self.key_arns = [] if self.key_arn is None else [self.key_arn]
         self.accounts = [Aws.ACCOUNT_ID, *self.options.peer_accounts]
         self.stage = self.parameters.stage
@@ -312,7 +312,7 @@ def _create_bridge_function(construct: Exchange) -> lambda_.Function:
             *_build_key_statements(construct, RECEIVED_WITH),
             *_build_peer_statements(construct),
         ],
-        may_recur=True,  # for the same reason as the exchange function
+        may_recur=True,  # may recur for the same reason as the exchange function
         is_called_often=True,
     )
 

@@ -22,7 +22,7 @@ from sluice.parameters import Parameters
 from sluice.stages import add_stage_prefix
 
 NAMES = "names"  # folder of a stack's document in Systems Manager
-END = ";"  # of an entry, `key=name;`; no name, ARN or URL contains it
+END = ";"  # the end of an entry `key=name;`; no name, ARN or URL contains this character
 QUEUE_NAME = 4  # place of the name among the parts of https://sqs.REGION.amazonaws.com/ACCOUNT/NAME
 IMPORTABLE = (sqs.Queue, dynamodb.Table, s3.Bucket, sns.Topic, cloudwatch.Alarm)
 
@@ -37,8 +37,8 @@ class ReferencedStack(Stack):
         self.parts: list[ssm.CfnParameter] = []
         self.part_of: dict[str, ssm.CfnParameter] = {}
         self.room = 0
-        self.imports: dict[str, Any] = {}  # by the other stack and logical id
-        self.originals: dict[str, Any] = {}  # of imports, by their paths
+        self.imports: dict[str, Any] = {}  # imports by the other stack and logical id
+        self.originals: dict[str, Any] = {}  # the originals of imports, by the imports' paths
 
     def read(self, reader: Stack, key: str, name: str) -> str:
         """Enter a name into the document, and return the expression that finds it by its key in another template.

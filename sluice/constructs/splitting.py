@@ -52,7 +52,7 @@ from sluice.stages import add_stage_prefix
 
 SPLITTER_TIMEOUT = Duration.seconds(SPLITTER_TIMEOUT_S)
 CONTROL_TIMEOUT = Duration.seconds(60)
-UNKNOWN_ARN = "arn:aws:sqs:us-east-1:000000000000:unknown-"  # then the construct's address
+UNKNOWN_ARN = "arn:aws:sqs:us-east-1:000000000000:unknown-"  # the construct's address follows this prefix
 # Actions that create, describe, drain and delete a session's queue.
 TEMPORARY_ACTIONS = ("CreateQueue", "TagQueue", "GetQueueAttributes", "ReceiveMessage", "DeleteMessage", "DeleteQueue")
 

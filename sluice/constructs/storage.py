@@ -14,7 +14,7 @@ from sluice.constructs.roles import acknowledge
 LONGEST = Duration.days(14)  # SQS's longest retention
 TICKS_RETENTION = Duration.hours(1)
 FEW_RECEIVES = 3
-MANY_RECEIVES = 20  # more than the functions' own limits, which give a reason
+MANY_RECEIVES = 20  # number of receives above the functions' own limits, which give a reason
 LOGS_PREFIX = "logs/"  # prefix of EMR Serverless's logs
 ITEMS: Mapping[str, Any] = {
     "partition_key": dynamodb.Attribute(name="pk", type=dynamodb.AttributeType.STRING),

@@ -24,7 +24,10 @@ UNSTREAMED_AGE_S = int(LONGEST.to_seconds()) // 2
 
 @dataclass(frozen=True, slots=True)
 class WatchedQueue:
-    """A queue with alarms. The alarms' ids start with `name`; `description` is shown to users."""
+    """A queue with alarms. The alarms' ids start with `name`; `description` is shown to users.
+
+    The alarms of a queue without a `capability` aren't part of a composite alarm.
+    """
 
     name: str
     queue: sqs.IQueue

@@ -16,7 +16,7 @@ from sluice.splitting.consumers.controllers import MANAGER
 from sluice.splitting.consumers.workloads import Json
 
 CONNECT_S, READ_S = 2.0, 10.0  # time-outs of a request; the control function has 60 s in all
-PAGE = 500  # objects per page
+PAGE = 500  # number of objects per page
 MAX_PAGES = 20
 FIELD_MANAGER = {"fieldManager": MANAGER}
 NOT_FOUND, ALREADY_EXISTS = "NotFound", "AlreadyExists"

@@ -156,7 +156,7 @@ def start_cloud(
         with contextlib.suppress(FileNotFoundError):
             deployed = json.loads((folder / LAST_DEPLOYED).read_text())
     (folder / "tmp").mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o700)  # it has the secret, and the keys that the cloud gives out
+    folder.chmod(0o700)  # only for the owner: the file has the secret and issued keys
     cloud = Cloud(
         pid=0,
         endpoint=f"http://{LOOPBACK}:{_free_port(folder)}",

@@ -14,11 +14,11 @@ from sluice.pipeline.reconciler import Reconciler
 from sluice.pipeline.runs import JobStep
 from sluice.pipeline.settings import JobLimits, JobsSettings
 
-CONNECTIONS = 4  # few receives at once, because long polls keep the embedded cloud busy
-TRIGGER_S = 1  # shorter than on EMR Serverless, where longer intervals make larger files
+CONNECTIONS = 4  # number of receives at once, small because long polls keep the embedded cloud busy
+TRIGGER_S = 1  # seconds between batches, fewer than on EMR Serverless, where longer intervals make larger files
 GRACE_S = 60
 HERE = "local"
-MAX_TRIES = 4  # attempts of an operation: one ends the running job, the next starts the new job
+MAX_TRIES = 4  # maximum number of attempts: the first ends the running job, the next starts the new job
 LIMITS = JobLimits(
     streaming=False,
     failed_attempts_per_hour=1,

@@ -19,7 +19,7 @@ RESERVES: Mapping[str, int] = {
     "sluice.rendezvous.client_max_concurrency": 50,
 }
 ACCOUNT_CONCURRENCY = "sluice.operations.account_concurrency"
-LEAST_PART = 0.25  # of these reserves: as a reserve is also a limit, a smaller one does more harm than a flood
+LEAST_PART = 0.25  # least share of these reserves; a smaller reserve, which is a limit too, does more harm than a flood
 USUAL_CONCURRENCY = 1_000  # https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
 # https://docs.aws.amazon.com/lambda/latest/dg/urls-configuration.html
 WITHOUT_FUNCTION_URLS = frozenset(
@@ -30,7 +30,7 @@ WITHOUT_FUNCTION_URLS = frozenset(
 )  # fmt: skip
 # Service Quotas' own names
 VPCS, VCPUS = "VPCs per Region", "Max concurrent vCPUs per account"
-LEAST_WORKERS = 2  # a driver and an executor
+LEAST_WORKERS = 2  # least number of workers: a driver and an executor
 
 
 class AccountLacks(BadConfiguration):

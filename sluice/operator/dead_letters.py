@@ -23,11 +23,11 @@ from sluice.rendezvous.protocol.addresses import mask_addresses
 
 OPERATIONS_STACK = "SluiceOperations"
 URLS_OUTPUT = "DeadLetterUrls"
-WAIT_S = 1  # a long poll: a short poll asks only some of SQS's servers and may miss messages
+WAIT_S = 1  # seconds of a long poll; a short poll asks only some of SQS's servers
 # SQS may deliver a message twice, even in one response: receiving stops at this many times the requested number.
 MAX_COPIES = 2
 DEFAULT_LOOKED_AT = 1_000
-MAX_LISTED_FAILURES = 10  # messages that could not be moved, and are reported with the reason
+MAX_LISTED_FAILURES = 10  # maximum number of messages reported with the reason why they could not be moved
 
 
 class NoSuchQueue(BadConfiguration):
@@ -91,7 +91,7 @@ class DeadLetterSummary:
 
     letters: int = 0
     oldest_ms: int | None = None
-    by_reason: dict[Reason, Counter[str]] = field(default_factory=dict)  # for each reason, counts by source queue
+    by_reason: dict[Reason, Counter[str]] = field(default_factory=dict)  # counts by reason and source queue
     oldest_by_reason: dict[Reason, int] = field(default_factory=dict)
 
     def add_letter(self, letter: DeadLetter) -> None:

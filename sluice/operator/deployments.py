@@ -31,7 +31,7 @@ DELETION_LASTS = timedelta(hours=1)  # longest time from a stack's deletion to t
 STOPPED_STATES = frozenset({"CREATED", "STOPPED", "TERMINATED"})
 GRACE_S = 60  # seconds that a cancelled run has to finish its batch
 POLL_INTERVAL_S = 2.0
-MAX_POLLS = 300  # polls of the application: ten minutes in all, longer than a run's grace period
+MAX_POLLS = 300  # maximum number of polls of the application: ten minutes, longer than a run's grace period
 
 Template = Mapping[str, Any]
 

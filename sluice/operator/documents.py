@@ -12,9 +12,9 @@ import yaml
 from sluice.documents import MAX_DEPTH, read_json
 from sluice.errors import BadConfiguration
 
-MAX_PAIRS = 1_000  # most pairs of one mapping, merged ones included: as many as there may be queues
-MAX_BYTES = 2**20  # largest file that is read with line numbers
-MAX_VALUES = 200_000  # most values of a document, with each alias counted as a copy
+MAX_PAIRS = 1_000  # maximum number of pairs of one mapping, merged ones included; equals that of queues
+MAX_BYTES = 2**20  # size limit of a file that is read with line numbers
+MAX_VALUES = 200_000  # maximum number of a document's values; each alias counts as a copy
 
 
 class BadFile(BadConfiguration):

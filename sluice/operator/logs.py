@@ -24,7 +24,7 @@ class FunctionLogs:
     client: Any
     log_group: str
     since_ms: int
-    _yielded: dict[object, int] = field(default_factory=dict)  # times of yielded lines by id, to yield each line once
+    _yielded: dict[object, int] = field(default_factory=dict)  # times of yielded lines by line id; each is yielded once
     _next_page: Mapping[str, str] = field(default_factory=dict)  # token of the page at which the last call stopped
 
     def new_lines(self, word: str, *, now_ms: int, may_go_on: Callable[[], bool] = lambda: True) -> Iterator[LogLine]:

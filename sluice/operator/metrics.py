@@ -14,7 +14,7 @@ from sluice.stages import add_stage_prefix
 MAX_QUERIES = 500  # CloudWatch's limit of metrics per request
 MAX_VALUES = 100_800  # CloudWatch's limit of values per response
 PERIOD_S = 60
-LOOK_BACK_MS = 15 * 60_000  # SQS publishes the age of the oldest message every minute, some minutes late
+LOOK_BACK_MS = 15 * 60_000  # period of a query, as SQS publishes the oldest message's age some minutes late
 MAX_ROUTES = 250  # each route has two metrics, and a request at most 500
 K = TypeVar("K")
 # The start of each period in milliseconds since the epoch, and its value. Periods without data are left out.

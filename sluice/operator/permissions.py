@@ -62,7 +62,7 @@ def _ask(stack: str, function: str) -> tuple[Grant, Grant]:
     return _grant("lambda:InvokeFunction", alias), _grant("lambda:InvokeFunction", itself)
 
 
-ANY = Resource("any resource", ("*",))  # for actions without resources, or whose resources aren't known in advance
+ANY = Resource("any resource", ("*",))  # for actions without a resource, or without one known in advance
 FUNCTIONS = Resource("any function", ("lambda:{place}:function:*",))
 STACKS = Resource("the stacks", ("cloudformation:{place}:stack/{stage}Sluice*",))
 OUTPUTS = Resource("the outputs of a site in your own app", ("ssm:{place}:parameter/{stage}Sluice*",))
@@ -83,7 +83,7 @@ OFFERS = _queue_resource("the offers queue", "snowflake-broker")
 ANSWERS = _queue_resource("the clients' queues", "snowflake-client-*")
 INGRESS = _queue_resource("the ingress queues", "SluiceState-*Ingress*")
 SESSIONS = _queue_resource("sessions' queues ([one's own](../deploy.md#queues-of-ones-own-sessions))", "sluice-tmp-*")
-# Users' queues of other names, by `federation.queue_names` or adopted, are theirs to add.
+# Permissions for queues with other names (`federation.queue_names`, adopted) aren't listed; users add them.
 BINDABLE = _queue_resource("queues that can be bound", "SluiceState-*", "sluice-queue-*")
 ROUTES = _queue_resource("the stacks' and routes' queues", "SluiceState-*", "snowflake-broker", "sluice-*")
 
@@ -116,7 +116,7 @@ EVERY_COMMAND = Row(
 EXECUTION_ROLE = "execution role"
 DEPLOYED_SERVICES = (
     *("lambda", "sqs", "dynamodb", "s3", "logs", "events", "cloudwatch", "sns", "ssm", "budgets"),
-    *("emr-serverless", "ec2"),  # with a pipeline
+    *("emr-serverless", "ec2"),  # services that a pipeline needs
 )
 DEPLOYMENT = Row(
     (EXECUTION_ROLE,),
@@ -165,7 +165,7 @@ ROWS = (
             *DEPLOY,
             *ADOPT,
             _grant("lambda:GetAccountSettings", ANY),
-            # Before a first deployment: what the account and the region have.
+            # These calls check the account and the region before a first deployment.
             _grant("cloudformation:ListStacks", ANY),
             _grant("cloudformation:DescribeStackEvents", STACKS),
             _grant("servicequotas:ListServiceQuotas", ANY),

@@ -22,7 +22,7 @@ from sluice.stages import add_stage_prefix
 
 STACK = "SluicePipeline"
 WAIT_INTERVAL_S = 10.0
-MAX_WAITS = 60  # ten minutes in all, which covers new VPC endpoints
+MAX_WAITS = 60  # maximum number of waits: ten minutes in all, enough for new VPC endpoints
 MAX_STREAMS = 100  # CloudWatch's limit of log streams per request
 FUNCTION = STACK, "JobsFunctionName"
 QUEUE_VARIABLE = "SLUICE_QUEUE_URL"  # `sluice split run` sets this variable

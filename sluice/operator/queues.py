@@ -48,7 +48,7 @@ def read_adopted_queue(connection: Connection, role: str, arn: str) -> AdoptedQu
     readers, watchers = set[str](), set[str]()
     if role == SOURCE:
         dimension = {"Name": "QueueName", "Value": arn.rpartition(":")[2]}
-        with suppress(CallFailed):  # who may not read alarms registers queues all the same
+        with suppress(CallFailed):  # users without the permission to read alarms can register queues, too
             for page in connection.pages("cloudwatch", "describe_alarms"):
                 alarms = page["MetricAlarms"]
                 watchers |= {alarm["AlarmName"] for alarm in alarms if dimension in alarm.get("Dimensions", [])}

@@ -24,7 +24,7 @@ from sluice.operator.site_names import REGION
 
 POLL_S = 0.5
 MAX_NAME_CHARACTERS = 100
-MAX_SITES_CHECKED = 16  # sites checked for problems of a new route; each takes about a second
+MAX_SITES_CHECKED = 16  # maximum number of sites checked for problems of a new route; each takes about a second
 HASH_CHARACTERS = 12
 # A link stays in these states until an operator intervenes.
 STUCK_STATES = frozenset({LinkState.CLOSING, LinkState.FAILED, LinkState.PAUSED})
@@ -122,7 +122,7 @@ def _build_link(ends: LinkEnds, name: str, *, durable: bool, sqs_urls: Sequence[
         raise BadRoute(f"{name!r}: a link's name is 1 to 64 of A-Za-z0-9_.-")
     access = LinkAccess.default_for(address, here=ends.view.address)
     if role.get("role_arn") is not None:
-        access = replace(access, external_id=None)  # the default one is for the default role
+        access = replace(access, external_id=None)  # the default external id is for the default role
     access = replace(access, **{name: value for name, value in role.items() if value is not None})
     if sqs_urls:
         access = replace(access, endpoints=tuple(replace(address.endpoint, sqs_url=url) for url in sqs_urls))

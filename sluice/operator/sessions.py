@@ -16,10 +16,10 @@ from sluice.splitting.filters.values import QueueFilters
 from sluice.splitting.operations import AnySession, FindSession, KeepSession, QueueView, StartSession, StopSession
 from sluice.splitting.sessions.state import ALIVE, Status
 
-READY_WITHIN_S = 960.0  # longer than the control function's own limit, whose error gives the reason
+READY_WITHIN_S = 960.0  # seconds, more than the control function's own limit, whose error gives the reason
 POLL_S = 0.25
 HEARTBEAT_INTERVAL_S = 8.0  # a session expires after three missed heartbeats
-GIVEN_UP_AFTER_S = 60.0  # without a successful heartbeat; the session has then expired
+GIVEN_UP_AFTER_S = 60.0  # seconds without a successful heartbeat, after which the session has expired
 
 
 class SessionFailed(SluiceError):
@@ -80,7 +80,7 @@ def open_session(
 
     `fields` are others of `StartSession`. Raises `SessionFailed` if it doesn't become ready, and the client's errors.
     """
-    owner = f"{getpass.getuser()}@{socket.gethostname()}"  # as others see it
+    owner = f"{getpass.getuser()}@{socket.gethostname()}"  # the owner's name as other users see it
     view = client.ask(StartSession(**{"owner": owner, "filters": filters, **fields}))
     session_id = view.session_id
     try:

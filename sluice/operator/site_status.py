@@ -42,7 +42,7 @@ from sluice.rendezvous.operations import RendezvousView, ShowRendezvous
 from sluice.splitting.operations import ShowSplitting
 from sluice.stages import add_stage_prefix
 
-PART_TIMEOUT_S = 15.0  # longer than a function's cold start and a retried call
+PART_TIMEOUT_S = 15.0  # seconds to wait for a part, longer than a function's cold start and a retried call
 Part = Mapping[str, Any]
 T = TypeVar("T")
 

@@ -13,8 +13,8 @@ from sluice.parameters import values as v
 from sluice.parameters.values import Model, param
 from sluice.splitting.consumers.targets import MAX_CONTAINERS, MAX_STEPS, MAX_TIMEOUT_S, Target
 
-MAX_CONSUMERS = 10  # re-pointed consumers of one queue
-MAX_ROLES = 10  # task roles of one ECS consumer
+MAX_CONSUMERS = 10  # maximum number of re-pointed consumers of one queue
+MAX_ROLES = 10  # maximum number of task roles of one ECS consumer
 
 
 class PlaceParameters(Model):

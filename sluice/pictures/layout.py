@@ -15,12 +15,12 @@ from grandalf.layouts import SugiyamaLayout, VertexViewer
 
 from sluice.pictures.svg import LINE_HEIGHT, Colour, Point, Size, text_width
 
-_APART = 22  # px between neighbouring boxes and lines
-_BETWEEN_LAYERS = 36  # px between layers, where lines bend
+_APART = 22  # px, the gap between neighbouring boxes and lines
+_BETWEEN_LAYERS = 36  # px, the gap between layers, where lines bend
 _HEAD = 9  # px, the length of an arrow's head
 _MARGIN = 16
-_INSIDE = 12  # px between a box and its text
-LABEL_GAP = 3  # px between a label and lines
+_INSIDE = 12  # px, the gap between a box and its text
+LABEL_GAP = 3  # px, the gap between a label and lines
 _ROUNDS = 10  # iterations of sorting the layers
 
 

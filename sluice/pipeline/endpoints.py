@@ -20,7 +20,7 @@ class EndpointState(StrEnum):
     PENDING = "pending"
     AVAILABLE = "available"
     DELETING = "deleting"
-    BROKEN = "broken"  # it can only be deleted
+    BROKEN = "broken"  # the endpoint can only be deleted
 
 
 USABLE = frozenset({EndpointState.PENDING, EndpointState.AVAILABLE})

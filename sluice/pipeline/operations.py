@@ -19,7 +19,7 @@ from sluice.pipeline.states import TargetState
 Text = Annotated[str, Meta(min_length=1, max_length=256)]
 JobName = Literal["land", "statistics", "compact", "replay"]
 YESTERDAY = "yesterday"
-_DAY = re.compile(r"\d{4}-\d\d-\d\d")  # because Python accepts more forms of dates
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")  # a stricter form, because Python accepts more forms of dates
 
 
 class JobOutcome(Struct, frozen=True, kw_only=True):

@@ -21,7 +21,7 @@ from sluice_jobs.table_schemas import MESSAGES
 from sluice_jobs.tables import ParquetTable
 from sluice_spark.errors import LogError
 
-SMALL = 0.75  # share of the target size; larger files aren't merged
+SMALL = 0.75  # share of the target size, above which files aren't merged
 DELTA_TARGET = "spark.databricks.delta.optimize.maxFileSize"
 
 

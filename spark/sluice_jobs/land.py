@@ -27,7 +27,7 @@ from sluice_spark.source.drain import drain
 log = logging.getLogger(__name__)
 
 QUERY_NAME = "land"
-MAX_REFUSED = 10  # rows of a batch; if more are refused, the fault is the table's or the store's
+MAX_REFUSED = 10  # maximum number of refused rows of a batch; with more, the table or the store is at fault
 QUERY_ID = "sql.streaming.queryId"  # set by Spark for each batch; kept in the checkpoint, so it survives restarts
 
 

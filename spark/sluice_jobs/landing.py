@@ -28,7 +28,7 @@ MAX_EXCHANGE_ESCAPED = 240
 _NO_FOLDER = r"\p{Cc}|^__HIVE_DEFAULT_PARTITION__$"
 # Times that all readers of the tables have. Spark itself has more; Python converts none of the first day.
 FIRST_TIME, LAST_TIME = "0001-01-02", "9999-12-31 23:59:59.999999"
-MAX_PUBLISHED_MS = 253_402_300_799_999  # end of the year 9999, the last year of Python's dates
+MAX_PUBLISHED_MS = 253_402_300_799_999  # milliseconds since 1970 at the end of 9999, the last year of Python's dates
 
 _METADATA = "exchange string, key string, trace array<string>, id string, published bigint, unreadable string"
 _TEXTS = ("exchange", "key", "id")  # text fields of the metadata, besides the items of `trace`

@@ -22,7 +22,7 @@ from sluice_jobs.tables import open_table
 
 log = logging.getLogger(__name__)
 
-MAX_BATCH_ROWS = 10_000  # Spark's default, of Arrow batches
+MAX_BATCH_ROWS = 10_000  # Spark's default limit for Arrow batches
 _BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 UNSENDABLE = "unsendable"
 _SINK_SCHEMA = (

@@ -63,7 +63,7 @@ def configure_session(spark: SparkSession) -> SparkSession:
 
 
 LOOK_EVERY_S = 0.2
-BATCH_WITHIN_S = 60.0  # a running batch may take this long after SIGTERM
+BATCH_WITHIN_S = 60.0  # seconds that a running batch may take after SIGTERM
 
 
 # These loggers report a failed query with its stack: py4j's in Python, Spark's in the JVM.

@@ -32,11 +32,11 @@ from sluice_spark.errors import LogError, UnknownFormat
 from sluice_spark.log.store import S3_SCHEMES
 
 FOLDER = "_delta_log"
-CHECKPOINT_EVERY = 50  # in versions of the table
-LOG_KEPT_DAYS = 7  # for readers that stream the table's versions
+CHECKPOINT_EVERY = 50  # versions of the table between two checkpoints
+LOG_KEPT_DAYS = 7  # days that the log is kept, for readers that stream the table's versions
 # Removed files, and those of killed attempts, are kept this long for readers that began before.
 FILES_KEPT_HOURS = 24
-COMMIT_ATTEMPTS = 50  # retries when another writer commits between our read and our commit
+COMMIT_ATTEMPTS = 50  # maximum number of attempts if another writer commits between our read and our commit
 CONFIGURATION = {
     "delta.checkpointInterval": str(CHECKPOINT_EVERY),
     "delta.logRetentionDuration": f"interval {LOG_KEPT_DAYS} days",

@@ -37,7 +37,7 @@ class _Reader:
     """One of Spark's readers, with a check that the reader has read the whole content and nothing else."""
 
     parse: Callable[[Column], Column]
-    is_read: Callable[[DataFrame], Column]  # takes the frame with the parsed column
+    is_read: Callable[[DataFrame], Column]  # parameter: the frame with the parsed column
     value: Column
     failure: str
 

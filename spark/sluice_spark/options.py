@@ -55,7 +55,7 @@ class Options:
     wait_s: int | None = None
     delete: bool = True
     after_commit: bool = False
-    failure_timeout_s: float | None = FAILURE_TIMEOUT_DEFAULT_S  # seconds of failing receives; None: no limit
+    failure_timeout_s: float | None = FAILURE_TIMEOUT_DEFAULT_S  # seconds for which receives may fail; None is no limit
     rate_limit: int | str | None = None  # messages/s, or `package.module:name` of a function that returns it
     bodies: BodyOptions = field(default_factory=BodyOptions)
     s3: S3Choice = field(default_factory=S3Choice)

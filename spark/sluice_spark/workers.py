@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-COLLECT_EVERY = 50_000  # new containers before a collection: about 25,000 messages, more than a segment
+COLLECT_EVERY = 50_000  # new containers before a garbage collection: about 25,000 messages, more than a segment
 SWITCH_S = 0.001  # interval after which a computing thread yields the interpreter
 SOURCE_RUNNER = "python_streaming_source_runner"
 # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX: https://man7.org/linux/man-pages/man3/mallopt.3.html. Columns of

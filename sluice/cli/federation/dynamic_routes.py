@@ -22,7 +22,7 @@ from sluice.operator.federated_sites import open_site
 app = SiteCommands()
 
 PATH_COLUMNS = ("exchange", "origin", "path", "state", "bindings", "keys")
-SHOWN_KEYS = 5  # so that a row fits on a line
+SHOWN_KEYS = 5  # maximum number of keys shown, so that a row fits on a line
 
 Exchange = Annotated[
     str, typer.Argument(help="The exchange, with the same name at both sites.", autocompletion=complete_exchanges)

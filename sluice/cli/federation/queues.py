@@ -40,10 +40,10 @@ from sluice.operator.federated_sites import OpenSite, open_site
 from sluice.operator.queues import queue_url
 from sluice.operator.site_names import SiteName
 
-MAX_NAME_CHARACTERS = 80  # SQS's limit
-FOUND_WITHIN_S = 60  # SQS usually finds a new queue within a second
+MAX_NAME_CHARACTERS = 80  # SQS's limit for a queue's name
+FOUND_WITHIN_S = 60  # seconds to wait for a new queue, which SQS usually finds within a second
 POLL_S = 0.5
-MOVE_WAIT_S = 2  # a queue without a message for this long counts as empty
+MOVE_WAIT_S = 2  # seconds without a message after which a queue counts as empty
 # As for the stacks' bindable queues: 14 days of retention, and a visibility timeout that is long enough for a route.
 ATTRIBUTES = {"MessageRetentionPeriod": "1209600", "VisibilityTimeout": "30"}
 

@@ -26,7 +26,7 @@ from sluice.operator.federated_sites import OpenSite, open_named
 from sluice.operator.site_names import BadSiteName, SiteName
 
 SCHEMA = "topology.schema.json"  # a file in this folder, which `sluice topology schema` prints
-TIMEOUT_S = 300.0  # a route closes when its queue has been empty for a minute
+TIMEOUT_S = 300.0  # seconds; a route closes when its queue has been empty for a minute
 EXIT_CHANGES = 2  # the exit code of a plan with steps, as in `terraform plan -detailed-exitcode`
 
 app = SiteCommands()
@@ -198,8 +198,8 @@ def _plan_document(plan: TopologyPlan) -> dict[str, Any]:
 
 
 POLL_S = 0.5
-BINDINGS_REFRESH_S = 1.1  # exchange functions look for new bindings every second
-MAX_PLANS = 10  # the second plan is empty unless another operator changes the sites meanwhile
+BINDINGS_REFRESH_S = 1.1  # seconds to wait; exchange functions look for new bindings every second
+MAX_PLANS = 10  # maximum number of plans; the second one is empty unless another operator changes the sites
 
 
 class TopologyIncomplete(SluiceError):

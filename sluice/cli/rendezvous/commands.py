@@ -25,10 +25,10 @@ if TYPE_CHECKING:  # aiortc is an extra, which may not be installed
     from sluice.peers.channels import Network
 
 MAX_OFFERS = 100_000
-MAX_AT_ONCE = 32  # clients' SQS calls use this many threads
+MAX_AT_ONCE = 32  # maximum number of clients at once: SQS calls use this many threads
 MAX_TRIES = 100
 MAX_BYTES = 64 * 1024 * 1024
-MAX_PROXIES = 100  # an HTTP session has this many connections
+MAX_PROXIES = 100  # maximum number of proxies: an HTTP session has this many connections
 MAX_CLIENTS = 1_000
 # The broker asks for 20 s between polls, which is too long for trying things out locally.
 LOOPBACK_POLL_INTERVAL_S = 1.0
@@ -39,7 +39,7 @@ OFFER_STATE_LABELS = {
     End.OFFER_REFUSED.state: "malformed",
 }
 STUN_URLS = tuple(f"stun:stun.{host}:3478" for host in ("antisip.com", "epygi.com", "uls.co.za", "nextcloud.com"))
-MAX_REASON = 160  # characters; `sluice dlq show` prints the whole reason
+MAX_REASON = 160  # maximum length of a reason in the table; `sluice dlq show` prints the whole reason
 
 app = SiteCommands()
 

@@ -27,7 +27,7 @@ from sluice.peers.methods import http_method, sqs_method
 from sluice.peers.volunteer import Volunteer, VolunteerEvent, VolunteerLimits, VolunteerStep, serving
 from sluice.rendezvous.protocol.matching import Nat
 
-MAX_ROWS = 40  # clients in the table; --json has all of them
+MAX_ROWS = 40  # maximum number of clients in the table; --json shows all of them
 
 
 async def offer_all(
@@ -83,7 +83,7 @@ def show(attempts: Sequence[Attempt]) -> None:
 SERVED = frozenset({VolunteerStep.CLOSED, VolunteerStep.CUT_OFF})  # the client's channel was open and has ended
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 POLLING = "polling"  # begins the note that the proxies have started; the demo waits for it
-SID_SHOWN = 8  # characters, enough to tell clients apart
+SID_SHOWN = 8  # characters shown of a Sid, enough to tell clients apart
 
 
 async def serve(

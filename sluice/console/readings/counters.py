@@ -16,7 +16,7 @@ from sluice.times import MINUTE_MS, day_start_ms, format_day
 
 CHARTED_MINUTES = 60  # the period of the charts
 STATISTICS_INTERVAL_S = 5.0
-MAX_METRICS = 100  # the number of queues, and of routes, that are counted
+MAX_METRICS = 100  # maximum number of counted queues, and of counted routes
 SPLITTER_METRICS = ("MessagesRead", "MessagesUnmatched", "MessagesForwarded", "MessagesMirrored")
 EXCHANGE_METRICS = ("MessagesReceived", "MessagesRouted")
 

@@ -31,7 +31,7 @@ from sluice.rendezvous.protocol.addresses import has_description
 
 MAX_READ_LETTERS = 10_000
 MAX_LISTED = 1_000
-MAX_CHARACTERS = 500  # characters of a body, and of an attribute, in a list
+MAX_CHARACTERS = 500  # maximum length of a body or an attribute in a list
 
 
 def read(site: BudgetedSite, _: Query) -> Document:

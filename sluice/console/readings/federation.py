@@ -25,9 +25,9 @@ from sluice.operator.functions import FEDERATION
 from sluice.operator.metrics import Series
 from sluice.times import MINUTE_MS
 
-MINUTES = 15  # the period in which messages are counted
-MAX_COUNTED = 200  # routes; each has a metric, and CloudWatch charges for each metric read
-MAX_BINDINGS = 2_000  # sent to a page
+MINUTES = 15  # minutes for which messages are counted
+MAX_COUNTED = 200  # maximum number of counted routes, as CloudWatch charges for each metric read
+MAX_BINDINGS = 2_000  # maximum number of bindings sent to a page
 BINDINGS_INTERVAL_S = 6.0
 MAX_EXCHANGES = 1_000
 

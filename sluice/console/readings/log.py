@@ -24,10 +24,10 @@ LINES_INTERVAL_S = 3.0
 LOOK_BACK_MS = 15 * 60_000
 TRACE_LOOK_BACK_MS = 60 * 60_000
 STRUCTURED = "level"  # a word that only the structured lines of the functions contain
-MAX_LINES = 500  # kept in a tail
+MAX_LINES = 500  # maximum number of lines in a tail
 MAX_TAILS = 20
-MAX_TRACE = 200  # characters
-MAX_FIELD = 4_000  # characters
+MAX_TRACE = 200  # maximum length of a trace header in characters
+MAX_FIELD = 4_000  # maximum length of a field in characters
 STANDARD_FIELDS = frozenset({"level", "location", "message", "timestamp", "service"})
 
 

@@ -20,8 +20,8 @@ from sluice.operator.alarms import list_deployments, read_alarm_changes, read_al
 from sluice.operator.site_status import read_site
 from sluice.times import HOUR_MS
 
-FUNCTIONS = 4  # invoked for a site's status
-LOCAL_FUNCTIONS = 3  # a local pipeline is read from a folder, not from a function
+FUNCTIONS = 4  # number of functions invoked for a site's status
+LOCAL_FUNCTIONS = 3  # the same number on the embedded cloud, where a folder has the pipeline's state
 ALARMS_INTERVAL_S = 15.0
 LOCAL_ALARMS_INTERVAL_S = 5.0
 HISTORY_INTERVAL_S = 60.0

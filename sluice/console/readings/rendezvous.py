@@ -26,7 +26,7 @@ from sluice.rendezvous.protocol.pace import MEAN, Pace, compute_pace
 
 LATEST_INTERVAL_S = 5.0
 POLL_RATE_INTERVAL_S = 10.0
-MAX_SHOWN = 50  # latest offers
+MAX_SHOWN = 50  # maximum number of offers shown, latest first
 POLL_METRICS = (*list_metrics("poll"), End.ANSWER_TOO_LATE.value)
 
 

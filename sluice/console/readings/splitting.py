@@ -13,8 +13,8 @@ from sluice.operator.metrics import Metric
 from sluice.operator.sessions import session_document
 from sluice.splitting.operations import ShowSplitting, SplittingView, StopSession
 
-MINUTES = 15  # the period in which messages are counted
-MAX_COUNTED = 100  # queues, and sessions; each has a metric, and CloudWatch charges for each metric read
+MINUTES = 15  # minutes for which messages are counted
+MAX_COUNTED = 100  # maximum number of counted queues, and of sessions; CloudWatch charges for each metric
 QUEUE_METRICS = {"read": "MessagesRead", "main": "MessagesUnmatched", "mirrored": "MessagesMirrored"}
 Counts = Mapping[tuple[str, str], int]  # by queue id, and a key of `QUEUE_METRICS` or a session's id
 

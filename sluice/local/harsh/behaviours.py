@@ -33,11 +33,11 @@ class Behaviours:
     expired_item_stays_s: float = 172_800.0
     stale_reads: float = 0.3  # chance that a read that isn't consistent misses the changes of the last `stale_s`
     stale_s: float = 1.0
-    parameter_reads_per_s: int = 40  # calls that read parameters, in an account and region
+    parameter_reads_per_s: int = 40  # limit of calls per second that read parameters, in an account and region
     frozen: bool = True  # whether execution environments are frozen between invocations
-    account_concurrency: int = 1_000  # functions that an account may run at once in a region
-    concurrency_added_per_s: float = 5.0  # what a mapping of a standard queue with waiting messages adds to its first 5
-    in_flight: int = 120_000  # messages of a queue that are received and not deleted
+    account_concurrency: int = 1_000  # maximum number of functions that an account runs at once in a region
+    concurrency_added_per_s: float = 5.0  # invocations that a standard queue's mapping adds to its first 5
+    in_flight: int = 120_000  # limit of a queue's messages in flight
     limits: bool = True  # whether AWS's limits on names, policies, messages and variables are enforced
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ import ministack.services.cloudformation.provisioners
 import ministack.services.lambda_svc
 import ministack.services.sqs
 
-DEPTH = "InvokeDepth"  # of the function that sent a message, among the message's system attributes
+DEPTH = "InvokeDepth"  # the system attribute with the invocation depth of the function that sent the message
 LOOP = "RecursiveLoop"
 
 

@@ -106,7 +106,7 @@ class _PendingChanges:
 
     def __init__(self, behaviours: Behaviours) -> None:
         self._behaviours = behaviours
-        self._due: dict[str, tuple[float, bool]] = {}  # when a change is done, and whether the mapping is then enabled
+        self._due: dict[str, tuple[float, bool]] = {}  # times when changes end, and whether the mapping is then enabled
         self._lock = Lock()
 
     def begin(self, response: Response, state: str, *, acts_on: bool) -> Response:

@@ -12,12 +12,12 @@ import ministack.services.sqs
 
 from sluice.local.harsh.behaviours import Behaviours
 
-Queue = tuple[str, str, str]  # account, region, queue name
+Queue = tuple[str, str, str]  # fields: account, region, queue name
 NOT_THERE = "The specified queue does not exist."
 DELETED_RECENTLY = "You must wait 60 seconds after deleting a queue before you can create another with the same name."
 SENDS = frozenset({"SendMessage", "SendMessageBatch"})
 WITHOUT_QUEUE = frozenset({"CreateQueue", "ListQueues"})
-MAX_REMEMBERED = 10_000  # queues whose delays are remembered; the oldest are forgotten
+MAX_REMEMBERED = 10_000  # maximum number of queues whose delays are remembered; the oldest are forgotten
 
 
 def delay_queues(behaviours: Behaviours, random: Random) -> Callable[[str], bool]:

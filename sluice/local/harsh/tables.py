@@ -14,7 +14,7 @@ import ministack.services.dynamodb
 from sluice.local.harsh.behaviours import Behaviours
 
 READS = ("_get_item", "_query", "_scan")
-MAX_REMEMBERED = 1_000  # changes; the oldest are forgotten
+MAX_REMEMBERED = 1_000  # maximum number of remembered changes; the oldest are forgotten
 
 
 def read_eventually(behaviours: Behaviours, random: Random) -> None:

@@ -8,7 +8,7 @@ import ministack.core.responses
 import ministack.services.dynamodb
 
 REAPER = "dynamodb-ttl-reaper"  # name of ministack's thread
-LOOK_EVERY_S = 60.0  # ministack's own interval
+LOOK_EVERY_S = 60.0  # ministack's own interval in seconds
 # The first two names are those of the streams API, the others those of a function's event.
 BY_DYNAMODB = {"PrincipalId": "dynamodb.amazonaws.com", "Type": "Service"}
 BY_DYNAMODB |= {"principalId": BY_DYNAMODB["PrincipalId"], "type": BY_DYNAMODB["Type"]}

@@ -30,8 +30,8 @@ from sluice.local.origins import LOOPBACK, check_origin
 
 # Lambda gives environments with internal extensions half a second to end. Here all share a busy machine's processors.
 SHUTDOWN_S = 10.0
-PER_REQUEST = 10  # messages that one request to SQS receives or deletes
-IDLE_GAP_S = 0.005  # pause after a look that found nothing; without one, sends to unread queues would cost much
+PER_REQUEST = 10  # maximum number of messages that one request to SQS receives or deletes
+IDLE_GAP_S = 0.005  # seconds of pause if there is no message, as polling unread queues would cost much
 PAYLOAD_BYTES = 6_000_000  # Lambda's limit for the event of an invocation
 RECORD_BYTES = 1_000  # upper bound for a record without its body and attributes
 

@@ -19,7 +19,7 @@ from sluice_spark.formats.s3_objects import FetchObject, Pointer
 CLASSES = frozenset(
     {"software.amazon.payloadoffloading.PayloadS3Pointer", "com.amazon.sqs.javamessaging.MessageS3Pointer"}
 )
-SIZES = frozenset({"ExtendedPayloadSize", "SQSLargePayloadSize"})  # added by the libraries, which hide them from users
+SIZES = frozenset({"ExtendedPayloadSize", "SQSLargePayloadSize"})  # client libraries add and hide these attributes
 PARALLEL_FETCHES = 6  # payloads that a task fetches at once and holds in memory
 PAYLOAD_LIMIT = 256 * 2**20  # PARALLEL_FETCHES payloads of this size fit into an Arrow column
 _HINT = "S3Pointer"  # part of every pointer, in any envelope

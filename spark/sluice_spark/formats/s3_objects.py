@@ -20,11 +20,11 @@ log = logging.getLogger(__name__)
 
 ATTEMPTS = 10  # botocore's attempts for one request
 BODY_ATTEMPTS = 3  # botocore doesn't retry an interrupted body
-REMOVE_LIMIT = 1000  # objects in one DeleteObjects request
+REMOVE_LIMIT = 1000  # maximum number of objects in one DeleteObjects request
 _GONE = {"NoSuchKey", "NoSuchVersion", "NoSuchBucket", "MethodNotAllowed"}  # MethodNotAllowed: a delete marker
 _UNREADABLE = {
-    "InvalidObjectState",  # archived in Glacier
-    "InvalidRequest",  # encrypted with a customer-provided key
+    "InvalidObjectState",  # the object is archived in Glacier
+    "InvalidRequest",  # the object is encrypted with a customer-provided key
     "InvalidArgument",
     "InvalidBucketName",
     "KeyTooLongError",

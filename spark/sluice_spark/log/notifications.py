@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from sluice_spark.formats.envelopes import S3Choice, read_object_facts, unwrap
 from sluice_spark.sqs.received import Message, Received, split_messages
 
-RECORDS_LIMIT = 250_000  # identities that are remembered; the oldest are forgotten first
+RECORDS_LIMIT = 250_000  # maximum number of remembered identities; the oldest are forgotten first
 IDENTITY_BYTES = 16
 
 

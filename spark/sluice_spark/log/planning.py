@@ -16,7 +16,7 @@ from sluice_spark.log.segments import Header
 VERSION = 1  # format version of an offset
 ROWS_PER_TASK = 20_000  # the rows of a whole segment, which each of its tasks decompresses
 TASKS_LIMIT = 200
-DEDUPLICATION_LIMIT = 250_000  # remembered ids of deleted messages, which SQS rarely redelivers
+DEDUPLICATION_LIMIT = 250_000  # maximum number of remembered ids of deleted messages, which SQS rarely redelivers
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -32,7 +32,7 @@ class Totals:
     """Cumulative counts since the log began, which restarts don't reset."""
 
     messages: int = 0
-    size: int = 0  # bytes of bodies
+    size: int = 0  # size of the bodies in bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Offset:
     position: Position
     totals: Totals = field(default_factory=Totals)
     deletions_failed: int = 0
-    errors: int = 0  # bad records that lie before `errors_counted_to`
+    errors: int = 0  # number of bad records before `errors_counted_to`
     errors_counted_to: Position = Position(0)
 
     def json(self) -> dict[str, Any]:
@@ -83,7 +83,7 @@ class Extent:
     number: int
     messages: int
     size: int
-    deletions_failed: int = 0  # cumulative, as known at publication
+    deletions_failed: int = 0  # cumulative number of failed deletions at publication
 
 
 @dataclass(frozen=True, slots=True)

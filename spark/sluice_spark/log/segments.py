@@ -31,9 +31,9 @@ HEADER_KEY = b"sluice.segment"
 HEAD_BYTES = 16_384  # enough for the schema with its metadata, so a header is read without its rows
 # LZ4 reduces JSON to a third of its size, which shortens uploads to S3 and costs less CPU than writing all to a disk.
 CODEC = "lz4"
-WORTHWHILE_RATIO = 0.8  # compressed size; content that shrinks less stays as it is and is read without a copy
+WORTHWHILE_RATIO = 0.8  # content whose compressed size is a larger share isn't compressed
 SAMPLE_BYTES = 64 * 2**10
-LARGE_BODY = 8 * 2**10  # characters, on average
+LARGE_BODY = 8 * 2**10  # average characters of a body from which bodies count as large
 LZ4_GROWTH = 1.01  # LZ4's upper bound for incompressible bytes
 BATCH_BYTES = 8 * 2**10  # upper bound of a batch's metadata in the file
 _MAGIC_BYTES = 8  # the file format's prefix: ARROW1 and padding, then the stream
@@ -72,7 +72,7 @@ EMPTY = pa.Table.from_batches([], schema=SCHEMA)
 class Header:
     """A segment's header, which can be read without its rows.
 
-    `*_before` and `deletions_failed` are cumulative over the log.
+    `messages_before`, `size_before` (bytes) and `deletions_failed` are totals of the log before this segment.
 
     `epoch` orders the drivers of a log: the number of the empty segment with which the writer's driver claimed it.
     """

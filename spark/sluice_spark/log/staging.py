@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 CLAIM_ATTEMPTS = 20
 DRIVERS_REMEMBERED = 8  # in addition to the drivers of the newest DEDUPLICATION_LIMIT messages
-LAST_OF_A_DRIVER = 50_000  # ids; a driver never has as many undeleted messages
+LAST_OF_A_DRIVER = 50_000  # remembered ids per driver; a driver never has as many undeleted messages
 FIRST = segments.Header(number=0, writer="", published_ms=0)
 
 

@@ -49,7 +49,7 @@ class QueryMetrics:
     source: int
     at_ms: int
     values: Mapping[str, float]
-    state: str = ""  # the receiver's: receiving, idle or failing; "" if unknown
+    state: str = ""  # the receiver's state: receiving, idle or failing; "" if unknown
     reason: str = ""  # why the receiver is failing
 
 
@@ -71,7 +71,7 @@ class Reading:
 
     at_ms: int
     end: Offset
-    busy_ms: int  # time of the last records
+    busy_ms: int  # duration of the last batch with records
     errors: int = 0
     lags: Mapping[str, float]
 

@@ -22,7 +22,7 @@ from sluice_spark.options import (
 )
 from sluice_spark.sink.outgoing import Deduplication
 
-CONNECTIONS_DEFAULT = 16  # for each task
+CONNECTIONS_DEFAULT = 16  # connections per task
 SHARED_OPTIONS = (
     "queueUrl",
     "region",
@@ -114,7 +114,7 @@ def _has_type(wanted: str, kind: DataType) -> bool:
     if wanted == ATTRIBUTES:
         if not isinstance(kind, MapType) or not isinstance(kind.keyType, StringType):
             return False
-        if isinstance(kind.valueType, StructType):  # the source's type of attributes
+        if isinstance(kind.valueType, StructType):  # attributes have this type in the source's frames
             return set(kind.valueType.names) <= {"type", "string", "binary"}
         return isinstance(kind.valueType, StringType | BinaryType)
     if wanted == NUMBER:

@@ -11,14 +11,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Deduplication = Literal["row", "content"]  # whether equal rows are messages of their own in a FIFO queue, or one
+Deduplication = Literal["row", "content"]  # equal rows in a FIFO queue: `row` keeps all, `content` one
 
 BATCH_MESSAGES = 10
-BATCH_BYTES = 2**20  # limit of a batch and of a message, for bodies and attributes
+BATCH_BYTES = 2**20  # size limit of a batch and of a message, with attributes
 ATTRIBUTES_LIMIT = 10
 DELAY_LIMIT_S = 900
-MAX_REMEMBERED = 1_000_000  # contents of a task's rows, newest first: more than SQS takes of a task in five minutes
-OPEN_LIMIT = 1_000  # batches being filled: one for each queue, or each lane of a FIFO queue
+MAX_REMEMBERED = 1_000_000  # remembered contents of a task's rows, more than SQS accepts in five minutes
+OPEN_LIMIT = 1_000  # maximum number of batches being filled, one per queue or lane of a FIFO queue
 # SQS refuses the characters that XML 1.0 doesn't allow: https://www.w3.org/TR/REC-xml/#charsets
 _UNSENDABLE = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 # The same characters in UTF-8: a search takes a tenth of the time. Surrogates can't be encoded.
@@ -71,7 +71,7 @@ class DeduplicationIds:
     """
 
     write: str | None
-    _counts: dict[bytes, int] = field(default_factory=dict)  # how often the task had a content, by digest
+    _counts: dict[bytes, int] = field(default_factory=dict)  # number of rows of the task with a content, by digest
 
     def next_id(self, queue_url: str, entry: Mapping[str, Any]) -> str:
         """Return the id of the task's next row. `entry` is its entry of SendMessageBatch."""

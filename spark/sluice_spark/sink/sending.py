@@ -8,8 +8,8 @@ from sluice_spark.errors import QueueBusy, RowsNotSent
 from sluice_spark.sink.outgoing import Batch, OutgoingMessage, Packer, UnsentRow
 from sluice_spark.sqs.client import ATTEMPTS, SqsClient
 
-REPORTED_ROWS_LIMIT = 20  # unsent rows reported by position; all are counted
-LANE_BATCHES = 2  # queued per lane, so that the next batch is ready
+REPORTED_ROWS_LIMIT = 20  # maximum number of unsent rows reported by position; all unsent rows are counted
+LANE_BATCHES = 2  # batches queued per lane, so that the next batch is ready
 
 
 @dataclass(slots=True)

@@ -32,7 +32,7 @@ from sluice_spark.workers import run, speed_up_tasks
 log = logging.getLogger(__name__)
 
 ROWS_AT_ONCE = 100  # rows converted to Python objects at once; more would slow down garbage collection
-# Spark sets these for each job of a streaming query. Restarts keep the query's id, retries the batch's number.
+# Spark sets these in a streaming query's jobs. A restart keeps the query's id; a retry also keeps the batch's number.
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class _Writing:
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
-        self._write_id = uuid.uuid4().hex  # a batch write's id, from the driver: the same in every attempt of a task
+        self._write_id = uuid.uuid4().hex  # the driver makes a batch write's id, so all attempts of a task share the id
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Send the task's rows, given as Arrow batches or as Rows."""

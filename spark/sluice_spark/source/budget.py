@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 from sluice_spark.sqs.received import BATCH_LIMIT, Message, attribute_values
 
-OBJECTS_BYTES = 1024  # per message, besides its body: id and receipt handle, kept until deletion
+OBJECTS_BYTES = 1024  # bytes per message besides its body, for the id and receipt handle, kept until deletion
 # At any time a message is in memory twice: as response and text, as text and columns, or as columns and encoded. The
 # third share is free memory between these copies, in gaps too small for reuse.
 COPIES = 3
 EXPECTATION_DECAY = 0.9  # factor for the expected largest message after each response
-MINIMUM_BYTES = 16 * 2**10  # minimum lease of a receive; includes its connection's buffer
+MINIMUM_BYTES = 16 * 2**10  # minimum lease of a receive, including the connection's buffer
 # A receive asks for fewer messages if they are large. The price is the same, as SQS bills each 64 KiB, and memory is
 # taken and freed in small pieces.
 ANSWER_BYTES = 2 * 2**20
@@ -45,7 +45,7 @@ class ByteBudget:
     """A budget of `limit` bytes, which only a single response that is larger by itself may exceed."""
 
     limit: int
-    used: int = 0  # in memory: responses being read, and messages until they are durable
+    used: int = 0  # bytes in memory: responses being read, and messages that aren't durable yet
     leased: int = 0  # bytes leased for unanswered receives
     _waiting: deque["Lease"] = field(default_factory=deque)
 

@@ -14,7 +14,7 @@ from sluice_spark.source.budget import COPIES, OBJECTS_BYTES, ByteBudget, Sizes
 from sluice_spark.source.fifo import is_fifo, sort_by_sequence
 from sluice_spark.sqs.received import Message, ReceiptHandles, Received, cut_messages, receipt_handles_by_queue
 
-CHUNK_MESSAGES = 4_000  # converted at once, in about 5 ms: too short to need another thread
+CHUNK_MESSAGES = 4_000  # messages converted at once, in about 5 ms, which needs no other thread
 CHUNK_BYTES = 2**20
 
 
@@ -25,8 +25,8 @@ class Limits:
     segment_messages: int = ROWS_PER_TASK
     segment_bytes: int = 16 * 2**20
     segment_age_s: float = 0.25
-    undeleted: int = 100_000  # durable messages that SQS hasn't deleted yet
-    backlog_messages: int = 1_000_000  # durable messages that are in no batch yet
+    undeleted: int = 100_000  # limit of durable messages that SQS hasn't deleted yet
+    backlog_messages: int = 1_000_000  # limit of durable messages that are in no batch yet
     backlog_bytes: int = 2 * 2**30
 
 

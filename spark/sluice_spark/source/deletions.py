@@ -15,14 +15,14 @@ from sluice_spark.sqs.received import BATCH_LIMIT, ReceiptHandles, batch_receipt
 log = logging.getLogger(__name__)
 
 VISIBILITY = "VisibilityTimeout"
-PROBE = "sluice-permission-probe"  # no receipt handle
+PROBE = "sluice-permission-probe"  # an invalid receipt handle, for a test of the permission
 CALL_LEAST_S = 0.001
 LIMITED = (
     "at most %d messages are held until they are committed, as a call takes %.0f ms, on %d connections, and the "
     "visibility timeout is %d s: for more, raise maxConnections or visibilityTimeout"
 )
 UNMEASURED = 2**31
-RECEIVED_LIMIT = 100_000  # the receiver's own limit: no warning says a higher one
+RECEIVED_LIMIT = 100_000  # the receiver's own limit; warnings name no higher one
 
 _Identity = tuple[str, str]  # queue URL and message id
 
@@ -101,9 +101,9 @@ class UncommittedMessages:
     """
 
     connections: int
-    limit: int = UNMEASURED  # messages that the heartbeats can hold
+    limit: int = UNMEASURED  # maximum number of messages that the heartbeats can hold
     _visibility_s: int = 0
-    _queue_url: str = ""  # one of the queues
+    _queue_url: str = ""  # the URL of any of the queues
     _said: int = 2 * RECEIVED_LIMIT  # the limit in the last warning
     _by_number: dict[int, dict[_Identity, str]] = field(default_factory=dict)  # receipt handles, by segment number
     _numbers: dict[_Identity, int] = field(default_factory=dict)

@@ -13,9 +13,9 @@ from sluice_spark.options import Options, client_factory, parse_options
 from sluice_spark.sqs.client import IN_FLIGHT, VISIBLE
 
 CHECK_EVERY_S = 0.5
-EMPTY_CHECKS = 4  # necessary, as SQS's counts are approximate and delayed
-STAGED_WITHIN_S = 5.0  # enough to stage received messages, except on a busy machine
-DELETED_WITHIN_S = 60.0  # limit for deletions, and for messages that other consumers hold
+EMPTY_CHECKS = 4  # successive empty counts needed, as SQS's counts are approximate and delayed
+STAGED_WITHIN_S = 5.0  # seconds to wait until received messages are staged
+DELETED_WITHIN_S = 60.0  # seconds to wait for deletions, and for messages that other consumers have received
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 ASK_EVERY_S = 1.0
 WARN_EVERY_S = 60.0
 
-RateLimit = Callable[[], float | None]  # messages/s for now; None: no limit
+RateLimit = Callable[[], float | None]  # returns the current limit in messages/s, or None for no limit
 
 
 def build_rate_limit(given: int | str | None) -> RateLimit | None:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from sluice_spark.errors import NothingReceived, QueueError
 
-QUIET_S = 5.0  # time without messages after which a source is idle
+QUIET_S = 5.0  # seconds without messages after which a source is idle
 State = Literal["receiving", "idle", "failing"]
 
 

@@ -141,7 +141,7 @@ class Receiver:
                     break
                 # Buffered messages count too, as they will be staged.
                 ahead = self.staged.log.backlog(self._position)
-                is_behind = ahead.size >= self._limits.backlog_bytes  # whether Spark lags
+                is_behind = ahead.size >= self._limits.backlog_bytes  # true if Spark lags behind
                 free = 0 if is_behind else max(0, self._limits.backlog_messages - ahead.messages)
                 self._receive_limit = receives.received - buffer.messages + free
                 receives.start_receives()

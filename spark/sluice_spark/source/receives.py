@@ -17,9 +17,9 @@ from sluice_spark.source.receive_health import ReceiveHealth
 from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.received import BATCH_LIMIT, Message
 
-FULL_ANSWER = 0.8  # share of requested messages from which a queue is taken to have more
+FULL_ANSWER = 0.8  # a queue that returns this share of the requested messages probably has more
 IDLE_CONNECTIONS = 1
-BATCH_WAIT_S = 2  # a bounded read ends with an empty long poll, which should be short
+BATCH_WAIT_S = 2  # seconds of a long poll; a bounded read ends with an empty one
 BILLED_BYTES = 64 * 2**10  # https://aws.amazon.com/sqs/pricing/
 TICK_S = 0.05  # poll interval for a stop, room in the backlog and the segment's age
 
@@ -108,11 +108,11 @@ class Receives:
         self.client, self.buffer, self._budget, self._options = client, buffer, buffer.budget, options
         self.queues = [QueueConnections(queue_url) for queue_url in options.queue_urls]
         self._under_way = BackgroundTasks(failed)
-        self._limit = max(1, options.connections // max(1, len(self.queues)))  # connections per queue
+        self._limit = max(1, options.connections // max(1, len(self.queues)))  # maximum number of connections per queue
         self._wait_s = options.wait_s or (BATCH_WAIT_S if until_empty else WAIT_LIMIT_S)
         self._until_empty, self._enough, self._ending, self._may = until_empty, enough, ending, may
         self._rate = TokenBucket(limit=rate_limit)
-        self._messages = self._bytes = 0  # total received
+        self._messages = self._bytes = 0  # totals of received messages and bytes
         self._payload_chunks = 0  # 64 KiB chunks after a response's first, each billed as a request
         self.health = ReceiveHealth(options.queue_urls, time.monotonic())
         self.ripe = asyncio.Event()  # set when a segment may have to be written
@@ -182,7 +182,7 @@ class Receives:
                     await self.client.back_off(attempt, error)
                     if self._ending() or queue.running > queue.target:
                         ask = None
-                    else:  # even without room: only a retry gets a failed FIFO receive's messages
+                    else:  # even without room, because only a retry gets the messages of a failed FIFO receive
                         ask = ReceiveRequest(self._budget.lease(queue.expectation.size), ask.most)
                     continue
                 queue.target = next_connection_count(queue.target, len(messages), self._limit, asked=ask.most)

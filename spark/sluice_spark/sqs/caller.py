@@ -14,9 +14,9 @@ from sluice_spark.sqs.responses import HTTP_OK, HttpResponse
 from sluice_spark.sqs.signing import Credentials, sign_headers
 from sluice_spark.sqs.transport import Transport, WaitForRoom
 
-CREDENTIALS_FRESH_S = 60.0  # interval of asking botocore, which refreshes 15 minutes before expiry
-SIGNATURE_FRESH_S = 60.0  # age up to which a signature is reused; AWS accepts five minutes
-SEND_WITHIN_S = 60.0  # as boto3: a slow endpoint may take the messages later, and gets them again after a time-out
+CREDENTIALS_FRESH_S = 60.0  # seconds between requests to botocore, which refreshes credentials 15 minutes before expiry
+SIGNATURE_FRESH_S = 60.0  # age in seconds up to which a signature is reused; AWS accepts five minutes
+SEND_WITHIN_S = 60.0  # seconds, as in boto3: after a time-out messages are sent again, though SQS may have them
 HTTP_TOO_MANY_REQUESTS = 429
 HTTP_SERVER_ERROR = 500
 

@@ -28,10 +28,10 @@ from sluice_spark.sqs.transport import WaitForRoom
 
 log = logging.getLogger(__name__)
 
-ATTEMPTS = 8  # per call, except receives; about 30 seconds with the waits below
+ATTEMPTS = 8  # attempts per call, except receives; with the waits below they take about 30 seconds
 BACK_OFF_FIRST_S = 0.1
 BACK_OFF_LIMIT_S = 20.0
-ANSWER_WITHIN_S = 10.0  # in addition to a receive's wait time; sends have longer
+ANSWER_WITHIN_S = 10.0  # seconds to wait for a response, beyond a receive's wait time; sends get more
 WARN_EVERY_S = 60.0
 VISIBLE = "ApproximateNumberOfMessages"
 IN_FLIGHT = "ApproximateNumberOfMessagesNotVisible"
@@ -218,7 +218,7 @@ class SqsClient:
         try:
             messages = orjson.loads(content or b"{}").get("Messages") or []
         except (ValueError, AttributeError):
-            return content  # the caller's decoder reports the flaw
+            return content  # the caller's decoder reports the invalid content
         intact = [message for message in messages if is_intact(message)]
         if len(intact) == len(messages):
             return content

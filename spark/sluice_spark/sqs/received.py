@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-BATCH_LIMIT = 10  # messages in one call
+BATCH_LIMIT = 10  # maximum number of messages in one call
 
 
 class SystemAttributes(msgspec.Struct, frozen=True, gc=False, rename="pascal", kw_only=True):

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 import httptools
 import msgspec
 
-HEAD_LIMIT = 64 * 2**10  # bytes besides the body: head, chunk sizes and trailers
-ANSWER_LIMIT = 64 * 2**20  # ten messages of 1 MiB, with every byte escaped in JSON
-BUFFER_BYTES = 64 * 2**10  # read at once, enough for ten messages of some KiB
+HEAD_LIMIT = 64 * 2**10  # maximum size without the body: head, chunk sizes and trailers
+ANSWER_LIMIT = 64 * 2**20  # maximum size of a response: ten messages of 1 MiB, with every byte escaped in JSON
+BUFFER_BYTES = 64 * 2**10  # bytes read at once, enough for ten messages of some KiB
 HTTP_OK = 200
 
 

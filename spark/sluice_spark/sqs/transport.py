@@ -17,9 +17,9 @@ from urllib.request import getproxies, proxy_bypass
 
 from sluice_spark.sqs.responses import ANSWER_LIMIT, BUFFER_BYTES, HTTP_OK, HttpResponse, ResponseParser
 
-CONNECT_WITHIN_S = 5.0  # for name resolution, TCP, proxy tunnel and TLS together
-IDLE_LIMIT_S = 15.0  # shorter than SQS's own limit, so that requests rarely meet a closing connection
-DEADLINES_EVERY_S = 0.1  # a deadline may be noticed this late, as one timer serves all exchanges
+CONNECT_WITHIN_S = 5.0  # seconds for name resolution, TCP, proxy tunnel and TLS together
+IDLE_LIMIT_S = 15.0  # seconds; SQS closes later, so requests rarely meet a closing connection
+DEADLINES_EVERY_S = 0.1  # longest delay until a deadline is noticed, as one timer serves all exchanges
 HAPPY_EYEBALLS_S = 0.25
 HTTP_PORTS = {"http": 80, "https": 443}
 
