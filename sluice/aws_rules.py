@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 MAX_UNWINDOWED_BATCH = 10  # maximum number of messages in a batch without a window; also a FIFO queue's largest batch
 MAX_BATCH = 10_000
 MIN_CONCURRENCY = 2
-# Of provisioned mode: https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html
+# Limits of provisioned mode: https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html
 MIN_POLLERS, CALLS_PER_POLLER = 2, 10
 # "You can reserve up to the Unreserved account concurrency value minus 100."
 # https://docs.aws.amazon.com/lambda/latest/dg/configuration-concurrency.html
@@ -26,7 +26,7 @@ RELEASE_PYTHONS: Mapping[str, Sequence[str]] = {
     "emr-spark-8.1.": ("3.11", "3.13"),
 }
 SPARK_3 = re.compile(r"emr-[1-7]\.")  # https://docs.aws.amazon.com/emr/latest/ReleaseGuide/Spark-release-history.html
-# Also legacy, FIPS and dual-stack endpoints, and those of a VPC: https://docs.aws.amazon.com/general/latest/gr/sqs-service.html
+# Matches URLs of legacy, FIPS, dual-stack and VPC endpoints, too: https://docs.aws.amazon.com/general/latest/gr/sqs-service.html
 _QUEUE_URL = re.compile(
     r"https?://(?:(?:[\w-]+\.)?sqs(?:-fips)?\.)?(?:([a-z]+(?:-[a-z]+)+-\d)\.)?(?:queue\.|vpce\.|api\.)?"
     r"(?:aws|amazon(?:aws|webservices)\.(?:com|com\.cn|eu))/(\d+)/([A-Za-z0-9_-]{1,80}(?:\.fifo)?)"

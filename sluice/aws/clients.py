@@ -51,11 +51,11 @@ CONFIG = Config(
     user_agent=USER_AGENT,
 )
 
-# For callers with a deadline of seconds: a call that hangs fails early enough for another attempt.
+# Settings for callers with a deadline of seconds: a hanging call fails early enough for another attempt.
 SHORT_TIMEOUTS = CONFIG.merge(Config(connect_timeout=1, read_timeout=2))
-# For callers that retry themselves, because each attempt of their request depends on the time, as a delay does.
+# Settings for callers that retry themselves, as each attempt contains the current time, for example in a delay.
 WITHOUT_RETRIES = SHORT_TIMEOUTS.merge(Config(retries={"mode": "standard", "total_max_attempts": 1}))
-# For polls that are held for up to ten seconds.
+# Settings for polls that are held for up to ten seconds.
 LONG_POLLS = CONFIG.merge(Config(connect_timeout=1, read_timeout=13))
 
 _ENCODER, _DECODER = msgspec.json.Encoder(), msgspec.json.Decoder(dict[str, Any])

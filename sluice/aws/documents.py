@@ -86,7 +86,7 @@ class DynamoDocument:
             is_ours = text(self._read_item(HEAD), "token") == token
         if is_ours:
             self._head, self._content = {**self._build_key(HEAD), **attributes(head)}, content
-        # These parts aren't read any more: the previous version's, or those of a write that came too late.
+        # No reader needs these parts: they are the previous version's, or those of a write that came too late.
         unread = _list_part_keys(before if is_ours else attributes(head))
         delete_all(self.client, self.table, [self._build_key(key) for key in unread])
         return is_ours

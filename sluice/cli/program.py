@@ -111,7 +111,7 @@ def load_command(name: str) -> Any:
     return group
 
 
-# For each command or group, its module and its line in `sluice --help`.
+# The module of each command or group, and its line in `sluice --help`.
 COMMANDS = {
     "status": ("sluice.cli.site_status", "Show the state of a whole site, dead letters included."),
     "console": ("sluice.cli.console", "Show sites on one live page, served on loopback."),

@@ -56,7 +56,7 @@ class Feeds:
     read: Callable[[Topic], Document]
     every_s: float = READ_INTERVAL_S
     _feeds: dict[str, _Feed] = field(default_factory=dict)
-    # Also reads of topics whose pages have disconnected.
+    # These include reads of topics whose pages have disconnected.
     _running_reads: dict[str, "asyncio.Future[str]"] = field(default_factory=dict)
     _ended: bool = False
 

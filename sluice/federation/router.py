@@ -154,9 +154,8 @@ def route(
                 dispatcher.fail(entry, error)
         left = stopped.later
     failing.mark_working(entry.target for entry in dispatcher.sent)
-    undeliverable = [
-        lost for lost in persistent_failures if lost.entry.position not in dispatcher.failures
-    ]  # others are retried
+    # Messages that also failed for other copies are retried.
+    undeliverable = [lost for lost in persistent_failures if lost.entry.position not in dispatcher.failures]
     copies = Counter(lost.entry.target for lost in undeliverable)
     counts = Counter(
         MessagesReceived=len(messages),

@@ -74,7 +74,7 @@ def runtime_python(build: Path, lock: Path) -> Path:
 
 
 def _run(python: Path, *arguments: str) -> str:
-    # In a group of its own: on ctrl-C it is killed, and prints no traceback.
+    # The process has its own group, so on ctrl-C it is killed and prints no traceback.
     return subprocess.run([python, *arguments], check=True, stdout=subprocess.PIPE, text=True, process_group=0).stdout  # noqa: S603 - our own arguments
 
 

@@ -228,7 +228,7 @@ ParameterName = Annotated[
         pattern=r"^(arn:aws[a-z-]*:ssm:[a-z0-9-]+:[0-9]{12}:parameter/)?[A-Za-z0-9_./-]{1,1011}$",
     ),
 ]
-# Also for services and containers: https://docs.aws.amazon.com/AmazonECS/latest/APIReference/API_CreateService.html
+# Services and containers have the same limit: https://docs.aws.amazon.com/AmazonECS/latest/APIReference/API_CreateService.html
 EcsName = Annotated[
     str, value_limits("1 to 255 letters, digits, hyphens and underscores", pattern="^[A-Za-z0-9_-]{1,255}$")
 ]
@@ -237,7 +237,7 @@ ClusterName = Annotated[
     str,
     value_limits("the name of an EKS cluster", pattern="^[0-9A-Za-z][A-Za-z0-9_-]{0,99}$"),
 ]
-# Also for names of containers and volumes: https://kubernetes.io/docs/concepts/overview/working-with-objects/names/
+# Names of containers and volumes have the same form: https://kubernetes.io/docs/concepts/overview/working-with-objects/names/
 NamespaceName = Annotated[
     str,
     value_limits("1 to 63 lowercase letters, digits and hyphens", pattern="^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"),

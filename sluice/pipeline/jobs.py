@@ -169,7 +169,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
             "spark.executorEnv.PYSPARK_PYTHON": python,
             "spark.executorEnv.PYTHONPATH": path,
             "spark.dynamicAllocation.enabled": "true",
-            # Without these a run begins with three executors, even if fewer are the most, and a stream pays for them:
+            # Without these settings a run begins with three executors, even if the maximum is lower, and each costs:
             # https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/jobs-spark.html#spark-defaults
             "spark.dynamicAllocation.minExecutors": "1",
             "spark.dynamicAllocation.initialExecutors": "1",

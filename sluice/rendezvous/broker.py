@@ -372,7 +372,7 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
             stored = site.retry_until(until_ms, partial(site.offers.read, record, consistent=True))
             has_ended = stored is None or stored.end is not None
             return _Served(None, None if has_ended else self._send_time_out_reply(opened))
-        # Without its entry among the waiting offers, the sweep would take the offer for one that a proxy had.
+        # Without this end, the sweep would treat the offer, which no longer waits, as one that a proxy received.
         site.retry_until(until_ms, lambda: site.offers.end(record, End.OFFER_DENIED, now_ms=now_ms))
         denial = error_reply(End.OFFER_DENIED.reply)
         site.retry_until(until_ms, lambda: site.queues.send(reply_to, denial))

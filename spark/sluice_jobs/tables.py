@@ -23,7 +23,7 @@ from sluice_jobs.table_schemas import merge_schemas
 
 PartitionFilter = Callable[[Mapping[str, str]], bool]  # called with a partition's values by column
 _PARQUET_OPTIONS = {
-    # These values hardly ever repeat: Parquet would build a dictionary, at a cost in CPU, and then drop it.
+    # The values of these columns rarely repeat, so Parquet would spend CPU on a dictionary and then drop it.
     **{f"parquet.enable.dictionary#{name}": "false" for name in ("body", "message_id", "origin_id")},
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",  # no marker file: the log lists what is written
 }

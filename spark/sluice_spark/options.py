@@ -247,7 +247,7 @@ def _parse_location(value: str) -> str:
     return _PLACE(value).rstrip("/") or "/"
 
 
-# Each option's field in Options, and its parser.
+# The field in Options and the parser of each option.
 _PARSERS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "queueUrl": ("queue_urls", _list_parser(r"https?://[^/\s]+/.+", "a queue URL")),
     "region": ("region", _TEXT),

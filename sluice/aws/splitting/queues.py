@@ -39,7 +39,7 @@ COUNTS: tuple["QueueAttributeNameType", ...] = (
 # The object is gone, access is denied, or S3 rejects the request, for example for an object encrypted with a customer's
 # key. The filter then gets no metadata, and the message is routed without it.
 ABSENT = frozenset({"404", "NoSuchKey", "403", "AccessDenied", "400", "InvalidBucketName"})
-# No bucket or object can have this name, so no request was sent.
+# No bucket or object can have such a name, so boto3 sends no request.
 IMPOSSIBLE = (ParamValidationError, UnsupportedS3ArnError, UnsupportedS3AccesspointConfigurationError)
 # Short timeouts, since a whole batch waits for the metadata.
 CONFIG = clients.CONFIG.merge(Config(connect_timeout=1, read_timeout=2, retries={"total_max_attempts": 2}))

@@ -148,7 +148,7 @@ class DynamoRegistryStore(msgspec.Struct, frozen=True):
             with calls("TransactWriteItems"):
                 self.client.transact_write_items(TransactItems=[new_head, *changes])
         except CallFailed as error:
-            # Only another writer caused this, not throttling or an item that is too large.
+            # Only another writer causes this error, not throttling or an item that is too large.
             if error.code == TRANSACTION_CANCELED and {*cancellation_codes(error)} <= BEATEN:
                 return None
             raise

@@ -44,7 +44,7 @@ MAX_NAME_CHARACTERS = 80  # SQS's limit for a queue's name
 FOUND_WITHIN_S = 60  # seconds to wait for a new queue, which SQS usually finds within a second
 POLL_S = 0.5
 MOVE_WAIT_S = 2  # seconds without a message after which a queue counts as empty
-# As for the stacks' bindable queues: 14 days of retention, and a visibility timeout that is long enough for a route.
+# Attributes of new queues, as of the stacks' bindable queues: 14 days, and a visibility timeout that suits routes.
 ATTRIBUTES = {"MessageRetentionPeriod": "1209600", "VisibilityTimeout": "30"}
 
 T = TypeVar("T")

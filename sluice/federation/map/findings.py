@@ -170,7 +170,7 @@ def _find_route_problems(topology: Topology, route: Route) -> Iterator[tuple[Con
     if source is ExchangeType.DIRECT and is_pattern and bridge.kind is RouteKind.STATIC:
         text = f"{route.name}: {bridge.src} at {route.source} is direct, {bridge.key} is a key there and no pattern"
         yield Concern.KEY, text
-    # At an exchange of another type, a binding means something else.
+    # A binding has another meaning at an exchange of another type.
     if bridge.kind is RouteKind.DYNAMIC and source is not None and dest is not None and source is not dest:
         text = f"{route.source} {bridge.src} is {source}, {route.dest} {bridge.dest} is {dest}"
         yield Concern.TYPE_MISMATCH, text

@@ -202,7 +202,7 @@ def _advance(here: Iterable[_Node], token: str) -> Iterable[_Node]:
             _enter(literal, reached)
         if node.after_one is not None:
             _enter(node.after_one, reached)
-    # Only nodes behind a `#` can be reached twice: by the token before them, and by staying there.
+    # Only nodes behind a `#` can be reached in two ways: by the token before them, and by staying at them.
     return dict.fromkeys(reached) if again else reached
 
 

@@ -11,7 +11,7 @@ from sluice.errors import BadFilter
 
 VARIABLES = ("git_branch", "key", "user")
 
-# No part of it can match in two ways, so the time grows with the text's length only.
+# No part of this pattern can match in two ways, so the time grows only with the text's length.
 _TEMPLATE = re.compile(r"\{\{((?:(?!\{\{).)*?)\}\}|\{%(?:(?!\{%).)*?%\}", re.DOTALL)
 _STEP = re.compile(r"(\w+)\s*(?:\(((?:[^`()]|`[^`]*`)*)\)\s*)?(?:\|\s*|\Z)")
 _ARGUMENT = re.compile(r"(\w+)\s*=\s*`([^`]*)`")

@@ -160,9 +160,8 @@ def client_session(identity: Identity, *, region: str | None) -> Any:
         extra["ExternalId"] = identity.external_id
 
     def client(service: str, **arguments: Any) -> Any:
-        return base_session.create_client(
-            service, **{"region_name": region, **arguments}
-        )  # STS's endpoint in the region
+        # The region selects STS's regional endpoint.
+        return base_session.create_client(service, **{"region_name": region, **arguments})
 
     fetcher = AssumeRoleCredentialFetcher(client, _find_credentials(base_session), identity.role_arn, extra_args=extra)
     role = DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
