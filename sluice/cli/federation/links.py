@@ -124,12 +124,13 @@ def add_control_commands(
     """Add `pause`, `resume`, `drain` and `retry` of a link or a route; `helps` is in the order of `Command`."""
 
     def add_command(command: Command, help_: str) -> None:
-        def send_command(site: SiteText, name: str) -> None:
+        def send_command(site: SiteText, link_or_route: str) -> None:
             opened = open_site(site)
-            opened.client.ask(ask(name, command))
-            print_result({"site": str(opened.name), thing: name, "done": command.value}, f"{name}: {command.value}")
+            opened.client.ask(ask(link_or_route, command))
+            result = {"site": str(opened.name), thing: link_or_route, "done": command.value}
+            print_result(result, f"{link_or_route}: {command.value}")
 
-        send_command.__annotations__["name"] = argument  # typer reads the annotations
+        send_command.__annotations__["link_or_route"] = argument  # typer reads the annotations
         app.command(command.value, quiet=True, help=help_)(send_command)
 
     for command, help_ in zip(Command, helps, strict=True):
