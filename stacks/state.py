@@ -2,10 +2,10 @@
 
 from constructs import Construct
 
-from sluice.constructs.encryption import use_key
 from sluice.constructs.operations import alarms_topic
 from sluice.constructs.references import ReferencedStack
 from sluice.constructs.site import SiteState
+from sluice.constructs.storage import encrypt_resources
 from sluice.parameters import Parameters
 
 
@@ -14,6 +14,6 @@ class StateStack(ReferencedStack):
 
     def __init__(self, scope: Construct, parameters: Parameters) -> None:
         super().__init__(scope, "SluiceState", parameters, description="state that is kept, and queues")
-        use_key(self, parameters.kms_key_arn)
+        encrypt_resources(self, parameters.kms_key_arn)
         self.site = SiteState.create(self, parameters)
         self.alarms_topic = alarms_topic(self, parameters)

@@ -12,7 +12,6 @@ from aws_cdk import Acknowledgment, Stack, Validations
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from sluice.constructs.encryption import KEY
 from sluice.errors import BadParameter
 
 INLINE_CHARACTERS, POLICY_CHARACTERS, POLICIES_MOST = 10_240, 6_144, 10
@@ -23,6 +22,7 @@ OTHER_CHARACTERS = 135  # upper bound for an ARN of ours that replaces an expres
 NO_RESOURCE = "The action takes no resource."
 CONDITION = "The condition names the function or the cluster."
 NO_CONDITIONS: Mapping[str, Any] = {}
+KEY = "sluice:kms-key-arn"  # the name in the context of the construct tree of the key that roles may use
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

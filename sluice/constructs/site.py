@@ -9,7 +9,6 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from sluice.constructs.arguments import SiteProps, check_arguments
-from sluice.constructs.encryption import use_key
 from sluice.constructs.exchange import Exchange
 from sluice.constructs.exchange_state import ExchangeState
 from sluice.constructs.operations import Operations
@@ -18,6 +17,7 @@ from sluice.constructs.pipeline import LandingPipeline, PipelineState, find_land
 from sluice.constructs.rendezvous import Rendezvous, RendezvousState
 from sluice.constructs.site_construct import NOTHING, SiteConstruct, parse_parameters
 from sluice.constructs.splitting import Splitting, SplittingState
+from sluice.constructs.storage import encrypt_resources
 from sluice.parameters import Parameters
 
 
@@ -68,7 +68,7 @@ class Site(Construct):
         """Create all resources of the site. Bindings and split queues may be added until the app is synthesized."""
         super().__init__(scope, id_)
         read = parse_parameters(self, None, parameters, props)
-        use_key(self, read.kms_key_arn)
+        encrypt_resources(self, read.kms_key_arn)
         state = SiteState.create(self, read, offers_queue=offers_queue)
         self.rendezvous = Rendezvous(
             self, "Rendezvous", parameters=read, state=state.rendezvous, exchange=state.exchange

@@ -19,7 +19,7 @@ from constructs import Construct, IConstruct
 from sluice.constructs import stored
 from sluice.constructs.alarms import Capability, Rule, Watch, create_alarm
 from sluice.constructs.arguments import SiteProps
-from sluice.constructs.encryption import use_key
+from sluice.constructs.storage import encrypt_resources
 from sluice.errors import BadConfiguration, BadParameter
 from sluice.parameters import ROOT, Parameters
 from sluice.stages import add_stage_prefix
@@ -123,7 +123,7 @@ class SiteConstruct(Construct):
         """Add the capability to the app. Raises `BadConfiguration` if the app already has it for the same site."""
         super().__init__(scope, id_)
         self.parameters = parameters = parse_parameters(self, section, given, props)
-        use_key(self, parameters.kms_key_arn)
+        encrypt_resources(self, parameters.kms_key_arn)
         self.stack = Stack.of(self)
         self.home = Home.of(self, self.stack_name, parameters.stage)
         self.watches: list[Watch] = []

@@ -24,7 +24,6 @@ from sluice.codec import pick_shared_fields
 from sluice.constructs import repointing, storage
 from sluice.constructs.alarms import Capability, own_metric
 from sluice.constructs.arguments import SiteProps, check_arguments
-from sluice.constructs.encryption import use_key
 from sluice.constructs.functions import (
     AT_RUN_TIME,
     CONSUME_ACTIONS,
@@ -267,7 +266,7 @@ class SplitQueue(Construct):
             raise BadConfiguration(f"{self.node.path}: {', '.join(both)} is an argument, so it can't be in parameters")
         section = {"queues": [{**entry, **parameters}]}
         own = parse_parameters(self, "splitting", section, props)
-        use_key(self, (splitting.parameters if splitting else own).kms_key_arn)
+        storage.encrypt_resources(self, (splitting.parameters if splitting else own).kms_key_arn)
         self.splitting = splitting or Splitting(self, "Splitting", **props)
         self.queues = SplitQueues.create(
             self,
