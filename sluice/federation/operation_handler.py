@@ -24,7 +24,7 @@ from sluice.federation.link_service import LinkService
 from sluice.federation.links import transitions
 from sluice.federation.links.links import Bridge, Introduction, Link, find_key_problem
 from sluice.federation.links.peers import MAX_RULES, Peer, check_peer, describe_unknown_peer
-from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, describe_state, find_feeding_queues
+from sluice.federation.links.registry import BridgeRecord, describe_state, find_feeding_queues
 from sluice.federation.links.states import AccessRefused, Command, LinkEvent, LinkState, Unreachable
 from sluice.federation.links.watch import Repairs, SiteWatch
 from sluice.federation.matching.bindings import Binding, Destination
@@ -274,10 +274,13 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
 
     def add_link(self, link: Link, *, declared: bool = False) -> None:
         """Add a link. Raises `BadRoute` if it is invalid."""
-        if SERVED_MARK not in link.name and link.peer not in self.link_service.known_peers.value():
+        change = transitions.add_link(link, declared=declared)
+        # What is wrong with the link itself is raised first.
+        transitions.apply(self.link_service.registry(), change, now_ms=0, jitter=0.0)
+        if link.peer not in self.link_service.known_peers.value():
             raise BadRoute(f"{link.name}: {describe_unknown_peer(link.peer)}")
         save_changes = self.link_service.save_changes if declared else self.link_service.advance
-        save_changes([transitions.add_link(link, declared=declared)])
+        save_changes([change])
 
     def command_link(self, name: str, update: Command | LinkEvent) -> None:
         """Send a command or an event to a link. Raises `NotFound`."""
