@@ -25,7 +25,6 @@ from sluice.aws.client_types import DynamoDBClient
 from sluice.aws.clients import calls
 from sluice.aws.documents import HEAD, MAX_READS, PART_BYTES
 from sluice.aws.items import (
-    CONDITION_FAILED,
     TRANSACTION_CANCELED,
     Item,
     attributes,
@@ -35,6 +34,7 @@ from sluice.aws.items import (
     number,
     query_pages,
     text,
+    update_if,
 )
 from sluice.errors import CallFailed
 from sluice.federation.matching.bindings import BindingsUpdate
@@ -183,13 +183,9 @@ class DynamoChangeLog:
         A write whose response was lost is retried, perhaps a minute later. The attribute `own_attribute` then shows
         whether the first write succeeded, since no other writer gives it this value.
         """
-        try:
-            with calls("UpdateItem"):
-                self.client.update_item(**self._update(before, after, changed, same))
-        except CallFailed as error:
-            if error.code != CONDITION_FAILED:
-                raise
-            if getattr(_Head.from_item(self._read_item(HEAD)), own_attribute) != getattr(after, own_attribute):
+        if update_if(self.client, **self._update(before, after, changed, same)) is None:
+            existing = _Head.from_item(self._read_item(HEAD))
+            if getattr(existing, own_attribute) != getattr(after, own_attribute):
                 return False
         self._head = after
         return True

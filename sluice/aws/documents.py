@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from sluice.aws.client_types import DynamoDBClient
 from sluice.aws.clients import calls
-from sluice.aws.items import CONDITION_FAILED, Item, attributes, delete_all, get_item, number, text
+from sluice.aws.items import Item, attributes, delete_all, get_item, number, text, write_if
 from sluice.errors import CallFailed
 
 EXCHANGES = "exchanges"  # name of the routing table's document
@@ -70,22 +70,13 @@ class DynamoDocument:
                 self.client.put_item(
                     TableName=self.table, Item={**key, "data": {"B": content[start : start + PART_BYTES]}}
                 )
-        try:
-            with calls("PutItem"):
-                self.client.put_item(
-                    TableName=self.table,
-                    Item={**self._build_key(HEAD), **attributes(head)},
-                    ConditionExpression="attribute_not_exists(pk) OR version = :after",
-                    ExpressionAttributeValues=attributes({":after": after}),
-                )
-            is_ours = True
-        except CallFailed as error:
-            if error.code != CONDITION_FAILED:
-                raise
-            # An earlier attempt may have written the head, with its response lost: then the token is ours.
-            is_ours = text(self._read_item(HEAD), "token") == token
+        item = {**self._build_key(HEAD), **attributes(head)}
+        condition = "attribute_not_exists(pk) OR version = :after"
+        existing = write_if(self.client, self.table, item, condition, {":after": after})
+        # An earlier attempt may have written the head, with its response lost: then the token is ours.
+        is_ours = existing is None or text(existing, "token") == token
         if is_ours:
-            self._head, self._content = {**self._build_key(HEAD), **attributes(head)}, content
+            self._head, self._content = item, content
         # No reader needs these parts: they are the previous version's, or those of a write that came too late.
         unread = _list_part_keys(before if is_ours else attributes(head))
         delete_all(self.client, self.table, [self._build_key(key) for key in unread])

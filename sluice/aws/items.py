@@ -78,6 +78,17 @@ def write_if(
     return None
 
 
+def update_if(client: DynamoDBClient, **request: Any) -> Item | None:
+    """Update an item on a condition. Returns the updated item, or None if the condition fails. Raises `CallFailed`."""
+    try:
+        with calls("UpdateItem"):
+            return client.update_item(ReturnValues="ALL_NEW", **request)["Attributes"]
+    except CallFailed as error:
+        if error.code != CONDITION_FAILED:
+            raise
+        return None
+
+
 def delete_if(client: DynamoDBClient, table: str, key: Any, condition: str, values: Any = None) -> bool:
     """Delete an item on a condition; False if the condition fails. Raises `CallFailed`."""
     parameters: dict[str, Any] = {"ExpressionAttributeValues": attributes(values)} if values else {}

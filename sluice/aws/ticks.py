@@ -3,9 +3,7 @@
 import msgspec
 
 from sluice.aws.client_types import DynamoDBClient
-from sluice.aws.clients import calls
-from sluice.aws.items import CONDITION_FAILED, attributes
-from sluice.errors import CallFailed
+from sluice.aws.items import attributes, update_if
 
 TICKS = "ticks"
 
@@ -19,17 +17,12 @@ class Ticks(msgspec.Struct, frozen=True):
 
     def claim(self, *, due_at_ms: int, now_ms: int) -> bool:
         """Claim a tick at `due_at_ms`: True if the caller must schedule it, False if one is pending by then."""
-        try:
-            with calls("UpdateItem"):
-                self.client.update_item(
-                    TableName=self.table,
-                    Key=attributes({"pk": TICKS, "sk": self.name}),
-                    UpdateExpression="SET due_at = :due_at",
-                    ConditionExpression="attribute_not_exists(pk) OR due_at <= :now OR due_at > :due_at",
-                    ExpressionAttributeValues=attributes({":due_at": due_at_ms, ":now": now_ms}),
-                )
-        except CallFailed as error:
-            if error.code == CONDITION_FAILED:
-                return False
-            raise
-        return True
+        claimed = update_if(
+            self.client,
+            TableName=self.table,
+            Key=attributes({"pk": TICKS, "sk": self.name}),
+            UpdateExpression="SET due_at = :due_at",
+            ConditionExpression="attribute_not_exists(pk) OR due_at <= :now OR due_at > :due_at",
+            ExpressionAttributeValues=attributes({":due_at": due_at_ms, ":now": now_ms}),
+        )
+        return claimed is not None

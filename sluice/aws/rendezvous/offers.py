@@ -25,7 +25,6 @@ from msgspec.structs import asdict, replace
 from sluice.aws.client_types import DynamoDBClient
 from sluice.aws.clients import calls
 from sluice.aws.items import (
-    CONDITION_FAILED,
     Item,
     attributes,
     delete_all,
@@ -34,9 +33,9 @@ from sluice.aws.items import (
     number,
     query_pages,
     text,
+    update_if,
     write_if,
 )
-from sluice.errors import CallFailed
 from sluice.rendezvous.counts.stream import OFFERS_PREFIX
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
 from sluice.rendezvous.protocol.ends import BY_STATE, OPEN, End
@@ -174,24 +173,17 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
 
     def _end(self, offer: OfferRecord, values: dict[str, str | int], *, or_condition: str = "") -> Item | None:
         """Store an offer's end, once. Returns the updated item; None if it has another end, or was deleted."""
-        try:
-            with calls("UpdateItem"):
-                updated = self.client.update_item(
-                    TableName=self.table,
-                    Key=_offer_key(offer),
-                    UpdateExpression="SET " + ", ".join(f"#{name} = :{name}" for name in values),
-                    ConditionExpression=f"#state = :received{or_condition}",
-                    ExpressionAttributeNames={f"#{name}": name for name in values},
-                    ExpressionAttributeValues=attributes(
-                        {":received": OPEN} | {f":{name}": value for name, value in values.items()}
-                    ),
-                    ReturnValues="ALL_NEW",
-                )
-        except CallFailed as error:
-            if error.code == CONDITION_FAILED:
-                return None
-            raise
-        return updated["Attributes"]
+        return update_if(
+            self.client,
+            TableName=self.table,
+            Key=_offer_key(offer),
+            UpdateExpression="SET " + ", ".join(f"#{name} = :{name}" for name in values),
+            ConditionExpression=f"#state = :received{or_condition}",
+            ExpressionAttributeNames={f"#{name}": name for name in values},
+            ExpressionAttributeValues=attributes(
+                {":received": OPEN} | {f":{name}": value for name, value in values.items()}
+            ),
+        )
 
     def read_sent_before(self, until_ms: int) -> Iterator[Sequence[OfferRecord]]:
         """Yield all offers sent before this time, page by page, the oldest first within a shard."""
