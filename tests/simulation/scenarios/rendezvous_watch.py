@@ -28,6 +28,7 @@ NO_PROXIES = "no snowflake proxies currently available"
 TIMED_OUT = "timed out waiting for answer!"
 PATIENCE_S = 5.0
 HEARS_S = 8.5  # after the offer: six seconds, a look-up that is late, and what calls take
+BACKS_OFF_S = 4.0  # more after a throttled call: botocore waits up to one second, then up to two
 HEARS_OF_PROXY_S = 30.0  # after an offer that a proxy has: 26 seconds, and what calls take
 BUSY_S = 12.0  # for which an invocation that hangs keeps others from being served
 LATE_S = 3.0  # an offer that no broker has by then waits behind others
@@ -243,6 +244,10 @@ class Watch:
         if attempt.heard is None and self.world.now < late_at and (is_told or self._has_proxy(attempt)):
             self.world.scheduler.at(late_at, partial(self.judge, attempt))
             return
+        backed_off_at = attempt.began_at + HEARS_S + BACKS_OFF_S
+        if attempt.heard is None and self.world.now < backed_off_at and self._count_throttles(attempt):
+            self.world.scheduler.at(backed_off_at, partial(self.judge, attempt))
+            return
         is_heard = attempt.heard is not None or attempt.sent == 0
         self.world.check(is_heard or self._was_let_down(attempt), f"{attempt.name} hears nothing in time")
 
@@ -263,12 +268,14 @@ class Watch:
             if is_late and attempt.began_at - BUSY_S < at < attempt.began_at + HEARS_S:
                 who.add(actor)
         others = (each.invocations for each in self.attempts.values() if each is not attempt)
-        throttles = sum(
-            each.who in attempt.invocations and each.kind is Kind.THROTTLE for each in self.world.decisions.taken
-        )
-        is_alone = throttles == 1 and not any(attempt.invocations & each for each in others)
+        is_alone = self._count_throttles(attempt) == 1 and not any(attempt.invocations & each for each in others)
         kinds = set(OF_CALLS) - ({Kind.THROTTLE} if is_alone else set())
         return self.met_a_fault(who, kinds) or self.met_a_fault({attempt.name})
+
+    def _count_throttles(self, attempt: Attempt) -> int:
+        """Count the throttled calls of the invocations that had its offer."""
+        taken = self.world.decisions.taken
+        return sum(each.who in attempt.invocations and each.kind is Kind.THROTTLE for each in taken)
 
     def met_a_fault(self, actors: AbstractSet[str], kinds: Collection[Kind] = OF_CALLS) -> bool:
         """Whether a call of one of them went wrong."""
