@@ -12,7 +12,6 @@ from sluice.cli.sites import SiteCommands
 from sluice.local.cloud import find_cloud
 from sluice.operator.site_names import FIRST_SITE, HERE, SiteName, SiteOptions
 
-PROGRAM, SERVER = "sluice.console.program", "sluice.console.server"
 HIGHEST_PORT = 65_535
 
 Sites = Annotated[
@@ -47,7 +46,7 @@ def console(
     The console deploys nothing. Its address contains a secret, new at each start, without which it refuses requests.
     """
     require_modules("console", "starlette", "uvicorn")
-    program, server = import_module(PROGRAM), import_module(SERVER)
+    server = import_module("sluice.console.server")
     options = server.Options(allow_actions=allow_actions, port=port)
 
     def tell_address(address: str) -> None:
@@ -60,4 +59,4 @@ def console(
         local_sites = [local for local in cloud.sites if site.stage in {None, local.stage}] if cloud else []
         names = [SiteName(local.region, local_account=local.account, stage=local.stage) for local in local_sites]
         shown = names or shown
-    program.run(shown, options, browser=not no_browser, tell=tell_address)
+    server.run_console(shown, options, browser=not no_browser, tell=tell_address)

@@ -1,4 +1,4 @@
-"""Implements `sluice deploy` and `sluice destroy`: checks that no messages would be lost, then runs CDK."""
+"""Implements `sluice deploy`, `destroy` and `permissions`. What would lose messages is refused before CDK runs."""
 
 import json
 import os
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sluice.aws.clients import now_ms
-from sluice.aws.connections import Connection, build_environment
+from sluice.aws.connections import Connection, build_environment, fetch_account
 from sluice.aws.deployment import STACK, NotDeployed, read_stack_outputs
 from sluice.aws.rendezvous.clients import ClientUser, revoke
 from sluice.building.interpreters import cdk
 from sluice.building.project import PROJECT, require_modules
-from sluice.cli.output import is_json, show_json
+from sluice.cli.output import is_json, print_result, show_json
 from sluice.cli.progress import steps
 from sluice.cli.sites import SiteCommands
 from sluice.cli.terminal import print_note
@@ -46,6 +46,7 @@ from sluice.operator.deployments import (
     read_registry,
 )
 from sluice.operator.functions import ControlClient
+from sluice.operator.permissions import build_policy
 from sluice.operator.pipelines import FUNCTION
 from sluice.operator.pipelines import STACK as PIPELINE_STACK
 from sluice.operator.site_names import SiteOptions
@@ -351,3 +352,27 @@ def _run_cdk(arguments: Sequence[str], environment: Mapping[str, str], *, to_std
         raise
     if done.returncode:
         raise CdkFailed(f"cdk {arguments[0]} failed with exit code {done.returncode}")
+
+
+@app.command()
+def permissions(
+    commands: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[COMMAND...]",
+            help="Commands or groups: status 'split list' dlq. Default: all. 'execution role': CloudFormation's.",
+        ),
+    ] = None,
+    *,
+    site: SiteOptions,
+) -> None:
+    """Print the IAM policy of a user who may run these commands on a site."""
+    connection = site.connect()
+    policy = build_policy(
+        commands or [],
+        partition=connection.session.get_partition_for_region(connection.region),
+        region=connection.region,
+        account=fetch_account(connection),
+        stage=connection.stage,
+    )
+    print_result(policy, lambda: typer.echo(json.dumps(policy, indent=2)))

@@ -117,7 +117,7 @@ COMMANDS = {
     "console": ("sluice.cli.console", "Show sites on one live page, served on loopback."),
     "deploy": ("sluice.cli.deploying", "Deploy all stacks of this clone to a site."),
     "destroy": ("sluice.cli.deploying", "Delete all stacks from a site."),
-    "permissions": ("sluice.cli.permissions", "Print the IAM policy of a user who may run certain commands."),
+    "permissions": ("sluice.cli.deploying", "Print the IAM policy of a user who may run certain commands."),
     "publish": ("sluice.cli.federation.publishing", "Publish a message to an exchange of a site."),
     "consume": ("sluice.cli.federation.publishing", "Print the messages of a queue and delete them from it."),
     "rendezvous": ("sluice.cli.rendezvous.commands", "Rendezvous: show its status, run a client, run a proxy."),

@@ -1,11 +1,17 @@
 """The console's HTTP server: static files, event streams, questions and actions. See `security` for access control."""
 
 import asyncio
+import atexit
+import shutil
 import socket
-from collections.abc import Callable, Mapping
+import threading
+import webbrowser
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from http import HTTPStatus
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import uvicorn
@@ -19,15 +25,17 @@ from starlette.types import ASGIApp
 from sluice.console.events import MAX_TOPICS, READ_INTERVAL_S, Feeds, to_json
 from sluice.console.requests import Topic, parse_form
 from sluice.console.security import AccessPolicy, GuardedApp, new_token
-from sluice.console.sites import Document
-from sluice.console.watching import WatchedSites
+from sluice.console.sites import Document, WatchedSite
+from sluice.console.watching import ACTIONS, QUESTIONS, READERS, WatchedSites
 from sluice.errors import BadConfiguration, BadRequest, Malformed, SluiceError
 from sluice.local.origins import LOOPBACK
+from sluice.operator.site_names import SiteName
 from sluice.operator.site_status import run_in_thread
 
 STATIC = Path(__file__).with_name("static")
 MAX_BODY = 1024 * 1024  # size limit of a form, which may select a thousand dead letters by their ids
 SHUTDOWN_TIMEOUT_S = 1
+OPENED_WITHIN_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,3 +197,35 @@ class ConsoleServer:
     def end(self) -> None:
         """Ask the server to end; callable from any thread."""
         self.server.should_exit = True
+
+
+def run_console(names: Sequence[SiteName], options: Options, *, browser: bool, tell: Callable[[str], None]) -> None:
+    """Serve until Ctrl-C; before, `tell` is called with the console's address. Raises `PortTaken`."""
+    sites = list(map(WatchedSite, names))
+    watched_sites = WatchedSites(sites=sites, readers=READERS, questions=QUESTIONS, actions=ACTIONS)
+    served = ConsoleServer.listen(watched_sites, options)
+    tell(served.address)
+    if browser:
+        open_in_browser(served.address)
+    served.run()
+
+
+def open_in_browser(address: str) -> None:
+    """Open the address in a graphical browser; a text browser would take over this terminal.
+
+    Other users of the machine see programs' arguments, so the browser gets a private file that redirects.
+    """
+    try:
+        opener = webbrowser.get()
+    except webbrowser.Error:
+        return
+    if type(opener) is webbrowser.GenericBrowser:
+        return
+    folder = Path(mkdtemp(prefix="sluice-console-"))  # readable only by this user
+    page = folder / "open.html"
+    page.write_text(f'<meta http-equiv="refresh" content="0;url={escape(address)}">')
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    opener.open(page.as_uri())
+    gone = threading.Timer(OPENED_WITHIN_S, shutil.rmtree, [folder], {"ignore_errors": True})
+    gone.daemon = True
+    gone.start()

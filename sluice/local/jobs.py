@@ -24,8 +24,7 @@ from sluice.local.cloud import BUILD
 from sluice.local.job_process import SUFFIX
 from sluice.local.processes import is_running
 from sluice.pipeline.jobs import Job
-from sluice.pipeline.runs import Run, RunName, RunState
-from sluice.pipeline.states import DESIRED_STATE, DesiredState
+from sluice.pipeline.runs import DESIRED_STATE, DesiredState, Run, RunName, RunState
 
 ENTRY_POINT = PROJECT.spark / "sluice_job.py"
 SPARK = PROJECT.spark  # the jobs' packages, which import only pure modules of `sluice`

@@ -13,8 +13,7 @@ from msgspec import Meta
 from sluice.codec import Struct
 from sluice.operations import Operation
 from sluice.pipeline.jobs import LAND
-from sluice.pipeline.runs import JobStep, RunState
-from sluice.pipeline.states import TargetState
+from sluice.pipeline.runs import JobStep, RunState, TargetState
 
 Text = Annotated[str, Meta(min_length=1, max_length=256)]
 JobName = Literal["land", "statistics", "compact", "replay"]

@@ -23,8 +23,7 @@ from sluice.pipeline.operations import (
     StartLand,
     StopJob,
 )
-from sluice.pipeline.runs import Decision, JobStep, Run, decide
-from sluice.pipeline.states import DesiredState, TargetState
+from sluice.pipeline.runs import Decision, DesiredState, JobStep, Run, TargetState, decide
 from sluice.times import MINUTE_MS, iso
 
 SHOWN_RUNS = 20

@@ -12,13 +12,31 @@ from typing import Any, Self
 
 import msgspec
 
+from sluice.codec import Format, Struct
 from sluice.pipeline.jobs import Job, Mode
 from sluice.times import DAY_MS
 
 SEPARATOR = "/"
-TOKEN_CHARACTERS = (
-    64  # limit of a client token: https://docs.aws.amazon.com/emr-serverless/latest/APIReference/API_StartJobRun.html
-)
+# Limit of a client token: https://docs.aws.amazon.com/emr-serverless/latest/APIReference/API_StartJobRun.html
+TOKEN_CHARACTERS = 64
+
+
+class TargetState(StrEnum):
+    """A state that an operator can request for the stream."""
+
+    RUNNING = "running"
+    STOPPED = "stopped"
+    DRAINED = "drained"
+
+
+class DesiredState(Struct, frozen=True, kw_only=True):
+    """The last requested state. `since`, an ISO 8601 time, distinguishes one drain from the next."""
+
+    wanted: TargetState  # naming: a stored field
+    since: str
+
+
+DESIRED_STATE = Format(kind="desired-state", version=1, type=DesiredState)
 
 
 class RunState(StrEnum):

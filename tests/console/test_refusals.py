@@ -12,9 +12,8 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import expect
 
-from sluice.console.program import open_in_browser
 from sluice.console.security import HEADERS
-from sluice.console.server import ConsoleServer
+from sluice.console.server import ConsoleServer, open_in_browser
 from tests.browser import open_page, serving
 from tests.console.conftest import Looking, RecordedSites
 

@@ -17,8 +17,7 @@ from botocore.stub import Stubber
 from sluice.aws.pipeline.jobs import DynamoDesiredStates, EmrRuns
 from sluice.errors import BadSnapshot
 from sluice.local.jobs import FileDesiredStates
-from sluice.pipeline.runs import Run, RunName, RunState
-from sluice.pipeline.states import DesiredState, TargetState
+from sluice.pipeline.runs import DesiredState, Run, RunName, RunState, TargetState
 from tests.tables import table_in_memory
 
 FILES = Path(__file__).parents[1] / "stored" / "pipeline"

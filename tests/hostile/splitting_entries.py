@@ -17,7 +17,7 @@ from sluice.aws.splitting.registry_store import DynamoRegistryStore
 from sluice.cli.splitting.filters import read_filters
 from sluice.errors import BadFilter, BadSnapshot
 from sluice.federation.declared import DECLARED
-from sluice.pipeline.states import DESIRED_STATE
+from sluice.pipeline.runs import DESIRED_STATE
 from sluice.splitting.control import Control, RegistryCache
 from sluice.splitting.filters.jq import Decide
 from sluice.splitting.filters.values import Filter, Mode, Share

@@ -11,9 +11,8 @@ from sluice.aws.client_types import DynamoDBClient
 from sluice.aws.clients import calls, error_code
 from sluice.aws.items import get_item
 from sluice.pipeline.jobs import Job, Mode
-from sluice.pipeline.runs import LIVE, Run, build_start_request
+from sluice.pipeline.runs import DESIRED_STATE, LIVE, DesiredState, Run, build_start_request
 from sluice.pipeline.schedule import utc_datetime
-from sluice.pipeline.states import DESIRED_STATE, DesiredState
 
 LISTED_FOR = timedelta(days=7)
 PAGE = 50

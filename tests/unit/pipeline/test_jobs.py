@@ -33,10 +33,20 @@ from sluice.pipeline.operations import (
     StopJob,
 )
 from sluice.pipeline.reconciler import Endpoints, Reconciler
-from sluice.pipeline.runs import LIVE, Decision, JobStep, Run, RunName, RunState, build_start_request, decide
+from sluice.pipeline.runs import (
+    LIVE,
+    Decision,
+    DesiredState,
+    JobStep,
+    Run,
+    RunName,
+    RunState,
+    TargetState,
+    build_start_request,
+    decide,
+)
 from sluice.pipeline.schedule import Daily
 from sluice.pipeline.settings import JobsSettings
-from sluice.pipeline.states import DesiredState, TargetState
 from sluice.times import DAY_MS
 
 PROJECT = Path(__file__).parents[3]
