@@ -22,11 +22,12 @@ def deploy(deployed: Deployed, name: str, source: str, **more: Any) -> None:
     with zipfile.ZipFile(archive, "w") as written:
         written.writestr("index.py", source)
     client = deployed.connection.client("lambda")
+    role = _role(deployed)  # once: each change of its policy takes its time until it acts
     make: Callable[[], Any] = lambda: client.create_function(  # noqa: E731 - tried until the role acts
         FunctionName=name,
         Runtime="python3.13",
         Handler="index.handler",
-        Role=_role(deployed),
+        Role=role,
         Code={"ZipFile": archive.getvalue()},
         **more,
     )
