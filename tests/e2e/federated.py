@@ -208,7 +208,7 @@ class Federation:
         found = self.sqs.get_queue_attributes(QueueUrl=self.url(queue), AttributeNames=names)["Attributes"]
         return sum(map(int, found.values()))
 
-    def dead_letters(self, body: str, *, saying: str = "", within_s: float = 30) -> list[str]:
+    def dead_letters(self, body: str, *, saying: str = "", within_s: float = SETTLES_WITHIN_S) -> list[str]:
         """The reasons that say this of the dead letters with this body, each once; others stay."""
         url, deadline = self.outputs["FederationDeadLettersUrl"], time.monotonic() + within_s
         while time.monotonic() < deadline:

@@ -132,6 +132,7 @@ def test_what_a_peer_may_not_push_is_a_dead_letter(sites: list[FederatedSite]) -
     a, c, _ = sites
     c.push(a, FANOUT)
     a.ask(AddPeer(peer=Peer.from_introduction(c.address, pushes=("events",))))
+    a.changes.note()  # exchange functions look for a new version of peers every second, as for one of bindings
     c.publish(FANOUT, "", ["pushed"])
     [reason] = a.dead_letters("pushed")
     assert f"{c.tag} may not push to {FANOUT}: its peer rule here says events" in reason
