@@ -114,6 +114,7 @@ def test_what_names_a_queue_names_a_main_queue_while_it_is_split(deployed: Deplo
     first, last = MESSAGES // 5, MESSAGES * 4 // 5
     with consuming(deployed) as taken:
         splitting.send(NAMED, bodies[:first], lambda body: {"whose": body.split("-")[0]})
+        until(lambda: {*taken} == {*bodies[:first]})  # what waits at the source when a session begins is the session's
         session = splitting.start({NAMED: by_attribute("whose", "^mine$")})
         texts = named.texts()
         assert all("sluice-tmp-" in text and "-main-" in text for text in texts), texts
@@ -126,8 +127,8 @@ def test_what_names_a_queue_names_a_main_queue_while_it_is_split(deployed: Deplo
         until(lambda: named.texts() == before)
         until(lambda: not splitting.temporary_queues())
         until(lambda: {*taken, *mine} == {*bodies})
-    # What waits at the source when the session begins, or comes from there a second time, is the session's, too.
-    assert {body for body in bodies[:last] if body.startswith("mine")} >= set(mine)
+    # SQS may deliver a message a second time that the consumer had before the session.
+    assert {body for body in bodies[first:last] if body.startswith("mine")} >= set(mine) - {*bodies[:first]}
     assert len(mine) >= MESSAGES // 10
     [service] = named.services.describe_services(cluster=CLUSTER, services=[SERVICE])["services"]
     assert service["taskDefinition"] == named.definition
