@@ -167,7 +167,8 @@ def _find_route_problems(topology: Topology, route: Route) -> Iterator[tuple[Con
     source, dest = types
     # A direct exchange compares whole keys, so the route gets no messages that match the pattern.
     is_pattern = not {ONE, ANY}.isdisjoint(bridge.key.split(SEPARATOR))
-    if source is ExchangeType.DIRECT and is_pattern and bridge.kind is RouteKind.STATIC:
+    has_keys = source is not None and source.follows_keys and not source.index_class.has_patterns
+    if has_keys and is_pattern and bridge.kind is RouteKind.STATIC:
         text = f"{route.name}: {bridge.src} at {route.source} is direct, {bridge.key} is a key there and no pattern"
         yield Concern.KEY, text
     # A binding has another meaning at an exchange of another type.

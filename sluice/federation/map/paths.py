@@ -214,7 +214,7 @@ def _sample_keys(edges: Iterable[Edge]) -> list[str]:
     for edge in edges:
         if edge.key is None:
             continue
-        if edge.type in {None, ExchangeType.TOPIC}:
+        if edge.type is None or edge.type.index_class.has_patterns:
             patterns.add(edge.key)
         else:
             keys[edge.key] = None

@@ -25,7 +25,7 @@ class ExchangeType(StrEnum):
     @property
     def follows_keys(self) -> bool:
         """Return whether messages are selected by their keys."""
-        return self in {ExchangeType.DIRECT, ExchangeType.TOPIC}
+        return self.index_class.follows_keys
 
     @property
     def index_class(self) -> type[BindingIndex]:

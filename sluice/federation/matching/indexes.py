@@ -78,6 +78,8 @@ class BindingIndex:
     """
 
     __slots__ = ()
+    follows_keys: ClassVar[bool] = False
+    has_patterns: ClassVar[bool] = False  # whether keys are topic patterns
     follows_arguments: ClassVar[bool] = False
     match_all_arguments: ClassVar[Headers] = {}
 
@@ -102,6 +104,7 @@ class DirectIndex(BindingIndex):
     """Matches messages whose key equals a binding's key, byte for byte."""
 
     __slots__ = ("_by_key",)
+    follows_keys = True
 
     def __init__(self) -> None:
         self._by_key: dict[str, Members] = {}

@@ -134,6 +134,7 @@ class TopicIndex(BindingIndex):
     """
 
     __slots__ = ("_root", "_tokens")
+    follows_keys = has_patterns = True
 
     def __init__(self) -> None:
         self._root = _Node()
