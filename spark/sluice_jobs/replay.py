@@ -14,9 +14,10 @@ from functools import partial
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  as everybody calls it
+from sluice.message import FIFO_SUFFIX
 
 from sluice_jobs.landing import classify_rows, messages_layout
-from sluice_jobs.replayed_rows import FIFO_SUFFIX, convert_rows
+from sluice_jobs.replayed_rows import convert_rows
 from sluice_jobs.table_schemas import MESSAGES, REASON
 from sluice_jobs.tables import open_table
 

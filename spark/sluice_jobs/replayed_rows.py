@@ -12,11 +12,12 @@ from typing import Any, TypeVar
 from pyspark.sql import Row
 from sluice.errors import Malformed, TooLarge
 from sluice.federation.matching.metadata import ATTRIBUTE, Metadata, OpenedAttributes, open_attributes, seal_attributes
-from sluice.message import Value
+from sluice.message import FIFO_SUFFIX, Value
 
 from sluice_spark.sink.outgoing import DeduplicationIds, RowPosition, UnsentRow, WriteContext, build_message
 
-FIFO_SUFFIX = ".fifo"
+ID_ATTRIBUTE = "sluice-replayed"
+_GROUP_CHARACTERS = 32
 PARTS_PER_SECOND = 4  # a rate limit sleeps this often per second
 
 Message = TypeVar("Message")
@@ -63,10 +64,6 @@ def limit_rate(messages: Iterable[Message], rate: int) -> Iterator[Message]:
         if index % size == 0:
             time.sleep(max(0.0, started + index / rate - time.monotonic()))
         yield message
-
-
-ID_ATTRIBUTE = "sluice-replayed"
-_GROUP_CHARACTERS = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,10 +53,13 @@ def add(
     If both sites are named, each becomes a peer of the other. With --address, the peer's operator has to add this site
     as a peer there, with `sluice peer add`.
     """
-    if (src is None) == (address is None):
+    if src is not None and address is None:
+        peer = PeerSite.find(src)
+    elif src is None and address is not None:
+        at = read_address(address)
+        peer = PeerSite(tag=at.tag, address=at)
+    else:
         raise typer.BadParameter("give either SRC or --address")
-    at = None if address is None else read_address(address)
-    peer = PeerSite.find(src or "") if at is None else PeerSite(tag=at.tag, address=at)
     ends, role = LinkEnds.with_peer(dest, peer), {"role_arn": role_arn, "external_id": external_id}
     made = add_link(ends, name=link, durable=durable, sqs_urls=tuple(sqs_url or ()), **role)
     print_result(made, f"{made.name} is a link of {ends.site.name} to {made.peer}")

@@ -157,7 +157,7 @@ def fetch_state(site: OpenSite) -> SiteState:
 # Plans
 
 
-def show_plan(plan: TopologyPlan, file: TopologyFile) -> None:
+def show_plan(plan: TopologyPlan, topology: TopologyFile) -> None:
     """Show a plan's steps and leftovers as tables, and its conflicts with their lines."""
     rows = [
         (step.act, step.site, step.kind, step.name, "; ".join(filter(None, (step.change, step.message_effect))))
@@ -172,7 +172,7 @@ def show_plan(plan: TopologyPlan, file: TopologyFile) -> None:
             [(leftover.site, leftover.kind, leftover.name, leftover.reason) for leftover in plan.leftovers],
         )
     for conflict in plan.conflicts:
-        show_error(f"{file.file}: line {file.line_of(conflict.place)}: {conflict}")
+        show_error(f"{topology.file}: line {topology.line_of(conflict.place)}: {conflict}")
     if not rows and not plan.conflicts:
         print_note("nothing to do")
 
