@@ -60,7 +60,7 @@ def pictured(folder: Path, width: int) -> None:
                     page.goto(served.address + shown.where)
                     page.locator("main h2").first.wait_for()
                     page.locator(".live[data-state=live]").wait_for()
-                    page.get_by_text("Asking…").wait_for(state="detached")
+                    page.get_by_text("Loading…").wait_for(state="detached")
                     shown.prepare(page)
                     file = folder / f"{name}-{'dark' if dark else 'light'}.png"
                     page.screenshot(path=file, full_page=width < PHONE)

@@ -118,3 +118,15 @@ def test_a_page_that_is_linked_to_is_the_page_that_is_shown(look: Looking, sites
     page.go_back()
     page.go_forward()
     expect(page.get_by_role("navigation", name="Split queues").locator("[aria-current]")).to_contain_text("orders.fifo")
+
+
+def test_a_wide_table_scrolls_and_keeps_its_first_column(look: Looking) -> None:
+    page = look.at("#/splitting", width=380)
+    table = page.get_by_label("Sessions", exact=True).locator(".wide")
+    first, last = table.locator("tbody tr").first.locator("td").first, table.locator("th").last
+    first.scroll_into_view_if_needed()
+    at = first.bounding_box()
+    assert at is not None
+    table.evaluate("table => table.scrollTo(table.scrollWidth, 0)")
+    expect(last).to_be_in_viewport()
+    assert first.bounding_box() == at

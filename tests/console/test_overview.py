@@ -50,6 +50,15 @@ def test_alarms_that_are_on_are_told_with_what_to_do(look: Looking) -> None:
     expect(look.at().get_by_role("alert")).to_contain_text("is the broker throttled? docs/runbook.md#offersage")
 
 
+def test_charts_show_the_minutes_that_are_chosen(look: Looking) -> None:
+    page = look.at()
+    line = page.locator("[data-part=rendezvous] .spark polyline").first
+    for minutes in (60, 10):
+        page.get_by_label("Charts").select_option(f"last {minutes} minutes")
+        expect(page.locator("[data-part=rendezvous] .ends")).to_contain_text(f"{minutes} min ago")
+        assert len((line.get_attribute("points") or "").split()) == minutes
+
+
 def test_what_changed_is_said(look: Looking) -> None:
     page = look.at()
     expect(page.get_by_label("What changed in the last hour").first).to_contain_text("session alice of me@here began")

@@ -71,29 +71,30 @@ export function drawBadge(state) {
   return el("span", { class: `badge ${kind}` }, said);
 }
 
-/** Draws a note if a reading hasn't arrived, or its error if it failed. The rest of the page stays. */
+/** Draws a placeholder until a reading arrives, or its error if it failed. The rest of the page stays. */
 export function drawTrouble(reading) {
-  if (!reading) return el("p", { class: "quiet", "data-key": "trouble", role: "status" }, "Asking…");
+  if (!reading) return el("div", { class: "card skeleton", "data-key": "trouble", role: "status" }, el("span", { class: "unseen" }, "Loading…"));
   return reading.error ? el("p", { class: "error", "data-key": "trouble", role: "alert" }, reading.error) : null;
 }
 
 const WIDTH = 240, HEIGHT = 44;
 
-/** Draws series of numbers as lines, the latest number last; null is left out. A label describes the lines in words. */
+/** Draws a number per minute as lines with axes, the latest minute last; null is left out. A label describes the lines in words. */
 export function drawSpark(caption, series) {
   const known = (values) => values.filter((value) => value !== null);
   const most = Math.max(1, ...series.flatMap((line) => known(line.values)));
   const said = series.map((line) => `${line.name}: at most ${formatNumber(Math.max(0, ...known(line.values)))}, ${formatNumber(known(line.values).at(-1) ?? null)} at the end`);
   const place = (value, at, all) => `${((at / (all - 1)) * WIDTH).toFixed(1)},${(HEIGHT - 2 - (value / most) * (HEIGHT - 6)).toFixed(1)}`;
   return el("figure", { class: "spark" },
+    el("figcaption", { class: "quiet" }, caption, series.map((line) => el("span", { class: `key ${line.kind}` }, line.name))),
+    el("div", { class: "plot", "aria-hidden": "true" }, el("span", {}, formatNumber(most)), el("span", {}, "0")),
     svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": `${caption}. ${said.join("; ")}` },
-      svg("line", { class: "axis", x1: 0, x2: WIDTH, y1: HEIGHT - 1, y2: HEIGHT - 1 }),
+      [4, HEIGHT - 2].map((y) => svg("line", { class: "axis", x1: 0, x2: WIDTH, y1: y, y2: y })),
       series.map((line) => svg("polyline", {
         class: `line ${line.kind}`,
         points: line.values.map((value, at) => (value === null ? null : place(value, at, line.values.length))).filter(Boolean).join(" "),
       }))),
-    el("figcaption", { class: "quiet" }, `${caption}; at most ${formatNumber(most)}`,
-      series.map((line) => el("span", { class: `key ${line.kind}` }, line.name))));
+    el("div", { class: "ends", "aria-hidden": "true" }, el("span", {}, `${formatNumber(series[0].values.length)} min ago`), el("span", {}, "now")));
 }
 
 /** Draws numbers as bars with names: entries `[name, number]`. */

@@ -16,13 +16,20 @@ const PARTS = [
     goesIn: "Queued in", goesOut: "Landed out" },
 ];
 
+const MINUTES = [60, 30, 10];
+const chooseMinutes = (place) => MINUTES.find((minutes) => String(minutes) === place.query.get("minutes")) ?? MINUTES[0];
+
 export function topics({ sites }) {
   return sites.map(buildTopic);
 }
 
 export function render(place) {
   return [
-    el("p", { class: "quiet" }, "In and out count the messages of today, in UTC. Waiting, in flight and dead are the current numbers."),
+    el("div", { class: "row", "data-key": "period" },
+      el("span", { class: "quiet" }, "In and out count the messages of today, in UTC. Waiting, in flight and dead are the current numbers."),
+      el("label", { class: "field" }, "Charts ",
+        el("select", { onchange: (event) => place.go({ minutes: event.target.value }) }, MINUTES.map((minutes) =>
+          el("option", { value: minutes, selected: minutes === chooseMinutes(place) }, `last ${minutes} minutes`))))),
     el("div", { class: "sites", "data-key": "sites" }, place.sites.map((site) => {
       const reading = place.readings.get(buildTopic(site));
       return el("section", { class: "site", "data-key": site.name, "aria-label": `Site ${site.name}` },
@@ -49,6 +56,7 @@ function drawPart({ name, title, drawDetail, goesIn, goesOut }, found, place, si
   const part = found.status[name];
   const counters = found.counters[name];
   const holds = found.holds[name];
+  const last = chooseMinutes(place);
   const heading = el("h3", {}, el("a", { href: place.buildHref(name, { site: site.name }) }, title));
   const absent = found.status.absent?.[name];
   const failed = found.status.failed?.[name];
@@ -62,8 +70,8 @@ function drawPart({ name, title, drawDetail, goesIn, goesOut }, found, place, si
         drawStat("Waiting", holds?.waiting, { name: "waiting" }),
         drawStat("In flight", holds?.in_flight, { name: "in-flight" }),
         drawStat("Dead", holds?.dead, { name: "dead", kind: holds?.dead ? "bad" : "" })),
-      counters?.minutes?.in ? drawSpark("The last hour, minute by minute", [
-        { name: goesIn, values: counters.minutes.in, kind: "in" }, { name: goesOut, values: counters.minutes.out, kind: "out" }]) : null,
+      counters?.minutes?.in ? drawSpark("By the minute", [
+        { name: goesIn, values: counters.minutes.in.slice(-last), kind: "in" }, { name: goesOut, values: counters.minutes.out.slice(-last), kind: "out" }]) : null,
       drawDetail(part, counters, found),
     ] : null);
 }
@@ -107,5 +115,5 @@ function drawChanges(found, site) {
     el("h3", {}, "What changed in the last hour"),
     drawTable("What changed in the last hour", [{ name: "When" }, { name: "Part" }, { name: "What" }],
       found.changes.map((change) => [el("time", { datetime: new Date(change.at_ms).toISOString() }, formatTime(change.at_ms).slice(11)), change.part.replace("_", " "), change.text]),),
-    el("p", { class: "quiet" }, found.alarms_watched === null ? "" : `${formatNumber(found.alarms_watched)} alarms watch this site; ${formatNumber(found.alarms?.length ?? 0)} are on.`));
+    el("p", { class: "quiet" }, found.alarms_watched === null ? "" : `${formatNumber(found.alarms_watched)} alarms watch this site; ${formatNumber(found.alarms?.length ?? 0)} of them on.`));
 }
