@@ -12,6 +12,7 @@ from sluice.aws.queues import delete_message
 from sluice.aws.rendezvous.dependencies import make_dependencies
 from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
 from sluice.aws.rendezvous.waiting import DynamoMailboxStore
+from sluice.codec import pick_shared_fields
 from sluice.rendezvous.http import ProxySite
 from sluice.rendezvous.mailbox import PREFIX, Mailbox
 from sluice.rendezvous.protocol.ends import End
@@ -35,9 +36,7 @@ def dependencies() -> ProxySite:
     volunteers = Volunteers(
         site=site,
         mailbox=mailbox,
-        allowed=settings.allowed_relay_pattern,
-        held_min=settings.held_proxies_min,
-        held_max=settings.held_proxies_max,
+        **pick_shared_fields(settings, Volunteers),
         delete_message=partial(delete_message, quick_sqs_client(), settings.offers_url),
     )
     return ProxySite(

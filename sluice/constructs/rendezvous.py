@@ -17,6 +17,7 @@ from constructs import Construct
 
 from sluice.building.project import PROJECT
 from sluice.bundles.assets import Assets
+from sluice.codec import pick_shared_fields
 from sluice.constructs import storage
 from sluice.constructs.alarms import FIVE_MINUTES, Capability, Rule, own_metric
 from sluice.constructs.arguments import SiteProps, check_arguments
@@ -260,13 +261,15 @@ def _create_proxy(construct: Rendezvous) -> lambda_.FunctionUrl:
         timeout=PROXY_TIMEOUT,
         memory_mb=parameters.proxy_memory_mb,
         settings=ProxySettings(
-            **construct.settings,
-            offers_url=state.offers_queue.queue_url,
-            allowed_relay_pattern=RelayPattern.parse(parameters.allowed_relay_pattern),
-            held_proxies_min=held_min,
-            held_proxies_max=held_max,
-            trusted_hops=parameters.trusted_hops,
-            events=construct.events,
+            **{
+                **pick_shared_fields(parameters, ProxySettings),
+                **construct.settings,
+                "offers_url": state.offers_queue.queue_url,
+                "allowed_relay_pattern": RelayPattern.parse(parameters.allowed_relay_pattern),
+                "held_proxies_min": held_min,
+                "held_proxies_max": held_max,
+                "events": construct.events,
+            }
         ),
         files=construct.country_files,
         allowed=[

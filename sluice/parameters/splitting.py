@@ -82,8 +82,8 @@ class SplitQueueParameters(Model):
         standard_sender = next((arn for arn in self.sender_arns if self.fifo and not arn.endswith(".fifo")), None)
         if standard_sender is not None:
             raise InconsistentParameter("sender_arns", f"{standard_sender} can't send to a FIFO queue")
-        is_notified = self.existing_source_queue_arn is None and (self.sns or self.s3_event)
-        if is_notified and not any(":sns:" in arn or not self.sns for arn in self.sender_arns):
+        needs_sender = self.existing_source_queue_arn is None and self.is_notified
+        if needs_sender and not any(":sns:" in arn or not self.sns for arn in self.sender_arns):
             sender = "an SNS topic" if self.sns else "the S3 bucket or the SNS topic between"
             raise InconsistentParameter(
                 "sender_arns", f"{self.queue_id} receives notifications, but no sender may send: list {sender}"
@@ -94,6 +94,11 @@ class SplitQueueParameters(Model):
                 f"no main queue is needed, but existing_main_queue_arn is {self.existing_main_queue_arn}",
             )
         return self
+
+    @property
+    def is_notified(self) -> bool:
+        """Whether the queue receives notifications, so that SNS or S3 must be allowed to send."""
+        return self.sns or self.s3_event
 
 
 PIPELINE_QUEUE = SplitQueueParameters(queue_id="pipeline")

@@ -41,15 +41,15 @@ MAX_TRIED_OFFERS = 5  # maximum number of waiting offers to try, the oldest firs
 class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
     """Serves one request at a time. Raises the errors of requests to AWS.
 
-    At most `held_max` polls are held at a time, and `held_min` on a day's average without offers. `delete_message`
-    deletes from the offers queue by receipt handle.
+    At most `held_proxies_max` polls are held at a time, and `held_proxies_min` on a day's average without offers.
+    `delete_message` deletes from the offers queue by receipt handle.
     """
 
     site: RendezvousDependencies
     mailbox: Mailbox
-    allowed: RelayPattern
-    held_min: int
-    held_max: int
+    allowed_relay_pattern: RelayPattern
+    held_proxies_min: int
+    held_proxies_max: int
     delete_message: Callable[[str], None]
     _matches: dict[str, Match] = msgspec.field(default_factory=dict)  # matches without an answer yet, by Sid
 
@@ -63,12 +63,14 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
 
     def _poll(self, poll: Poll, profile: Profile) -> tuple[End, str]:
         site, pacing, address = self.site, self.site.pacing, profile.address
-        if poll.relay_pattern is None or not poll.relay_pattern.covers(self.allowed):
+        if poll.relay_pattern is None or not poll.relay_pattern.covers(self.allowed_relay_pattern):
             next_poll_ms = spread_interval(NEXT_POLL_REFUSED_MS, site.random())
             return End.POLL_REFUSED, poll_reply(End.POLL_REFUSED, next_poll_ms=next_poll_ms)
         pool, now_ms, pace = pool_for_proxy(poll.nat), site.now_ms(), pacing.pace()
         interval_ms = pace.next_poll_ms(pool, site.random())
-        is_held = site.random() < pace.compute_hold_fraction(pool, on_average=self.held_min, at_most=self.held_max)
+        is_held = site.random() < pace.compute_hold_fraction(
+            pool, on_average=self.held_proxies_min, at_most=self.held_proxies_max
+        )
         cooldown_ms = (HOLD_MS if is_held else 0) + round(COOLDOWN * interval_ms)
         elapsed_fraction = pacing.start_cooldown(address, cooldown_ms)
         if is_held and elapsed_fraction >= 1:

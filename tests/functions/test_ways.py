@@ -78,7 +78,7 @@ def test_an_answer_is_sent_after_five_calls(surroundings: Surroundings, monkeypa
     monkeypatch.setattr(
         broker, "dependencies", lambda: (replace(serves, site=beside), replace(reporter, executor=chain))
     )
-    volunteers = replace(site.volunteers, held_min=10)
+    volunteers = replace(site.volunteers, held_proxies_min=10)
     monkeypatch.setattr(proxy, "dependencies", lambda: replace(site, volunteers=volunteers))
 
     def note(model: Any, params: Mapping[str, Any], **_: Any) -> None:

@@ -93,9 +93,9 @@ class Rendezvous(Meeting):
         volunteers = Volunteers(
             site=site,
             mailbox=mailbox,
-            allowed=RelayPattern.parse("snowflake.torproject.net$"),
-            held_min=4,
-            held_max=10,
+            allowed_relay_pattern=RelayPattern.parse("snowflake.torproject.net$"),
+            held_proxies_min=4,
+            held_proxies_max=10,
             delete_message=lambda _: None,
         )
         proxies = ProxySite(site=site, volunteers=volunteers, statistics=statistics)

@@ -63,7 +63,7 @@ def add_queue(cdk_json: Path, queue: Mapping[str, Any]) -> Registration:
         consumers=to_targets(added.consumers),
         window_s=splitting_parameters.reading(added).window_s or 0,
         keys=splitting_parameters.kms_key_arns,
-        is_notified=added.sns or added.s3_event,
+        is_notified=added.is_notified,
     )
 
 

@@ -47,9 +47,9 @@ class World(Meeting):
         self.volunteers = Volunteers(
             site=site,
             mailbox=self.mailbox,
-            allowed=RelayPattern.parse("snowflake.torproject.net$"),
-            held_min=self.held_min,
-            held_max=10,
+            allowed_relay_pattern=RelayPattern.parse("snowflake.torproject.net$"),
+            held_proxies_min=self.held_min,
+            held_proxies_max=10,
             delete_message=self.delete_message,
         )
 
