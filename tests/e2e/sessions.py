@@ -72,7 +72,7 @@ class Splitting:
         find = FindSession(session_id=session_id)
         return wait_until(lambda: self.client.ask(find), lambda session: done(session.status), within_s=within_s)
 
-    def until_sent(self, session_id: str, number: int, *, within_s: float = 20) -> None:
+    def until_sent(self, session_id: str, number: int, *, within_s: float = 120) -> None:
         """Until the session was sent so many messages."""
 
         def was_sent(session: AnySession) -> bool:

@@ -19,7 +19,7 @@ def dynamic(dest: FederatedSite, src: FederatedSite, exchange: str) -> str:
     return dest.pull(src, exchange, dynamic=True)
 
 
-def until_bound(site: FederatedSite, exchange: str, number: int, *, within_s: float = 30) -> None:
+def until_bound(site: FederatedSite, exchange: str, number: int, *, within_s: float = 120) -> None:
     """Until so many bindings are there, and exchange functions know."""
     deadline = time.monotonic() + within_s
     while len(found := site.ask(ListBindings(exchange=exchange)).bindings) != number:
