@@ -28,7 +28,7 @@ Completion = Callable[[typer.Context, str], list[str]]
 
 
 def complete_from(names: Names) -> Completion:
-    """Return a completion that offers the names that start with the typed word; none if reading the names fails."""
+    """Return a completion that offers the names that start with the typed word, or nothing if reading them fails."""
 
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
         results: list[list[str]] = []
@@ -40,7 +40,7 @@ def complete_from(names: Names) -> Completion:
             except Exception:  # noqa: BLE001, S110 - a completion has nowhere to report an error
                 pass
 
-        # The thread is a daemon, so that a slow look-up doesn't keep the program from exiting.
+        # The thread is a daemon, because a slow request for names must not keep the program from exiting.
         thread = Thread(target=copy_context().run, args=(read_names,), daemon=True)
         with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
             thread.start()
@@ -81,7 +81,7 @@ complete_local_sites = complete_from(_local_sites)
 
 
 def complete_local(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Offer the embedded cloud's sites and values of the next argument, because the value of `--local` is optional."""
+    """Complete the word after `--local`: its optional value, a site of the embedded cloud, or the next argument."""
     arguments: list[Any] = [argument for argument in ctx.command.params if argument.param_type_name == "argument"]
     sources = {argument.name: ctx.get_parameter_source(argument.name) for argument in arguments}
     missing = (argument for argument in arguments if getattr(sources[argument.name], "name", None) != "COMMANDLINE")

@@ -172,7 +172,7 @@ def purge(
     yes: Annotated[bool, typer.Option("--yes", help="Don't ask for confirmation.")] = False,
     site: SiteOptions,
 ) -> None:
-    """Delete the dead letters that are in the queue now, after you have typed its name: they can't be restored."""
+    """Delete the dead letters that are in the queue now. You confirm with the queue's name: they can't be restored."""
     connection = site.connect()
     url, selection = find_queue_url(read_queue_urls(connection), queue), _parse_selection(reason, source, id_)
     if not yes and typer.prompt(f"Deleted letters can't be restored. Type {queue} to continue", err=True) != queue:

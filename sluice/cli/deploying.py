@@ -1,4 +1,4 @@
-"""Implements `sluice deploy`, `destroy` and `permissions`. What would lose messages is refused before CDK runs."""
+"""Implements `sluice deploy`, `destroy` and `permissions`. Refuses changes that would lose messages before CDK runs."""
 
 import json
 import os
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from sluice.parameters import Parameters
     from sluice.parameters.splitting import SplitQueueParameters
 
-STATE_STACK = "SluiceState-"  # prefix of the names of queues that a deployment creates
+STATE_STACK = "SluiceState-"  # prefix of the SQS names of all queues that a deployment creates
 STANDARD_ERROR = 2
 CONCURRENT_STACKS = "3"  # number of stacks deployed at once if they don't depend on each other
 
@@ -91,15 +91,15 @@ app = SiteCommands()
 
 
 class CdkFailed(SluiceError):
-    """A CDK command failed; CDK has printed the reason on the terminal."""
+    """Raised if a CDK command fails. CDK itself has printed the reason on the terminal."""
 
 
 class QueuesHoldMessages(BadConfiguration):
-    """Queues that hold messages would be removed; the error's text lists the queues and the options."""
+    """Raised if queues that hold messages would be removed. The error's text lists these queues and what to do."""
 
 
 class QueuesAreSplit(BadConfiguration):
-    """Consumers would stay on temporary queues; the error's text lists the split queues and the commands to end it."""
+    """Raised if consumers would stay on temporary queues. The error's text lists the split queues and what to do."""
 
 
 @app.command()
@@ -110,8 +110,8 @@ def deploy(
 
     If a queue that holds messages would be removed, nothing is deployed and the queue is named: drain it first, or
     confirm with --remove. A queue that CloudFormation retains counts as removed, because nothing would read it any
-    more. Before the first deployment the account is checked for what would make it fail. Concurrent executions are
-    reserved as far as the account has them.
+    more. Before the first deployment, the account's quotas and services are checked. Concurrent executions are
+    reserved for functions as far as the account's limit allows.
     """
     require_modules("deploy", "aws_cdk")
     connection = site.connect()
@@ -150,8 +150,8 @@ def destroy(
     """Delete all stacks from a site. Tables, the bucket and users' queues stay if `keep_state` is set.
 
     If a queue that holds messages would be deleted, nothing is done and the queue is named: confirm with --remove.
-    The pipeline's runs are ended, its application is stopped, and its VPC endpoints and the clients' access keys are
-    deleted, because CloudFormation does none of that.
+    CloudFormation doesn't stop the pipeline's runs and application, or delete its VPC endpoints and the clients' access
+    keys. This command does.
     """
     connection = site.connect()
     with TemporaryDirectory(prefix="sluice-cdk-") as folder:
@@ -161,11 +161,11 @@ def destroy(
         check_removals(connection, nothing, agreed=remove or (), also_kept=False)
         if not force:
             typer.confirm(f"Delete {', '.join(nothing)}?", abort=True)
-        check_splits(connection)  # checks again, because the confirmation may have taken long
+        check_splits(connection)  # This is checked last, because the user may have confirmed minutes later.
         with suppress(NotDeployed):
-            # The streaming job is stopped first; otherwise it would be restarted while the application is ended.
+            # The streaming job is stopped first. Otherwise it would be restarted while the application stops.
             application_id = read_stack_outputs(connection, PIPELINE_STACK).get("ApplicationId")
-            if application_id:  # the embedded cloud has no application
+            if application_id:  # The embedded cloud has no EMR Serverless application.
                 print_note(f"stopping application {application_id} and its runs, and deleting its VPC endpoints")
                 ControlClient.connect(connection, FUNCTION).ask(StopJob())
                 end_application(connection, application_id, now_ms=now_ms, sleep=time.sleep)
@@ -185,7 +185,7 @@ def _build_document(connection: Connection, done: str, stacks: Iterable[str]) ->
 
 
 def synthesize(assembly: Path, context: Iterable[str], *, is_local: bool, stage: str | None = None) -> None:
-    """Synthesize the stacks into the folder `assembly`, for a stage if one is given. Raises `CdkFailed`."""
+    """Run `cdk synth` with the folder `assembly` as output, for a stage if it isn't None. Raises `CdkFailed`."""
     at_stage = [f"sluice.stage={stage}"] if stage else []
     require_modules("deploy", "aws_cdk")
     # The embedded cloud runs functions with this machine's processor and interpreter.
@@ -205,7 +205,10 @@ def read_templates(assembly: Path) -> Mapping[str, Mapping[str, Any]]:
 def check_removals(
     connection: Connection, wanted: Mapping[str, Mapping[str, Any]], *, agreed: Collection[str], also_kept: bool = True
 ) -> None:
-    """Raise `QueuesHoldMessages` if queues outside `agreed`, retained ones too with `also_kept`, hold messages."""
+    """Raise `QueuesHoldMessages` if a queue to be removed holds messages, unless `agreed` contains its name.
+
+    With `also_kept`, queues that CloudFormation would retain are checked, too.
+    """
     removed = [queue for queue in find_removed_queues(connection, wanted) if also_kept or not queue.kept]
     for queue in removed:
         if not queue.messages or queue.name in agreed:
@@ -221,7 +224,7 @@ def check_removals(
 
 
 def check_splits(connection: Connection, kept: "Iterable[SplitQueueParameters]" = ()) -> None:
-    """Raise `QueuesAreSplit` for splits that aren't at rest, unless they are `kept` with their queues and consumers."""
+    """Raise `QueuesAreSplit` if a queue has sessions or still drains, unless `kept` has it with the same consumers."""
     registry, queues = read_registry(connection), {queue.queue_id: queue for queue in kept}
     listed = "".join(
         f"  {split.queue_id}: {split.phase} since {time.ctime(split.phase_since_ms / 1_000)}\n"
@@ -237,7 +240,7 @@ def check_splits(connection: Connection, kept: "Iterable[SplitQueueParameters]" 
 
 
 def _is_kept(split: Split, registry: Registry, queue: "SplitQueueParameters | None", stage: str | None) -> bool:
-    """Return whether the functions keep their rights to the split's queues and consumers."""
+    """Return whether the parameters in `queue` still have the consumers and queue names that the split uses."""
     if queue is None:
         return False
     from sluice.parameters.consumers import to_targets  # noqa: PLC0415 - may be missing, as above
@@ -252,7 +255,7 @@ def _is_kept(split: Split, registry: Registry, queue: "SplitQueueParameters | No
 
 
 def reserve_concurrency(connection: Connection, context: Sequence[str]) -> Sequence[str]:
-    """Return parameters, as -c takes them, that reserve concurrent executions as far as the account has them.
+    """Return `NAME=VALUE` parameters that reserve as many concurrent executions as the account's limit allows.
 
     Parameters in `context`, and numbers in cdk.json, stay as they are. Raises `AccountLacks`, `CallFailed`.
     """
@@ -275,7 +278,7 @@ def reserve_concurrency(connection: Connection, context: Sequence[str]) -> Seque
 def check_account(
     connection: Connection, templates: Collection[str], context: Sequence[str], *, force: bool = False
 ) -> None:
-    """Raise `AccountLacks` if the account or the region lacks what the stacks need; with `force` only say so.
+    """Raise `AccountLacks` if the account or the region lacks what the stacks need; with `force`, print a note instead.
 
     `templates` are those of stacks that don't exist yet. Adopted queues are checked at each deployment.
     """
@@ -310,7 +313,7 @@ def wait_for_names(
     now_ms: Callable[[], int],
     sleep: Callable[[float], None],
 ) -> None:
-    """Wait until SQS gives the names of queues that were deleted with the site's last deployment, and say so."""
+    """Wait until SQS allows the names of recently deleted queues again, and print a note with the duration."""
     try:
         taken = find_taken_names(connection, templates, now_ms=now_ms)
     except CallFailed as error:
@@ -324,7 +327,7 @@ def wait_for_names(
 
 
 def read_parameters(context: Iterable[str]) -> "Parameters":
-    """Read the parameters of cdk.json, and on top of them those of `context`, as -c takes them."""
+    """Read the parameters of cdk.json, overridden by the `NAME=VALUE` texts in `context`."""
     require_modules("deploy", "pydantic")
     from sluice.parameters import Parameters  # noqa: PLC0415 - may be missing if only the command line is installed
 
@@ -339,7 +342,7 @@ def _describe_queue(queue: RemovedQueue) -> str:
 
 def _run_cdk(arguments: Sequence[str], environment: Mapping[str, str], *, to_stderr: bool = False) -> None:
     """Run CDK's command line; with `to_stderr`, its output goes to standard error. Raises `CdkFailed`."""
-    # PATH begins with this environment's programs, so that CDK finds its Python and Node.
+    # PATH begins with the folder of this Python interpreter, so that CDK finds the right Python and Node.
     path = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
     variables = {**environment, "PATH": path, "CDK_DISABLE_CLI_TELEMETRY": "true"}
     command = [str(cdk()), *arguments, "--no-notices"]

@@ -99,7 +99,7 @@ def up(
 
 
 def _resolve_sites(arguments: SiteOptions, text: str, cloud: Cloud) -> list[Site]:
-    """Return the sites that an argument selects: without any site's name, all deployed sites, of a stage if given."""
+    """Return the selected sites of the embedded cloud. By default, these are all deployed sites, or all of a stage."""
     if text == HERE and arguments.site is None and arguments.region is None and arguments.local in {None, FIRST_SITE}:
         deployed = [deployed_site for deployed_site in cloud.sites if arguments.stage in {None, deployed_site.stage}]
         return deployed or [replace(DEFAULT_SITE, stage=arguments.stage)]

@@ -4,8 +4,8 @@ import signal
 
 
 def main() -> None:
-    """Run the program. Ctrl-C ends it without a word, also while Python imports modules or exits."""
-    is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # a shell's background programs ignore SIGINT
+    """Run the program. Ctrl-C ends it without a traceback, even while Python imports modules or exits."""
+    is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # Shells let background programs ignore SIGINT.
     if not is_ignored:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from sluice.cli.program import app  # noqa: PLC0415 - takes long

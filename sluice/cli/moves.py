@@ -1,4 +1,4 @@
-"""Run a move of messages from a command: until it ends or is interrupted, with progress and a summary."""
+"""Moves messages between queues for a command, until the move ends or is interrupted, and prints its progress."""
 
 import signal
 import threading
@@ -22,9 +22,9 @@ def run_move(
 ) -> None:
     """Run the move that `make` returns, and exit with code 1 if messages can't be moved and stay in the queue.
 
-    `make` gets a function that returns whether the move may continue. `per_second` limits the average rate. Exit code 1
-    also if fewer messages were found than were `named`. Raises `QueueGone` and `CallFailed`, after the summary of what
-    was moved is printed.
+    `make` gets a function that returns whether the move may continue. `per_second` limits the average rate in messages.
+    The exit code is also 1 if fewer messages were found than the user named (`named` is their number). Raises
+    `QueueGone` and `CallFailed`, but always prints the number of moved messages first.
     """
     with _catch_stop_signals() as stopped:
         move = make(lambda: not stopped.is_set())
@@ -51,7 +51,7 @@ def run_move(
 
 
 def require_found(found: int, *, named: int) -> None:
-    """Exit with code 1 if fewer messages were found than were named."""
+    """Exit with code 1 if fewer messages were found than the user named by their ids."""
     if found < named:
         print_note(f"the queue has {found} of the {named} messages that were named")
         raise typer.Exit(1)
@@ -59,7 +59,7 @@ def require_found(found: int, *, named: int) -> None:
 
 @contextmanager
 def _catch_stop_signals() -> Iterator[threading.Event]:
-    """Yield an event that SIGINT and SIGTERM set, so that the current batch is finished before the program ends."""
+    """Yield an event that SIGINT and SIGTERM set instead of ending the program, so that the current batch finishes."""
     stopped = threading.Event()
     before = {number: signal.signal(number, lambda *_: stopped.set()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

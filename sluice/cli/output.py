@@ -17,9 +17,8 @@ from rich.table import Table
 
 from sluice.cli.terminal import print_note
 
-UNLIMITED_WIDTH = 100_000  # characters, more than any table has
-# Colours of the values in columns with these headings. rich omits colours if standard output is no terminal or NO_COLOR
-# is set.
+UNLIMITED_WIDTH = 100_000  # in characters; no table is wider
+# States have colours in columns with these headings. The library rich omits colours if standard output is no terminal.
 STATE_COLUMNS = frozenset({"state", "status"})
 STATE_STYLES: Mapping[str, str] = {
     **dict.fromkeys(("ready", "operational", "running", "success"), "green"),
@@ -35,7 +34,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")
 
 @dataclass(frozen=True, slots=True)
 class _OutputOptions:
-    """The output options of the running command."""
+    """The output options (`--json` and `--quiet`) of the running command."""
 
     as_json: bool = False
     quiet: bool = False
@@ -66,7 +65,7 @@ def is_quiet() -> bool:
 
 
 def print_result(document: Any, people: str | Callable[[], object]) -> None:
-    """Print a result: with --json the document, with --quiet nothing, else the note or the output of `people`."""
+    """Print a result: with --json the document, with --quiet nothing, otherwise the note `people`, or call `people`."""
     if is_json():
         show_json(document)
     elif is_quiet():
@@ -78,24 +77,24 @@ def print_result(document: Any, people: str | Callable[[], object]) -> None:
 
 
 def console(*, width: int | None = None) -> Console:
-    """Open standard output, in colour on a terminal; with `width`, lines may be longer than the terminal is wide."""
+    """Return a console on standard output, in colour on a terminal. `width` overrides the terminal's width."""
     return Console(width=width, highlight=False)
 
 
 def show_pairs(pairs: Iterable[tuple[str, object]]) -> None:
-    """Print one name and value per line; long values are never cut."""
+    """Print each pair of a name and a value on a line. Long values are never cut."""
     listed = list(pairs)
     width = max((len(name) for name, _ in listed), default=0)
     for name, value in listed:
         text = _style_cell(name, value).replace("\n", "\n" + " " * (width + 2))
-        # The terminal breaks long lines itself, so that a copied value stays whole.
+        # Without line breaks of ours, the user can copy a long value from the terminal in one piece.
         console().print(f"[bold]{name:<{width}}[/]  {text}", soft_wrap=True)
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a table with headings and one line per row; numbers are aligned to the right.
 
-    If the terminal is too narrow, each row is printed as a record with one value per line instead.
+    If the terminal is too narrow for the table, each row is printed as several lines with one value each.
     """
     listed = [list(row) for row in rows]
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
@@ -120,7 +119,7 @@ def _style_cell(column: str, value: object) -> str:
 
 
 def format_cell(value: object) -> str:
-    """Return the text of a cell: empty for None, floats without a fraction, markup escaped."""
+    """Return the text of a table's cell: empty for None, floats without a fraction, rich's markup escaped."""
     if value is None:
         return ""
     return f"{value:.0f}" if isinstance(value, float) else escape(str(value))

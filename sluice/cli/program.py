@@ -1,4 +1,4 @@
-"""All commands of `sluice`: finds the one that is asked for, prints errors and sets the exit code."""
+"""The top-level command `sluice`: imports the requested command, prints errors and sets the exit code."""
 
 import signal
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ from sluice.errors import SluiceError
 
 
 class Commands(ShortHelp, TyperGroup):
-    """All commands. A `SluiceError` is printed as its text; any other error is a bug and is printed with its place."""
+    """The group of all commands. Prints a `SluiceError` as its text, and any other error, a bug, with its code line."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings | {"commands": LazyCommands()})
@@ -35,39 +35,39 @@ class Commands(ShortHelp, TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, _: Any, name: str) -> TyperCommand | None:
-        """Return a placeholder with the help text, so that listing and completing commands imports none of them."""
+        """Return a placeholder with the command's help text, so that listing commands doesn't import their modules."""
         return TyperCommand(name, help=COMMANDS[name][1]) if name in COMMANDS else None
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Take `--debug` anywhere before `--`; what follows that belongs to another program."""
+        """Accept the option `--debug` anywhere before `--`. Arguments after `--` belong to another program."""
         ours = args[: args.index("--")] if "--" in args else args
         rest = [*(argument for argument in ours if argument != "--debug"), *args[len(ours) :]]
         return super().parse_args(ctx, [*["--debug"] * (len(rest) < len(args)), *rest])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Import the command that the arguments begin with. Raises `UsageError` if there is none."""
+        """Import the command whose name the arguments begin with. Raises `UsageError` for an unknown command."""
         name, _, rest = super().resolve_command(ctx, args)
         command = None if name is None else load_command(name)
         if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
-            signal.signal(signal.SIGINT, signal.default_int_handler)  # from now on, commands clean up
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # ctrl-C raises KeyboardInterrupt from here on.
         return name, command, rest
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command. Exit code 1 for an error, 130 without a word for ctrl-C."""
+        """Run the command. The exit code is 1 for an error, and 130, without an error message, for ctrl-C."""
         debug: bool = ctx.params["debug"]
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
             raise typer.Exit(SIGNAL_EXIT_BASE + signal.SIGINT) from interrupt
         except (typer.Exit, typer.Abort, TyperException, EOFError, BrokenPipeError):
-            raise  # typer handles normal exits, usage errors and a closed pipe
+            raise  # typer handles normal exits, usage errors and closed pipes itself.
         except SluiceError as error:
             if debug:
                 show_unexpected_error(error, debug=True)
             show_error(str(error))
             raise typer.Exit(1) from error
         except ExceptionGroup as group:
-            # Concurrent failures arrive as a group; equal texts are printed once.
+            # Concurrent tasks can fail with the same error text, which is printed once.
             ours, others = group.split(SluiceError)
             if debug or ours is None or others is not None:
                 show_unexpected_error(group, debug=debug)
@@ -88,7 +88,7 @@ def _iter_leaf_errors(group: ExceptionGroup[SluiceError]) -> Iterator[SluiceErro
 
 
 class LazyCommands(Mapping[str, Any]):
-    """Commands by name; each is imported when it is first looked up."""
+    """A mapping of all commands by name. A command's module is imported when the command is first looked up."""
 
     def __getitem__(self, name: str) -> Any:
         return load_command(name)
@@ -102,7 +102,7 @@ class LazyCommands(Mapping[str, Any]):
 
 @cache
 def load_command(name: str) -> Any:
-    """Import a command, or a group of commands."""
+    """Import the module of a command or of a group of commands, and return the command or group."""
     module, text = COMMANDS[name]
     group = get_group(import_module(module).app)
     if name in group.commands:
@@ -111,7 +111,7 @@ def load_command(name: str) -> Any:
     return group
 
 
-# The module of each command or group, and its line in `sluice --help`.
+# The module of each command or group, and the command's line in `sluice --help`.
 COMMANDS = {
     "status": ("sluice.cli.site_status", "Show the state of a whole site, dead letters included."),
     "console": ("sluice.cli.console", "Show sites on one live page, served on loopback."),
@@ -136,7 +136,7 @@ COMMANDS = {
 }  # fmt: skip
 app = typer.Typer(
     cls=Commands,
-    pretty_exceptions_enable=False,  # these tracebacks would show values of variables, secrets included
+    pretty_exceptions_enable=False,  # Typer's pretty tracebacks would show the values of variables, even secrets.
     help="A serverless switching fabric for Amazon SQS.",
     **SETTINGS,
 )
@@ -163,7 +163,7 @@ def configure(
         ),
     ] = False,
 ) -> None:
-    """Apply the options that precede the command."""
-    del version  # `_print_version` has printed the version.
+    """Apply the options that precede the command's name."""
+    del version  # `_print_version` has already printed the version.
     if debug:
         log_all()

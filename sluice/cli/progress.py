@@ -1,4 +1,4 @@
-"""Progress of a long command on standard error: a moving line on a terminal, otherwise one line per step."""
+"""Shows the progress of a long command on standard error: an animated line on a terminal, otherwise a line per step."""
 
 import sys
 import time
@@ -15,28 +15,28 @@ from sluice.cli.terminal import print_note
 
 @dataclass(slots=True)
 class Steps:
-    """Counts and shows the steps of a command as they begin. Several threads may call it."""
+    """Counts and shows the steps of a command as they begin. Several threads may count steps."""
 
     total: int
     _show: Callable[[int, int, str], None]
     _begun: int = field(default=0)
 
     def __call__(self, text: str) -> None:
-        """Begin the next step."""
+        """Count the next step, and show its description `text`."""
         self._begun += 1
         self.total = max(self.total, self._begun)
         self._show(self._begun, self.total, text)
 
     def expect(self, more: int) -> None:
-        """Add to the expected number of steps; a negative number reduces it."""
+        """Add `more` to the expected number of steps; a negative number reduces it."""
         self.total += more
 
 
 @contextmanager
 def steps(total: int, *, lines: bool = False) -> Iterator[Steps]:
-    """Show a command's progress in the context, which calls the yielded object at each step; `total` may grow.
+    """Show a command's progress while the context is open. The caller calls the yielded object at each step.
 
-    With `lines` each step is a line on a terminal too, because other programs write there at the same time.
+    With `lines` each step is a line even on a terminal, for commands whose child processes print there, too.
     """
     if lines or not sys.stderr.isatty():
         began_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""`sluice status`: a whole site on one screen."""
+"""`sluice status`: shows the status of all parts of a site on one screen."""
 
 import time
 from collections import Counter
@@ -17,7 +17,7 @@ from sluice.operator.site_names import SiteOptions
 from sluice.operator.site_status import Part, SiteClient, SiteReport, read_site
 from sluice.splitting.operations import SessionView
 
-SHOWN_RUNS = 5  # number of runs shown; `sluice pipeline status` shows all runs
+SHOWN_RUNS = 5  # The latest runs of jobs are shown; `sluice pipeline status` shows all runs.
 MIN_WATCH_S = 1.0
 
 app = SiteCommands()
@@ -34,7 +34,7 @@ def status(
 ) -> None:
     """Show the whole site: rendezvous, split queues, federation, the pipeline, dead letters.
 
-    Exit code 1 if no part is deployed, or if a deployed one can't be read or doesn't answer in time.
+    Exit code 1 if no part is deployed, or if a deployed part can't be read or doesn't answer in time.
     """
     connection = site.connect()
     while True:
@@ -48,7 +48,7 @@ def status(
 
 
 def show(report: SiteReport) -> None:
-    """Print the report, part by part."""
+    """Print a site's report: each part with its status, or the reason why the part has no status."""
     shown: Mapping[str, Callable[[Part], None]] = {
         "rendezvous": _show_rendezvous,
         "splitting": _show_splitting,

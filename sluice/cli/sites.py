@@ -1,4 +1,4 @@
-"""Commands about sites: their common options, how options and site arguments combine, and which combinations fail.
+"""Defines commands about sites: their common options, and how these combine with arguments that name sites.
 
 The grammar of site names is in `sluice.operator.site_names`.
 """
@@ -30,13 +30,13 @@ from sluice.stages import STAGE, is_stage
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Metavars of the arguments that name sites. The first of these arguments is the command's site.
+# An argument with one of these metavars in --help names a site. A command's first such argument may be omitted.
 SITES = "SITE", "DEST", "SRC", "PEER"
 PLACE = "account", "region", "stage"
 
 
 def parse_stage(text: str) -> str | None:
-    """Parse a stage's name; an empty text, such as an empty variable, means none."""
+    """Parse a stage's name. An empty text, such as the value of an empty environment variable, means no stage."""
     if text and not is_stage(text):
         raise typer.BadParameter(f"{text!r} is not a stage's name: it must match {STAGE} and not be sluice")
     return text or None
@@ -65,7 +65,7 @@ Profile = Annotated[
         autocompletion=complete_profiles,
     ),
 ]
-# Options by the names of the fields of `SiteOptions`, in the order of --help.
+# Each option has the name of a field of `SiteOptions`. The order is that of --help.
 OPTIONS: Mapping[str, Any] = {
     "site": Annotated[
         str | None,
@@ -108,12 +108,12 @@ class PlainCommand(ShortHelp, TyperCommand):
 
 
 class SiteCommand(PlainCommand):
-    """A command about sites. The value of `--local` and the first site argument are optional."""
+    """A command about sites. The first argument that names a site, and the value of `--local`, are optional."""
 
     common_options: ClassVar[Sequence[str]] = tuple(OPTIONS)
 
     def __init__(self, *given: Any, **settings: Any) -> None:
-        """Create the command as typer does, with metavars in capitals and the first site argument optional."""
+        """Create the command as typer does, show arguments in capitals, and make the first site argument optional."""
         super().__init__(*given, **settings)
         for argument in self.params:
             if argument.param_type_name == "argument":
@@ -123,7 +123,7 @@ class SiteCommand(PlainCommand):
             first.default = HERE if first.nargs == 1 else [HERE]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments with omitted sites filled in. Raises `UsageError` if options and names contradict."""
+        """Add an omitted site argument, then parse. Raises `UsageError` if options and arguments are contradictory."""
         rest = super().parse_args(ctx, self._with_site(ctx, with_first_site(args)))
         if not ctx.resilient_parsing:
             _check_contradictions(ctx, self._sites)
@@ -137,7 +137,7 @@ class SiteCommand(PlainCommand):
         ]
 
     def _with_site(self, ctx: Any, args: list[str]) -> list[str]:
-        """Prepend `.`, the site of the options, if the command's first argument should be a site and isn't one."""
+        """Prepend the argument `.`, the site of the options, if the command needs a site and the user named none."""
         if not self._sites:
             return args
         arguments = [argument for argument in self.params if argument.param_type_name == "argument"]
@@ -169,20 +169,20 @@ class CloudCommand(SiteCommand):
 
 
 class FileCommand(SiteCommand):
-    """A command about sites that a file names; the options supply what the file leaves open."""
+    """A command about sites that a file names. The options apply if the file names no profile, region or stage."""
 
     common_options = "profile", "region", "local", "stage"
 
 
 class SiteGroup(ShortHelp, TyperGroup):
-    """A group of commands, which shows help for `-h`, too."""
+    """A group of commands that shows help for `-h` as well as for `--help`."""
 
 
 class SiteCommands(typer.Typer):
-    """Commands with the common site options; a command that needs no site is of class `PlainCommand`."""
+    """A typer application whose commands have the common site options, except commands of class `PlainCommand`."""
 
     def __init__(self) -> None:
-        """Create the group with the common settings."""
+        """Create the group with the same typer settings as all other groups."""
         super().__init__(cls=SiteGroup, **SETTINGS)
 
     def command(
@@ -194,7 +194,7 @@ class SiteCommands(typer.Typer):
         quiet: bool = False,
         **options: Any,
     ) -> Callable[[F], F]:
-        """Register a command, as typer does. Its parameter of type `SiteOptions` receives the common site options.
+        """Register a command, as typer does. The command's parameter of type `SiteOptions` gets the site options.
 
         `json` and `quiet` add the options `--json` and `--quiet`.
         """
@@ -214,7 +214,7 @@ class SiteCommands(typer.Typer):
 def _with_options(
     callback: Callable[..., Any], common_options: Sequence[str], output: Mapping[str, Any]
 ) -> Callable[..., Any]:
-    """Wrap a command's function, adding the `output` options and the `common_options` to its own."""
+    """Wrap a command's function, and add the options in `output` and `common_options` to its parameters."""
     own = signature(callback)
     site_parameters = [name for name, parameter in own.parameters.items() if parameter.annotation is SiteOptions]
 
@@ -235,7 +235,7 @@ def _with_options(
 
 
 def with_first_site(arguments: list[str]) -> list[str]:
-    """Return the arguments with a value after every `--local`, whose value is optional.
+    """Insert a default value after every `--local` without a value, because typer has no options with optional values.
 
     The argument after `--local` is its value if it begins like a site of the embedded cloud. Arguments after `--` are
     another program's and stay as they are.
@@ -250,7 +250,7 @@ def with_first_site(arguments: list[str]) -> list[str]:
 
 
 def _check_contradictions(ctx: Any, sites: Sequence[Any]) -> None:
-    """Raise `UsageError` if an option contradicts another option, or all sites that are named as arguments."""
+    """Raise `UsageError` if an option contradicts another option, or all the sites that the arguments name."""
     options = {PARAMETER_PREFIX + name for name in OPTIONS} & ctx.params.keys()
     said = SiteOptions.from_parameters(
         {name: ctx.params[name] for name in options if ctx.get_parameter_source(name).name == "COMMANDLINE"}
@@ -259,7 +259,7 @@ def _check_contradictions(ctx: Any, sites: Sequence[Any]) -> None:
     for site in sites:
         value = ctx.params[site.name]
         texts += [value] if isinstance(value, str) else value or ()
-    if said.site is not None:  # `.` means the site of the options.
+    if said.site is not None:  # The argument `.` means the site of the options.
         texts = [text for text in texts if text != HERE]
     named = {text: ParsedSiteName.parse(text) for text in texts if text == said.site or is_site(text)}
     against = [*_local_contradictions(said, named)] if said.local is not None else []
@@ -277,7 +277,7 @@ def _check_contradictions(ctx: Any, sites: Sequence[Any]) -> None:
 
 
 def _local_contradictions(options: SiteOptions, named: Mapping[str, ParsedSiteName]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of contradicting texts; if `--local` names a site, all other site names must agree with it."""
+    """Yield pairs of arguments that contradict each other, such as `--local` and `--profile prod`."""
     place = None if options.local == FIRST_SITE else Site.parse(options.local or "")
     local = "--local" if place is None else f"--local {place}"
     if options.profile is not None:

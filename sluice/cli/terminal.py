@@ -1,6 +1,6 @@
-"""Terminal functions of every command: `-h`, notes and errors on standard error, and `--debug`.
+"""Functions that every command needs: `-h`, notes and errors on standard error, and `--debug`.
 
-`sluice --help` imports this module and none of the commands, so it must not import modules that take long.
+`sluice --help` imports this module and no command. Therefore this module must not import modules that load slowly.
 """
 
 import logging
@@ -12,8 +12,8 @@ from typing import Any
 
 import typer
 
-SIGNAL_EXIT_BASE = 128  # a program that a signal ends has this exit code plus the signal's number
-# Help is plain text, because rich's boxes take longer to draw than everything else.
+SIGNAL_EXIT_BASE = 128  # If a signal ends a program, the exit code is this number plus the signal's number.
+# Help is plain text, because the library rich would take longer to draw help than the rest of the command takes.
 SETTINGS: dict[str, Any] = {
     "no_args_is_help": True,
     "rich_markup_mode": None,
@@ -22,7 +22,7 @@ SETTINGS: dict[str, Any] = {
 DEBUG_VARIABLE = "SLUICE_DEBUG"
 MASK = "***"
 
-# The first pattern finds named secrets as XML, JSON and Python write them, the second signatures and tokens in headers.
+# One pattern finds secrets by their names in XML, JSON and Python texts, the other finds signatures and header tokens.
 _NAMED_SECRET = re.compile(
     r"((?:secret_?access_?key|session_?token|security-token|external_?id|sqscreds|password)"
     r"['\"]?\s*(?:[:=>]|, )\s*b?['\"]?)"
@@ -31,15 +31,15 @@ _NAMED_SECRET = re.compile(
 )
 _SIGNATURE = re.compile(r"(Signature[=:]\s*|Bearer\s+)[A-Za-z0-9._~+/=-]+")
 _SECRET_VARIABLES = "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "SLUICE_SQSCREDS"
-# Shorter secrets aren't masked: the embedded cloud's secret is "test", a word that other texts contain.
+# Shorter secrets aren't masked, because the embedded cloud's secret is "test", a word that occurs in other texts.
 _MIN_SECRET_LENGTH = 8
 
 
 class ShortHelp:
-    """A command or group that shows help for `-h`, too, and lists it if another program introspects the commands."""
+    """A command or group that shows help for `-h` as well as for `--help`."""
 
     def get_help_option_names(self, _: Any) -> list[str]:
-        """Name the options that show help."""
+        """Return the names of the options that show help."""
         return ["-h", "--help"]
 
 
@@ -49,13 +49,13 @@ def print_note(text: str) -> None:
 
 
 def show_error(text: str) -> None:
-    """Print an error on standard error, in red if that is a terminal and NO_COLOR isn't set."""
+    """Print an error on standard error, in red on a terminal unless the variable NO_COLOR is set."""
     said = _replace_surrogates(text)
     typer.echo(said if os.environ.get("NO_COLOR") else typer.style(said, fg=typer.colors.RED), err=True)
 
 
 def _replace_surrogates(text: str) -> str:
-    """Replace lone surrogates, which JSON can contain but no terminal can print, by question marks."""
+    """Replace lone surrogates with question marks, because JSON can contain them but terminals can't print them."""
     return text.encode(errors="replace").decode()
 
 
@@ -68,7 +68,7 @@ class MaskedLines(logging.Formatter):
 
 
 def mask_secrets(text: str) -> str:
-    """Mask the secrets in a text: those of this environment, values named as secrets, and signatures of requests."""
+    """Mask a text's secrets: values of secret environment variables, named secrets, and signatures of requests."""
     for name in _SECRET_VARIABLES:
         secret = os.environ.get(name, "")
         if len(secret) >= _MIN_SECRET_LENGTH:
@@ -77,14 +77,14 @@ def mask_secrets(text: str) -> str:
 
 
 def log_all() -> None:
-    """Log everything to standard error, boto3's messages included."""
+    """Log everything to standard error, including boto3's messages."""
     handler = logging.StreamHandler()
     handler.setFormatter(MaskedLines("%(asctime)s %(name)s %(levelname)s %(message)s"))
     logging.basicConfig(level=logging.DEBUG, handlers=[handler], force=True)
 
 
 def show_unexpected_error(error: BaseException, *, debug: bool) -> None:
-    """Print an unexpected error: one line with its place in the code, or with `debug` the whole traceback."""
+    """Print an unexpected error: with `debug` the whole traceback, otherwise one line that names the code line."""
     if debug:
         sys.stderr.write(mask_secrets("".join(traceback.format_exception(error))))
         return

@@ -1,1 +1,1 @@
-"""The commands of federation, in qpid-route's order."""
+"""The commands of federation. Their arguments have the same order as those of Qpid's `qpid-route`."""

@@ -50,12 +50,12 @@ def add(
         bool, typer.Option("--create", help="Create the queue if it doesn't exist, as `queue create` does.")
     ] = False,
 ) -> None:
-    """Bind a queue to an exchange. Repeating a binding changes nothing; with other arguments it is refused."""
+    """Bind a queue to an exchange. Repeating the command changes nothing; with other arguments it is refused."""
     arguments = parse_typed_values(argument or [], option="--argument")
     binding = BindingDeclaration.from_binding(Binding(exchange=exchange, queue=queue, key=key, arguments=arguments))
     opened = open_site(site)
     if create:
-        # A binding that would be refused must not leave a new queue behind.
+        # The binding is checked before the queue is created, so that a refused binding leaves no new queue.
         binding.binding().check(require_exchange(opened, exchange)[exchange].type)
         ensure_queue(opened, queue)
     bound = retry_until_found(

@@ -22,7 +22,7 @@ from sluice.operator.federated_sites import open_site
 app = SiteCommands()
 
 PATH_COLUMNS = ("exchange", "origin", "path", "state", "bindings", "keys")
-SHOWN_KEYS = 5  # maximum number of keys shown, so that a row fits on a line
+SHOWN_KEYS = 5  # maximum number of binding keys in a row of the table
 
 Exchange = Annotated[
     str, typer.Argument(help="The exchange, with the same name at both sites.", autocompletion=complete_exchanges)
@@ -55,7 +55,7 @@ def delete(
 
 @app.command("paths")
 def list_dynamic_paths(site: SiteText) -> None:
-    """List the binding advertisements that a site received, by path: active and standby."""
+    """List the binding advertisements that a site received, with the path of each, active or on standby."""
     paths = open_site(site).client.ask(ListPaths()).paths
     print_result(paths, lambda: show_table(PATH_COLUMNS, map(path_row, paths)))
 

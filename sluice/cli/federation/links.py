@@ -124,7 +124,7 @@ def add_control_commands(
     argument: Any,
     helps: Sequence[str],
 ) -> None:
-    """Add `pause`, `resume`, `drain` and `retry` of a link or a route; `helps` is in the order of `Command`."""
+    """Add the commands `pause`, `resume`, `drain` and `retry` to `app`. `helps` has their help texts in this order."""
 
     def add_command(command: Command, help_: str) -> None:
         def send_command(site: SiteText, link_or_route: str) -> None:
@@ -133,7 +133,7 @@ def add_control_commands(
             result = {"site": str(opened.name), thing: link_or_route, "done": command.value}
             print_result(result, f"{link_or_route}: {command.value}")
 
-        send_command.__annotations__["link_or_route"] = argument  # typer reads the annotations
+        send_command.__annotations__["link_or_route"] = argument  # Typer reads the argument's help from here.
         app.command(command.value, quiet=True, help=help_)(send_command)
 
     for command, help_ in zip(Command, helps, strict=True):

@@ -54,7 +54,7 @@ def add(
         ),
     ] = None,
 ) -> None:
-    """Allow another site to link to this one, and to do what the options say, and nothing else."""
+    """Allow another site to link to this one, with only the permissions that the options give."""
     if (peer is None) == (address is None):
         raise typer.BadParameter("give either PEER or --address")
     at = open_site(peer).view().address if peer is not None else read_address(address or Path())

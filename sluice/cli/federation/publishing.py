@@ -130,7 +130,7 @@ def consume(
             else:
                 typer.echo(message.body)
             shown += 1
-            # A message is deleted after it is printed: after a crash it is printed twice, rather than never.
+            # A message is deleted after it is printed, so that a crash in between doesn't lose the message.
             if keep:
                 kept.append(message)
             else:
@@ -157,7 +157,7 @@ def _receive_messages(consumer: "ConsumedQueue", count: int | None, *, wait_s: f
 
 
 def message_document(message: Message) -> dict[str, Any]:
-    """Format a message for `--json`; if its `x-qpid` is malformed, with the error and all attributes as headers."""
+    """Format a message for `--json`. If its attribute `x-qpid` is malformed, add the error and show all attributes."""
     error: dict[str, str] = {}
     try:
         opened = open_attributes(message.attributes)

@@ -40,11 +40,11 @@ from sluice.operator.federated_sites import OpenSite, open_site
 from sluice.operator.queues import queue_url
 from sluice.operator.site_names import SiteName
 
-MAX_NAME_CHARACTERS = 80  # SQS's limit for a queue's name
-FOUND_WITHIN_S = 60  # seconds to wait for a new queue, which SQS usually finds within a second
+MAX_NAME_CHARACTERS = 80  # SQS's maximum length of a queue's name
+FOUND_WITHIN_S = 60  # maximum seconds until SQS finds a new queue; usually one second is enough
 POLL_S = 0.5
-MOVE_WAIT_S = 2  # seconds without a message after which a queue counts as empty
-# Attributes of new queues, as of the stacks' bindable queues: 14 days, and a visibility timeout that suits routes.
+MOVE_WAIT_S = 2  # A queue counts as empty after this number of seconds without a message.
+# Attributes of new queues, in seconds: 14 days, and 30 seconds, which suit routes. The stacks use the same values.
 ATTRIBUTES = {"MessageRetentionPeriod": "1209600", "VisibilityTimeout": "30"}
 
 T = TypeVar("T")
@@ -89,7 +89,7 @@ def ensure_queue(site: OpenSite, name: str) -> None:
 
 
 def retry_until_found(queue: str, ask: Callable[[], T], *, within_s: float) -> T:
-    """Repeat `ask` for at most `within_s` seconds while SQS doesn't find the queue, which may be new."""
+    """Call `ask` until SQS finds the queue, which may be new. Raises `ask`'s error after `within_s` seconds."""
     deadline = time.monotonic() + within_s
     while True:
         try:
@@ -143,7 +143,7 @@ def delete(
 
 
 def _check_empty(queue: QueueView, queues: SplitQueues) -> None:
-    """Check that the queue has no bindings and no messages. Raises `BadConfiguration`, or `QueueGone`."""
+    """Raise `BadConfiguration` if the queue has bindings or messages, and `QueueGone` if it doesn't exist."""
     if queue.bindings:
         raise BadConfiguration(f"{queue.name} has {queue.bindings} bindings: delete them first, or use --force")
     messages = queues.count(queue.queue)
@@ -185,11 +185,8 @@ def list_queues(site: SiteText) -> None:
 
 
 def _connect_queues(site: OpenSite, view: QueuesView) -> SplitQueues:
-    """Return a client that finds the site's queues by name."""
+    """Return an SQS client that takes names of the site's queues instead of URLs."""
     return SplitQueues(site.name.connect().client("sqs"), view.address.ingress_url)
-
-
-# Moves
 
 
 @app.command(quiet=True)
@@ -209,7 +206,7 @@ def move(
         bool, typer.Option("--what-is-there", help="Move only messages sent before the start, by this machine's clock.")
     ] = False,
 ) -> None:
-    """Move messages from a queue to another one, at this or another site, until the queue is empty. You may stop it.
+    """Move messages from a queue to another one, at this or another site, until the queue is empty or you press ctrl-C.
 
     Exit code 1 if messages can't be sent: they stay in the queue, and the reasons are printed.
     """

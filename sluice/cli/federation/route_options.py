@@ -36,20 +36,20 @@ from sluice.operator.routes import (
 from sluice.splitting.filters.values import Filter
 
 FIELDS = {field.name: field for field in fields(BridgeDeclaration)}
-THE_ROUTE = "route"  # a queue id for `read_filters`, which reads filters by queue
+THE_ROUTE = "route"  # `read_filters` needs a queue id, and a route's filter has none.
 EVERY_KIND = frozenset(RouteKind)
 PUSH = typer.Option("--src-local", "-s", help="Push: SRC, not DEST, owns the link and the route.")
 
 
 class FieldOption(NamedTuple):
-    """An option that sets a field of `BridgeDeclaration`: its typer option, and the kinds of routes that have it."""
+    """A command-line option that sets a field of `BridgeDeclaration`, and the kinds of routes that have the option."""
 
     field: str
-    typer_option: Any  # typer doesn't export its class of options
+    typer_option: Any  # The type is `Any` because typer doesn't export the class of its options.
     kinds: frozenset[RouteKind] = EVERY_KIND
 
     def build_parameter(self, name: str, *, changes: bool = False) -> Parameter:
-        """Return the option as a command's parameter, which has no default if the command `changes` a route."""
+        """Return the option as a parameter of a command's function, without a default if `changes` (`route change`)."""
         field, option = FIELDS[self.field], copy(self.typer_option)
         [type_] = (member for member in get_args(field.type) or [field.type] if member not in {UnsetType, NoneType})
         default = type_() if field.default is UNSET else field.default
@@ -58,7 +58,7 @@ class FieldOption(NamedTuple):
         return _keyword_parameter(name, Annotated[type_ if default is not None else type_ | None, option], default)
 
     def value(self, argument: Any) -> Any:
-        """Return the field's value: UNSET if the field is optional and the argument is empty."""
+        """Convert the option's argument to the field's value: UNSET for an optional field and an empty argument."""
         return argument or UNSET if FIELDS[self.field].default is UNSET else argument
 
 
@@ -149,7 +149,7 @@ DEFAULT_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteOptions:
-    """Parsed options: fields of a declaration, the link, and the time to wait for the route."""
+    """A route command's parsed options: fields of the declaration, the link, and how long to wait for the route."""
 
     fields: Mapping[str, Any]
     link: str | None
@@ -157,7 +157,7 @@ class RouteOptions:
 
     @classmethod
     def from_arguments(cls, arguments: dict[str, Any]) -> "RouteOptions":
-        """Remove the options from a command's arguments; an option without a value sets no field."""
+        """Remove the route options from a command's `arguments` and parse them. An omitted option sets no field."""
         tag, excludes = arguments.pop("tag"), arguments.pop("excludes")
         values = {name: arguments.pop(name) for name in OPTIONS if name in arguments}
         fields = {
@@ -170,12 +170,12 @@ class RouteOptions:
         return cls(fields=fields, link=arguments.pop("link", None), timeout_s=arguments.pop("timeout"))
 
     def declaration(self, **own: Any) -> BridgeDeclaration:
-        """Return the declaration of a route with these options and the command's own fields."""
+        """Build the declaration of a route from these options and the fields that the command itself sets (`own`)."""
         return BridgeDeclaration(**own, **self.fields)
 
 
 def with_route_options(kind: RouteKind | None) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorate a command with the options of a kind of routes; None stands for the options of `route change`.
+    """Return a decorator that adds the options of a kind of routes to a command; None: the options of `route change`.
 
     The command gets the parsed options as its parameter `options`. In --help they are in this parameter's place, and
     `--link` and `--timeout` follow the command's own options.
@@ -220,7 +220,7 @@ def with_route_options(kind: RouteKind | None) -> Callable[[Callable[..., None]]
 
 
 def read_filter(patterns: Sequence[str], program: str | None) -> Filter | UnsetType:
-    """Read a route's filter in the form of `split start`'s options; UNSET without options. Raises `BadFilter`."""
+    """Parse a route's `--filter` patterns and `--jq` program; UNSET if there are none. Raises `BadFilter`."""
     if not patterns and program is None:
         return UNSET
     for pattern in patterns:
@@ -232,15 +232,15 @@ def read_filter(patterns: Sequence[str], program: str | None) -> Filter | UnsetT
 
 
 def add_and_show_route(dest: str, src: str, declaration: BridgeDeclaration, options: RouteOptions) -> None:
-    """Add a route, wait for it, and print its state. An existing route is an error, except with --quiet.
+    """Add a route, wait until it is Operational, and print its state. A route that exists is an error without --quiet.
 
-    Findings, such as a second path for messages, are printed even with --quiet: nothing else reports them.
+    Warnings, such as a second path for messages, are printed even with --quiet, because nothing else reports them.
     """
     ends = LinkEnds.from_names(dest, src, src_local=declaration.src_is_local)
     try:
         route = add_route(ends, declaration, link=options.link)
     except DuplicateRoute:
-        if is_quiet():  # As with qpid-route, a script can be run again.
+        if is_quiet():  # As with qpid-route, a script with --quiet can be run again.
             return
         raise
     address, own = ends.peer.address, ends.view.address
@@ -253,7 +253,7 @@ def add_and_show_route(dest: str, src: str, declaration: BridgeDeclaration, opti
 
 
 def show_operational(site: OpenSite, name: str, *, timeout_s: float, warnings: Sequence[str] = ()) -> None:
-    """Wait for a route, and print its state. Raises `NotOperational`."""
+    """Wait until a route is Operational, and print its state. Raises `NotOperational` after `timeout_s` seconds."""
     shown = wait_until_operational(site, name, timeout_s=timeout_s)
     print_result({**to_document(shown), "warnings": list(warnings)}, f"{name}: {shown.state}")
 
@@ -269,7 +269,7 @@ def remove_route(
 
 
 def report_closing(site: OpenSite, routes: Sequence[str], *, kept: Sequence[str]) -> None:
-    """Print which routes of a site are closing, and which permissions they leave."""
+    """Print which routes of a site are closing, and which of their permissions were not removed (`kept`)."""
     document = {"site": str(site.name), "routes": routes, "done": "closing"}
     if is_json() or routes:
         said = "\n".join(f"{name} is closing at {site.name}" for name in routes)

@@ -134,7 +134,7 @@ def delete(
 
 
 def _find_own_route(view: operations.SiteView, name: str, remedy: str) -> operations.BridgeView:
-    """Find one of the site's own routes. Raises `BadRoute` for another route, with a `remedy` at the peer."""
+    """Find a route that the site declared. Raises `BadRoute` for a peer's route, with the `remedy` at the peer."""
     shown = view.find_bridge(name)
     if shown is None:
         raise BadRoute(f"no such route at {view.tag}: {name}")
@@ -151,7 +151,7 @@ def flush(site: SiteText, *, del_empty_link: DelEmptyLink = False) -> None:
     own = [shown for shown in view.bridges if not shown.served]
     for shown in own:
         opened.client.ask(operations.CloseBridge(name=shown.name))
-    # While a link closes, its routes still forward the messages in their queues.
+    # A link may be closed at once: until it is closed, its routes forward the messages that are still in their queues.
     emptied = {shown.link for shown in own} if del_empty_link else set()
     for link in opened.view().links:
         if link.name in emptied:
@@ -178,7 +178,7 @@ def list_routes(site: SiteText) -> None:
 
 
 def find_route_ends(view: operations.SiteView, shown: operations.BridgeView) -> tuple[str, str]:
-    """Return the tags of a route's source and destination; the peer's is `?` if the link no longer exists."""
+    """Return the tags of a route's source and destination; the peer's tag is `?` if the link no longer exists."""
     link = view.find_link(shown.link)
     if link is not None:
         return find_site_tags(shown, link, here=view.tag)
@@ -191,7 +191,7 @@ def map_routes(
     *,
     svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the map to this file as SVG.")] = None,
 ) -> None:
-    """Draw the routes of sites and of all sites linked to them, and warn of lost or duplicated messages.
+    """Draw a map of the routes of sites and of all sites linked to them, and warn of lost or duplicated messages.
 
     Credentials of one account can't query a site in another account: name that site too, with its profile.
     """
@@ -213,7 +213,7 @@ def map_routes(
 
 
 def map_document(walked: DiscoveredSites) -> dict[str, Any]:
-    """Return the map's JSON document: sites, routes, findings, sites that weren't reached, and advertised paths."""
+    """Return the map's JSON document: sites, routes, warnings, sites that couldn't be read, and advertised paths."""
     topology = walked.topology
     return {
         "sites": [
@@ -270,7 +270,7 @@ def status(site: SiteText, name: Name) -> None:
 
 
 def describe_repairs(repairs: Repairs) -> str | None:
-    """Describe how often a route was repaired, the last repair, and lost messages; None without a repair."""
+    """Describe how often a route was repaired, the last repair, and lost messages; None if it was never repaired."""
     if not repairs.number:
         return None
     often = "once:" if repairs.number == 1 else f"{repairs.number} times, the last time"

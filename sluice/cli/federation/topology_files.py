@@ -25,9 +25,9 @@ from sluice.operator.documents import BadFile, read_document_with_lines
 from sluice.operator.federated_sites import OpenSite, open_named
 from sluice.operator.site_names import BadSiteName, SiteName
 
-SCHEMA = "topology.schema.json"  # a file in this folder, which `sluice topology schema` prints
-TIMEOUT_S = 300.0  # seconds; a route closes when its queue has been empty for a minute
-EXIT_CHANGES = 2  # the exit code of a plan with steps, as in `terraform plan -detailed-exitcode`
+SCHEMA = "topology.schema.json"  # This file is in the same folder as this module.
+TIMEOUT_S = 300.0  # A route closes after its queue has been empty for a minute, so this is enough.
+EXIT_CHANGES = 2  # `sluice topology plan` has this exit code for changes, as `terraform plan -detailed-exitcode`.
 
 app = SiteCommands()
 
@@ -41,7 +41,7 @@ def export(
         list[str], typer.Argument(metavar="SITE", help="Sites, written as for --site.", autocompletion=complete_sites)
     ],
 ) -> None:
-    """Print the topology of sites as a file. Equal topologies give equal files.
+    """Print the topology of sites in the format of topology files. Equal topologies give equal files.
 
     Queues, routes requested by peers, and pauses are not exported.
     """
@@ -109,12 +109,9 @@ def schema() -> None:
     typer.echo(files(__package__).joinpath(SCHEMA).read_text(encoding="utf-8"), nl=False)
 
 
-# Files
-
-
 @dataclass(frozen=True, slots=True)
 class TopologyFile:
-    """A parsed topology file, and its sites by tag."""
+    """A parsed topology file with a connection to each of its sites, by the site's tag."""
 
     file: Path
     line_of: Callable[[str], int]
@@ -154,11 +151,8 @@ def fetch_state(site: OpenSite) -> SiteState:
     )
 
 
-# Plans
-
-
 def show_plan(plan: TopologyPlan, topology: TopologyFile) -> None:
-    """Show a plan's steps and leftovers as tables, and its conflicts with their lines."""
+    """Print a plan: its steps, the entries that are not in the file, and its conflicts with line numbers."""
     rows = [
         (step.act, step.site, step.kind, step.name, "; ".join(filter(None, (step.change, step.message_effect))))
         for step in plan.steps
@@ -198,20 +192,20 @@ def _plan_document(plan: TopologyPlan) -> dict[str, Any]:
 
 
 POLL_S = 0.5
-BINDINGS_REFRESH_S = 1.1  # seconds to wait; exchange functions look for new bindings every second
-MAX_PLANS = 10  # maximum number of plans; the second one is empty unless another operator changes the sites
+BINDINGS_REFRESH_S = 1.1  # Exchange functions read new bindings every second, so this wait (in seconds) is enough.
+MAX_PLANS = 10  # The second plan is already empty unless another operator changes the sites meanwhile.
 
 
 class TopologyIncomplete(SluiceError):
-    """The sites don't match the file yet. Finished steps stay: repeat the command to continue."""
+    """Raised if the sites don't match the file yet. Finished steps stay: repeat the command to continue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyApplier:
-    """Applies plans to `sites`, which are keyed by tag. Each wait ends after `timeout_s` seconds."""
+    """Applies topology plans to `sites`, which are keyed by tag. Each wait ends after `timeout_s` seconds."""
 
     sites: Mapping[str, OpenSite]
-    plan: Callable[[], TopologyPlan]  # makes a plan from the current state of the sites
+    plan: Callable[[], TopologyPlan]  # This function makes a new plan from the current state of the sites.
     timeout_s: float
     now_s: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
@@ -219,8 +213,8 @@ class TopologyApplier:
     def steps(self, agreed: TopologyPlan) -> Iterator[PlannedStep]:
         """Apply the steps of a plan in order, yield each when it is done, and repeat until no step is left.
 
-        If a step has another result than planned, the rest is planned again. No entry is deleted that the `agreed` plan
-        didn't delete. Raises `TopologyIncomplete`, or a site's refusal of a step; finished steps are not undone.
+        If a step no longer fits a site, the remaining steps are planned again. Only entries that the `agreed` plan
+        deletes are deleted. Raises `TopologyIncomplete`, or a site's refusal of a step; finished steps are not undone.
         """
         confirmed = {step.entry for step in agreed.steps if step.is_destructive}
         plan = agreed
@@ -234,7 +228,7 @@ class TopologyApplier:
         raise TopologyIncomplete("the sites still differ from the file: apply the file again")
 
     def run_stages(self, plan: TopologyPlan) -> Iterator[PlannedStep]:
-        """Apply the steps, up to the first one that no longer fits the sites."""
+        """Apply a plan's steps in order, and yield each when it is done. Stops at a step that no longer fits a site."""
         for stage in plan.stages:
             match stage.stage:
                 case Stage.RECREATE | Stage.REMOVE:
@@ -249,11 +243,11 @@ class TopologyApplier:
                 except RequestRefused:
                     if self.plan().steps[:1] == [step]:
                         raise
-                    return  # The step is obsolete or its entry is gone: a link can close with its last route.
+                    return  # The step is obsolete, for example because a link has closed with its last route.
                 yield step
 
     def wait(self, kind: str, left: Callable[[], list[str]]) -> None:
-        """Wait until `left` returns an empty list. Raises `TopologyIncomplete` with the last list at the deadline."""
+        """Wait until `left` returns an empty list. At the deadline, raises `TopologyIncomplete` with the last list."""
         deadline_s = self.now_s() + self.timeout_s
         while rest := left():
             if self.now_s() >= deadline_s:
@@ -263,14 +257,14 @@ class TopologyApplier:
             self.sleep(POLL_S)
 
     def find_blocking(self, stage: PlannedStage) -> list[str]:
-        """Return the closing links and routes for which the stage's steps have to wait."""
+        """Return the links and routes that must finish closing before the stage's steps can be applied."""
         created = [(step.site, step.operation) for step in stage.steps]
         identities = {(tag, *made.bridge.identity) for tag, made in created if isinstance(made, AddBridge)}
         views = {tag: site.view() for tag, site in self.sites.items()}
         return find_blocking(views, {step.entry for step in stage.steps}, identities)
 
     def idle(self, plan: TopologyPlan) -> list[str]:
-        """Return the file's routes that aren't Operational, and so forward no messages."""
+        """Return the routes of the plan that aren't Operational and therefore forward no messages."""
         return [
             f"{route} at {tag}"
             for tag, site in self.sites.items()

@@ -1,1 +1,1 @@
-"""`sluice pipeline`: jobs, deployed or local."""
+"""`sluice pipeline`: controls Spark jobs on a deployed site or as local processes."""

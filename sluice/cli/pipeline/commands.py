@@ -39,7 +39,7 @@ SparkPython = Annotated[
         help="For local jobs: a Python with PySpark. Default: SLUICE_SPARK_PYTHON, or build/spark-*.",
     ),
 ]
-BUSY, WAIT = "busy", "wait"  # equal those of `JobStep`, whose module takes too long to import for --help
+BUSY, WAIT = "busy", "wait"  # These are values of `JobStep`, whose module takes too long to import for --help.
 STEP_TEXTS: Mapping[str, str] = {
     "start": "started as {run}",
     "keep": "already running: {reason}",
@@ -171,7 +171,7 @@ def run_local(
             raise BadConfiguration(f"there is no job {job}: name one of {', '.join(JOBS)}")
         places = local_landing(place, queue_url="", sqs_endpoint=sqs_endpoint).places
         output = ("--output", places.folder("statistics")) if job == STATISTICS else ()
-        # The user's arguments follow and override these.
+        # The user's arguments come after these arguments, so that they take precedence.
         arguments = [job, *places.tables, *output, *(sqs_endpoint.arguments if job == "replay" else ())]
     job_command = build_command(python, [*arguments, *context.args])
     print_note("starting Spark, which takes seconds; ctrl-C ends the job after its batch, which may take a minute")

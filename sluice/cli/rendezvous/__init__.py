@@ -1,1 +1,1 @@
-"""`sluice rendezvous`: show the status, manage credentials, run a client, run a proxy."""
+"""`sluice rendezvous`: shows the status, manages credentials, runs clients and runs proxies."""

@@ -1,4 +1,4 @@
-"""`sluice rendezvous`: show a site's status, manage its clients' credentials, run a client, run a proxy."""
+"""`sluice rendezvous`: shows a site's status, manages its clients' credentials, runs clients and runs proxies."""
 
 import asyncio
 from collections.abc import Sequence
@@ -21,16 +21,16 @@ from sluice.rendezvous.protocol.ends import OPEN, End
 from sluice.rendezvous.protocol.matching import Nat
 from sluice.rendezvous.protocol.messages import DEFAULT_FINGERPRINT
 
-if TYPE_CHECKING:  # aiortc is an extra, which may not be installed
+if TYPE_CHECKING:  # The optional library aiortc may not be installed.
     from sluice.peers.channels import Network
 
 MAX_OFFERS = 100_000
-MAX_AT_ONCE = 32  # maximum number of clients at once: SQS calls use this many threads
+MAX_AT_ONCE = 32  # The calls to SQS use at most this number of threads.
 MAX_TRIES = 100
 MAX_BYTES = 64 * 1024 * 1024
-MAX_PROXIES = 100  # maximum number of proxies: an HTTP session has this many connections
+MAX_PROXIES = 100  # An HTTP session of aiohttp has at most this number of connections.
 MAX_CLIENTS = 1_000
-# The broker asks for 20 s between polls, which is too long for trying things out locally.
+# The broker asks proxies to wait 20 seconds between polls, which is too long for local tests.
 LOOPBACK_POLL_INTERVAL_S = 1.0
 
 OFFER_STATE_LABELS = {
@@ -39,7 +39,7 @@ OFFER_STATE_LABELS = {
     End.OFFER_REFUSED.state: "malformed",
 }
 STUN_URLS = tuple(f"stun:stun.{host}:3478" for host in ("antisip.com", "epygi.com", "uls.co.za", "nextcloud.com"))
-MAX_REASON = 160  # maximum length of a reason in the table; `sluice dlq show` prints the whole reason
+MAX_REASON = 160  # Longer reasons are cut in the table, in characters; `sluice dlq show` prints the whole reason.
 
 app = SiteCommands()
 
@@ -114,7 +114,7 @@ def creds(
         usage += f", and AWS_ENDPOINT_URL_SQS={connection.endpoint_url} in their environment"
     shown = (line, "give the line above to apps") if bridge_line else (sqscreds(credentials), usage)
     print_result(document, lambda: _show_credentials(*shown, user.name, rotation))
-    if rotation.fault:  # An old key was not deleted. This is raised last, so that the new key is printed anyway.
+    if rotation.fault:  # An old key was not deleted. This error is raised after the new key was printed.
         raise rotation.fault
 
 
@@ -138,7 +138,7 @@ def offer(
     stun: StunUrls = None,
     site: SiteOptions,
 ) -> None:
-    """Run clients: send an offer, open a WebRTC data channel to the proxy that answers, send bytes, await their echo.
+    """Run clients: each sends an offer, opens a WebRTC data channel to the proxy that answers, and has bytes echoed.
 
     Exit code 0 if every client got all its bytes back, otherwise 1.
     """
@@ -214,9 +214,6 @@ def _choose_network(*, loopback: bool | None, site: SiteOptions, stun: list[str]
     return Network(loopback=is_loopback, stun_urls=tuple(stun or ()))
 
 
-# Output
-
-
 def _show_status(rendezvous: RendezvousStatus) -> None:
     deployment, offers = rendezvous.deployment, rendezvous.offers_queue
     said = [f"{rendezvous.recent_offers[state]} {words}" for state, words in OFFER_STATE_LABELS.items()]
@@ -241,7 +238,7 @@ def _show_status(rendezvous: RendezvousStatus) -> None:
 
 
 def _show_credentials(secret: str, usage: str, user: str, rotation: Rotation) -> None:
-    """Print only the secret on standard output, for SLUICE_SQSCREDS=$(sluice rendezvous creds --rotate)."""
+    """Print only the secret on standard output, and notes on standard error, so that a shell can capture the secret."""
     typer.echo(secret)
     print_note(f"access key {rotation.credentials.access_key_id} of {user}; its secret can't be shown again")
     print_note(usage)

@@ -1,6 +1,6 @@
 """The WebRTC side of `sluice rendezvous offer` and `sluice rendezvous proxy`, and their output.
 
-This module imports aiortc and aiohttp, which are an extra and may not be installed.
+This module imports the optional libraries aiortc and aiohttp, which may not be installed.
 """
 
 import asyncio
@@ -27,13 +27,13 @@ from sluice.peers.methods import http_method, sqs_method
 from sluice.peers.volunteer import Volunteer, VolunteerEvent, VolunteerLimits, VolunteerStep, serving
 from sluice.rendezvous.protocol.matching import Nat
 
-MAX_ROWS = 40  # maximum number of clients in the table; --json shows all of them
+MAX_ROWS = 40  # The table shows at most this number of clients; --json shows all.
 
 
 async def offer_all(
     connection: Connection, plan: AttemptPlan, *, http: bool, sqscreds: str | None, count: int, concurrency: int
 ) -> Sequence[Attempt]:
-    """Run every client's attempt at the connected site.
+    """Run the attempts of `count` clients at the connected site, at most `concurrency` of them at the same time.
 
     Raises the errors of `read_deployment`, and a group of `CallFailed` if the broker or the queue can't be reached.
     """
@@ -44,7 +44,7 @@ async def offer_all(
 
 
 def document(attempts: Sequence[Attempt]) -> dict[str, Any]:
-    """Return the JSON document: outcomes counted, median and 99th percentile of the times, every attempt."""
+    """Build the JSON document: counts of outcomes, median and 99th percentile of the durations, and all attempts."""
     outcomes = Counter(attempt.outcome for attempt in attempts)
     return {
         "offers": len(attempts),
@@ -62,7 +62,7 @@ def _summarize_times(attempts: Sequence[Attempt], name: str) -> dict[str, float 
 
 
 def show(attempts: Sequence[Attempt]) -> None:
-    """Print a table with one line per client, then the summary."""
+    """Print a table with a line for each client's attempt, then a summary of all attempts."""
     columns = ("client", "outcome", "answered ms", "opened ms", "bytes back", "detail")
     rows = [
         (number, attempt.outcome, attempt.answered_ms, attempt.opened_ms, attempt.bytes_back, attempt.detail)
@@ -80,10 +80,10 @@ def show(attempts: Sequence[Attempt]) -> None:
     show_pairs((name, value) for name, value in pairs if value is not None)
 
 
-SERVED = frozenset({VolunteerStep.CLOSED, VolunteerStep.CUT_OFF})  # the client's channel was open and has ended
+SERVED = frozenset({VolunteerStep.CLOSED, VolunteerStep.CUT_OFF})  # These steps mean that an open channel has ended.
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-POLLING = "polling"  # begins the note that the proxies have started; the demo waits for it
-SID_SHOWN = 8  # characters shown of a Sid, enough to tell clients apart
+POLLING = "polling"  # The demo waits until a proxy's output contains this word.
+SID_SHOWN = 8  # This number of characters of a Sid is shown, which is enough to distinguish clients.
 
 
 async def serve(
@@ -96,7 +96,7 @@ async def serve(
     seconds: float | None,
     clients: int | None,
 ) -> None:
-    """Run proxies and print their events until `seconds` are over or `clients` were served; None means no limit.
+    """Run proxies and print their events for `seconds`, or until `clients` were served. None means no limit.
 
     ctrl-C and SIGTERM stop the proxies early and close all channels.
     """
@@ -113,15 +113,15 @@ async def serve(
 
 
 class ProxyRunReport:
-    """Prints each event on a line, and counts served clients until there are enough."""
+    """Prints each event of the proxies on a line, and counts served clients up to the requested number."""
 
     def __init__(self, *, clients: int | None) -> None:
-        """Create the report in the volunteers' event loop. `clients` is None for no limit."""
+        """Create the report in the proxies' event loop. `clients` is the requested number; None means no limit."""
         self._left = clients
         self._done = asyncio.Event()
 
     def note(self, event: VolunteerEvent) -> None:
-        """Print the event and count served clients."""
+        """Print a proxy's event, and count the client if it has been served."""
         if is_json():
             show_json({"at_ms": now_ms(), "event": event.step, "sid": event.sid, "detail": event.detail})
         else:
@@ -133,7 +133,7 @@ class ProxyRunReport:
                 self._done.set()
 
     async def wait_until_done(self, seconds: float | None) -> None:
-        """Wait until enough clients were served, `seconds` are over, or a signal arrives."""
+        """Wait until the requested number of clients was served, `seconds` are over, or SIGINT or SIGTERM arrives."""
         loop = asyncio.get_running_loop()
         for number in STOP_SIGNALS:
             loop.add_signal_handler(number, self._done.set)
@@ -146,7 +146,7 @@ class ProxyRunReport:
                 loop.remove_signal_handler(number)
 
     def print_summary(self, counts: Counter[VolunteerStep]) -> None:
-        """Print how often each event happened."""
+        """Print the number of events of each kind (`counts`)."""
         if is_json():
             show_json({"at_ms": now_ms(), "event": "summary", "counts": dict(counts)})
         else:

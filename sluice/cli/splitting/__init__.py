@@ -1,1 +1,1 @@
-"""`sluice split`: sessions on shared queues."""
+"""`sluice split`: runs sessions, each of which receives its share of the messages of shared queues."""

@@ -20,8 +20,8 @@ from sluice.operator.queues import queue_arn
 from sluice.splitting import operations
 from sluice.splitting.consumers.targets import describe_target
 
-MAX_STEP_S = 70.0  # the longest duration of a step in seconds, with all its requests
-BUSY_INTERVAL_S, IDLE_INTERVAL_S = 1.0, 5.0  # seconds until the next call, with and without pending steps
+MAX_STEP_S = 70.0  # A step with all its requests takes at most this number of seconds.
+BUSY_INTERVAL_S, IDLE_INTERVAL_S = 1.0, 5.0  # seconds until the next call if there were steps, and if there were none
 
 
 class BadCluster(BadConfiguration):
@@ -29,7 +29,7 @@ class BadCluster(BadConfiguration):
 
 
 def parse_clusters(clusters: Sequence[str]) -> Mapping[str, str]:
-    """Parse `CLUSTER[=CONTEXT]` options to the kubeconfig's contexts by cluster. Raises `BadCluster`."""
+    """Parse `CLUSTER[=CONTEXT]` options. Returns the kubeconfig's context of each cluster. Raises `BadCluster`."""
     contexts: dict[str, str] = {}
     for option in clusters:
         cluster, equals, context = option.partition("=")
@@ -43,21 +43,21 @@ def parse_clusters(clusters: Sequence[str]) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
-    """One run of an agent with a unique `name`. `ask` sends an operation to the control function."""
+    """An agent that re-points consumers in clusters. Each run has its own `name`; `ask` calls the control function."""
 
     name: str
     clusters: tuple[str, ...]
     consumers: AwsConsumers
     ask: Callable[[Operation[R]], R]
 
-    now_s: Callable[[], float] = time.time  # wall clock, which continues while the machine sleeps
-    _last_lines: dict[str, str] = field(default_factory=dict)  # the last printed line of each consumer
+    now_s: Callable[[], float] = time.time  # A wall clock also counts the time for which the machine sleeps.
+    _last_lines: dict[str, str] = field(default_factory=dict)  # the last line that was printed about each consumer
 
     @classmethod
     def create(cls, client: ControlClient, contexts: Mapping[str, str], *, kubeconfig: str | None) -> "Agent":
-        """Connect to clusters by their contexts in a kubeconfig; None finds the file by Kubernetes' own rules.
+        """Connect to clusters by their contexts in a kubeconfig file. If it is None, Kubernetes' rules find the file.
 
-        Raises `BadCluster`, and the errors of connecting and of the control function.
+        Raises `BadCluster`, connection errors, and the control function's errors.
         """
         apis = {cluster: connect_by_kubeconfig(context, file=kubeconfig) for cluster, context in contexts.items()}
         queues = client.ask(operations.ShowSplitting()).queues
@@ -70,13 +70,13 @@ class Agent:
         return cls(name=f"agent-{new_id()}", clusters=tuple(contexts), consumers=consumers, ask=client.ask)
 
     def look(self) -> float:
-        """Apply the pending steps and return the seconds to wait before the next call. Failed calls are printed."""
+        """Apply the pending steps, and return the seconds to wait before the next call. Prints calls that failed."""
         asked_s = self.now_s()
         try:
             taken = self.ask(operations.TakeSteps(agent=self.name, clusters=self.clusters))
             if not taken.steps:
                 return IDLE_INTERVAL_S
-            until_s = asked_s + taken.lease_s - MAX_STEP_S  # A step must end before this agent's lease does.
+            until_s = asked_s + taken.lease_s - MAX_STEP_S  # Later steps might not finish before the lease ends.
             reports = tuple(self._report(step) for step in taken.steps if self.now_s() < until_s)
             if reports:
                 self.ask(operations.ReportSteps(agent=self.name, reports=reports))
@@ -86,7 +86,7 @@ class Agent:
         return BUSY_INTERVAL_S
 
     def _report(self, step: operations.ConsumerStep) -> operations.StepReport:
-        """Apply a step, print the consumer's outcome if it has changed, and return the step's report."""
+        """Apply a step, print its outcome if that differs from the last one printed, and return the step's report."""
         outcome: operations.Outcome = "waits"
         text = code = ""
         try:
@@ -111,6 +111,6 @@ class Agent:
             place=step.place,
             queue=step.queue,
             outcome=outcome,
-            text=text[: operations.MAX_REPORT_CHARACTERS],  # An API's error text may have any length.
+            text=text[: operations.MAX_REPORT_CHARACTERS],  # Error texts of the Kubernetes API have no maximum length.
             code=code[: operations.MAX_REPORT_CHARACTERS],
         )

@@ -44,8 +44,8 @@ from sluice.splitting.operations import (
 )
 from sluice.splitting.routing.trials import try_filter
 
-TAIL_INTERVAL_S = 2.0  # FilterLogEvents allows five calls a second per account
-SESSION_LOST = 70  # exit code if the session ended before the program: EX_SOFTWARE of sysexits.h
+TAIL_INTERVAL_S = 2.0  # CloudWatch Logs allows five calls of FilterLogEvents a second per account.
+SESSION_LOST = 70  # This is the exit code if the session ended before the program (EX_SOFTWARE of sysexits.h).
 
 app = SiteCommands()
 
@@ -200,7 +200,7 @@ def import_resources(
 ) -> None:
     """Convert mirrord's MirrordWorkloadQueueRegistry and MirrordSplitConfig to the section of cdk.json, and print it.
 
-    What can't be converted is noted on standard error.
+    Notes on standard error list the fields that can't be converted.
     """
     documents = (document for file in files for document in read_documents(file))
     result = import_queues(documents, cluster=cluster, by_agent=by_agent)
@@ -247,7 +247,10 @@ def start(
     time_limit: TimeLimit = None,
     site: SiteOptions,
 ) -> None:
-    """Start a session, print its queues, and send its heartbeats until ctrl-C; without them it ends within 30 s."""
+    """Start a session, print its queues, and send its heartbeats until ctrl-C.
+
+    Without heartbeats a session ends within 30 seconds.
+    """
     by_queue, key = read_filters(filter_file, filters or [], jq=jq or [], mirror=mirror or [], key=key)
     connection = site.connect()
     client, user = ControlClient.connect(connection), fetch_user_id(connection)
@@ -266,7 +269,7 @@ def start(
 
 
 def _exit_on_sigterm() -> None:
-    """Exit through `SystemExit` on SIGTERM, so that the session is stopped, even if it isn't ready yet."""
+    """Let SIGTERM raise `SystemExit`, so that the session is stopped even if it isn't ready yet."""
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(SIGNAL_EXIT_BASE + number))
 
 
@@ -278,7 +281,7 @@ def status(
     *,
     site: SiteOptions,
 ) -> None:
-    """List the sessions, and the queues that are split with what they wait for, or show the queues of one session."""
+    """List the sessions and the split queues, with what these wait for, or show the queues of one session."""
     client = ControlClient.connect(site.connect())
     if session_id is None:
         view = client.ask(ShowSplitting())
@@ -311,7 +314,7 @@ def tail(
     """Print each message that was routed to a session: its queue, mode, session and message id, one per line.
 
     The message id is the one that the producer got. With --json each line is a document. With --no-follow, exit code 1
-    if there is none.
+    if no message was routed.
     """
     since_ms = int((time.time() - tables.parse_period(since)) * 1_000)
     connection = site.connect()
@@ -364,7 +367,7 @@ def release(
     *,
     site: SiteOptions,
 ) -> None:
-    """End a FIFO queue's drain, or a linger time: the consumers go back, then what they haven't read."""
+    """End a FIFO queue's drain or linger time now: its consumers, then the messages they haven't read, go back."""
     ControlClient.connect(site.connect()).ask(ReleaseQueue(queue_id=queue_id))
     said = f"{queue_id} is released; the consumers, then the remaining messages, go back to the source"
     print_result({"queue_id": queue_id, "is_drain_over": True}, said)
@@ -407,16 +410,16 @@ def run(
     time_limit: TimeLimit = None,
     site: SiteOptions,
 ) -> None:
-    """Run a program, or a function's handler, on the queues of a session that ends with it.
+    """Run a program, or a function's handler, on the queues of a session. The session ends with the program.
 
     VARIABLE defaults to SLUICE_QUEUE_URL, with the queue's name in SLUICE_QUEUE_NAME; --queue defaults to the variables
-    of the deployed consumers, if they are re-pointed by variables. The program can reach only the
+    of the deployed consumers, if Sluice re-points these by environment variables. The program can reach only the
     session's site, with temporary credentials; docs/splitting.md describes them.
 
-    The exit code is the program's, or 70 if the session ended before it.
+    The exit code is the program's, or 70 if the session ended before the program.
 
     With --lambda the handler is invoked in this process with SQS events until ctrl-C, so that breakpoints work.
-    Messages that it doesn't report as failed are deleted.
+    Messages that the handler doesn't report as failed are deleted.
     """
     if bool(command) == (function is not None):
         raise typer.BadParameter("give either a program after --, or --lambda NAME")
@@ -429,7 +432,7 @@ def run(
     client = ControlClient.connect(connection)
     serve = None if function is None else load_handler(connection, function, handler, batch_size)
     environment = {} if serve else {**remove_aws_variables(os.environ), **program_variables(connection)}
-    if command:  # checks the program's needs before a session starts
+    if command:  # A wrong program or option should fail before a session starts.
         if shutil.which(command[0], path=environment.get("PATH")) is None:
             raise SessionFailed(f"{command[0]}: No such file, or it may not be run")
         known = {view.queue_id: view.variables for view in client.ask(ShowSplitting()).queues}

@@ -25,10 +25,10 @@ def read_filters(
     key: str | None = None,
     say: Callable[[str], None] = print_note,
 ) -> tuple[QueueFilters, str | None]:
-    """Read and check the filters that start a session, and its key. Raises `BadFilter`, which names the place.
+    """Read and check a session's filters and key. Raises `BadFilter`, which names the place in the file or option.
 
-    The key is `key`, or else the file's. Without filters, the session gets every queue's messages with this key. Parts
-    of the file that have no effect are reported by `say`.
+    `key` overrides the file's key. Without filters, the session gets every queue's messages with its key. `say` prints
+    a note about parts of the file that have no effect.
     """
     if file is not None:
         conflicting = [option for option, value in (("--filter", options), ("--jq", jq), ("--mirror", mirror)) if value]
@@ -62,12 +62,12 @@ def read_filters(
 
 
 def _read_templates(key: str | None) -> Templates:
-    """Read the values of templates. As for mirrord, `MIRRORD_BRANCH_NAME` overrides the Git branch."""
+    """Read the values for templates in filters. As in mirrord, `MIRRORD_BRANCH_NAME` overrides the Git branch."""
     variables = {"key": key, "git_branch": os.environ.get("MIRRORD_BRANCH_NAME")}
-    with suppress(OSError, LookupError):  # the user has no name
+    with suppress(OSError, LookupError):  # The system may have no name for the user.
         variables["user"] = getpass.getuser()
     if variables["git_branch"] is None:
-        with suppress(OSError):  # Git is not installed
+        with suppress(OSError):  # Git may not be installed.
             git = subprocess.run(["git", "branch", "--show-current"], capture_output=True, text=True, check=False)  # noqa: S607
             variables["git_branch"] = git.stdout.strip()
     return Templates({name: value for name, value in variables.items() if value}, os.environ)

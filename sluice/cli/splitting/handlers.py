@@ -27,7 +27,7 @@ from sluice.operator.functions import DeployedFunction
 from sluice.operator.queues import queue_arn
 from sluice.operator.sessions import OpenSession
 
-# Seconds of a queue's long poll. Meanwhile the other queues wait, and the session's end isn't noticed.
+# A long poll of one queue is short (in seconds), because meanwhile the session's other queues wait.
 POLL_S = 1
 RETRY_AFTER_S = 5.0
 
@@ -36,16 +36,16 @@ Handler = Callable[[Any, "Context"], object]
 
 
 class BadHandler(BadConfiguration):
-    """The handler doesn't exist."""
+    """Raised if the Lambda handler doesn't exist in its module, or its name is malformed."""
 
 
 class BadResponse(Exception):
-    """The handler's response is malformed, so the whole batch fails, as in Lambda."""
+    """Raised if a Lambda handler's response is malformed. The whole batch then fails, as in Lambda."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Context:
-    """The handler's context argument. The time-out isn't enforced, because a debugger may stop in the handler."""
+    """A Lambda handler's context argument. The time-out isn't enforced, because a debugger may stop in the handler."""
 
     function_name: str
     invoked_function_arn: str
@@ -66,16 +66,16 @@ class Context:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalFunction:
-    """A deployed function's settings with the local version of its code."""
+    """A deployed Lambda function's settings, with the handler from the local version of its code."""
 
     deployed: DeployedFunction
     handler: Handler
 
     @classmethod
     def load(cls, connection: Connection, name: str, handler: str | None) -> "LocalFunction":
-        """Set the function's environment variables, then import its code, preferring the working directory.
+        """Set the function's environment variables, then import its handler, preferably from the working directory.
 
-        `handler` defaults to the deployed one. The code's own AWS calls go to the connection's site. Raises
+        `handler` defaults to the deployed function's. The handler's own AWS calls go to the connection's site. Raises
         `BadHandler`, and any error of the import.
         """
         deployed = DeployedFunction.fetch(connection, name)
@@ -83,7 +83,7 @@ class LocalFunction:
         os.environ.clear()
         os.environ.update(environment)
         path = handler or deployed.handler or ""
-        module, _, attribute = path.replace("/", ".").rpartition(".")  # Lambda's notation may contain a folder.
+        module, _, attribute = path.replace("/", ".").rpartition(".")  # Lambda accepts `folder/module.function`.
         if not module:
             raise BadHandler(f"--handler: {path!r} is not MODULE.FUNCTION")
         sys.path.insert(0, os.getcwd())  # noqa: PTH109 - sys.path takes text
@@ -93,10 +93,10 @@ class LocalFunction:
         return cls(deployed=deployed, handler=function)
 
     def invoke(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Call the handler with these records of one queue and return the processed ones.
+        """Call the handler with a batch of one queue's records, and return the records that it processed.
 
-        An error or a malformed response fails the whole batch. In a FIFO queue the messages after a failed one in its
-        group count as failed too, whatever the response says.
+        An error or a malformed response fails the whole batch. In a FIFO queue, a failed message makes all later
+        messages of its group fail, even if the response doesn't list them.
         """
         context = Context(
             function_name=self.deployed.name,
@@ -105,7 +105,7 @@ class LocalFunction:
             timeout_s=self.deployed.timeout_s,
         )
         try:
-            # As in Lambda, event and response are converted to JSON and back, so a response without JSON is an error.
+            # As in Lambda, event and response are converted to JSON and back. Values that JSON can't have are errors.
             response = self.handler(json.loads(json.dumps({"Records": records})), context)
             failed = parse_batch_response(json.loads(json.dumps(response)), {record["messageId"] for record in records})
         except Exception:  # noqa: BLE001 - any error of the handler fails the batch
@@ -122,7 +122,7 @@ class LocalFunction:
 
 
 def parse_batch_response(response: object, ids: Collection[str]) -> Collection[str]:
-    """Return the ids of the failed messages in a handler's response; none if it isn't a partial batch response.
+    """Return the ids of the failed messages from a handler's response; empty if it isn't a partial batch response.
 
     Raises `BadResponse` in the cases in which Lambda fails the whole batch:
     https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-errorhandling.html
@@ -138,7 +138,10 @@ def parse_batch_response(response: object, ids: Collection[str]) -> Collection[s
 
 
 def serve(function: LocalFunction, queues: Sequence["EventQueue"], session: OpenSession, *, most: int) -> int:
-    """Invoke the function with the queues' messages in turn until the session ends or ctrl-C; return the exit code."""
+    """Poll the queues in turn, and invoke the function with their messages, until the session ends or ctrl-C.
+
+    Returns the program's exit code.
+    """
     try:
         for queue in cycle(queues):
             if session.ended.is_set():
@@ -151,7 +154,7 @@ def serve(function: LocalFunction, queues: Sequence["EventQueue"], session: Open
                 if done:
                     queue.delete(done)
             except QueueGone:
-                session.send_heartbeat()  # asks whether the session has expired, for example while the machine slept
+                session.send_heartbeat()  # This finds out whether the session expired, perhaps while the machine slept.
                 if not session.ended.is_set():
                     raise
             except CallFailed as error:
@@ -162,12 +165,9 @@ def serve(function: LocalFunction, queues: Sequence["EventQueue"], session: Open
     return 0
 
 
-# Events
-
-
 @dataclass(frozen=True, slots=True)
 class EventQueue:
-    """A queue that is polled as Lambda does for a function. Methods raise `QueueGone` or `CallFailed`."""
+    """A queue that is polled as by a Lambda event source mapping. Methods raise `QueueGone` or `CallFailed`."""
 
     queue: ConsumedQueue
     arn: str
@@ -175,16 +175,16 @@ class EventQueue:
 
     @classmethod
     def open(cls, connection: Connection, url: str) -> "EventQueue":
-        """Open a queue in the connection's region by its URL."""
+        """Create the object for a queue in the connection's region by the queue's URL."""
         return cls(ConsumedQueue(connection.client("sqs"), url), queue_arn(connection, url), connection.region)
 
     def receive(self, *, most: int, wait_s: int) -> Sequence[Record]:
-        """Receive up to `most` messages, at most ten, as records of a Lambda event; none after `wait_s` seconds."""
+        """Wait at most `wait_s` seconds for messages. Returns up to `most` (at most ten) as Lambda event records."""
         received = self.queue.receive_raw(most=most, wait_s=wait_s)
         return [build_record(message, arn=self.arn, region=self.region) for message in received]
 
     def delete(self, records: Sequence[Record]) -> None:
-        """Delete processed messages, at most ten."""
+        """Delete the messages of up to ten processed records from the queue."""
         handles = [record["receiptHandle"] for record in records]
         delete_batch(self.queue.client, self.queue.url, handles, queue=self.queue.url)
 
@@ -221,8 +221,8 @@ def _attribute_document(value: Mapping[str, Any]) -> dict[str, Any]:
 def load_handler(
     connection: Connection, function: str, handler: str | None, batch_size: int
 ) -> Callable[[OpenSession], int]:
-    """Load a function's handler and return a function that invokes it with a session's messages."""
-    # Heartbeats use the caller's environment, as the handler's own credentials may expire.
+    """Load a Lambda function's handler, and return a function that invokes the handler with a session's messages."""
+    # Heartbeats use the environment from before the handler was loaded, because the handler's credentials may expire.
     caller = dict(os.environ)
     loaded = LocalFunction.load(connection, function, handler)
 

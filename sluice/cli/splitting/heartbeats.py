@@ -18,8 +18,8 @@ PACKAGES = Path(__file__).parents[3]  # the folder that contains the package `sl
 
 @contextmanager
 def heartbeat_process(client: ControlClient, session_id: str, *, environment: Mapping[str, str]) -> Iterator[None]:
-    """Send heartbeats from another process with this environment, until the context ends or this process is killed."""
-    # The process starts outside the working directory, whose files could shadow modules, and doesn't get ctrl-C.
+    """Start a process that sends a session's heartbeats until the context ends or this process is killed."""
+    # The working directory's files could shadow Python modules. In its own session, the process doesn't get ctrl-C.
     keeper = subprocess.Popen(  # noqa: S603 - our own arguments
         [sys.executable, "-m", __name__, client.function, session_id],
         cwd=PACKAGES,
@@ -35,7 +35,7 @@ def heartbeat_process(client: ControlClient, session_id: str, *, environment: Ma
 
 
 def send_heartbeats(client: ControlClient, session_id: str, *, ends_within: Callable[[float], bool]) -> None:
-    """Send heartbeats until the parent or the session has ended. A failed call is retried at the next interval."""
+    """Send heartbeats until the parent process or the session has ended. A failed call is retried after an interval."""
     with suppress(RequestRefused):
         while True:
             with suppress(CallFailed):

@@ -14,16 +14,16 @@ DEFAULT_VARIABLE = "SLUICE_QUEUE_URL"
 URL, NAME = "_URL", "_NAME"
 FORWARDED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 CHECK_INTERVAL_S = 0.2
-TERMINATE_TIMEOUT_S = 20.0  # seconds from SIGTERM at the session's end to SIGKILL
+TERMINATE_TIMEOUT_S = 20.0  # seconds that a program has to end after SIGTERM, before SIGKILL
 
 
 def queue_variables(urls: Mapping[str, str], queues: Sequence[str]) -> Mapping[str, str]:
-    """Return the environment variables with the session's `urls`, by queue id, from `[VARIABLE=]QUEUE` options.
+    """Return the environment variables for `[VARIABLE=]QUEUE` options. `urls` are the session's queue URLs by queue id.
 
     VARIABLE holds the queue's URL, and a second variable its name: ORDERS_NAME for ORDERS_URL or ORDERS. A VARIABLE
     that ends in _NAME holds only the name. A variable from an option overrides the second variable of another option.
 
-    Raises `SessionFailed` for a bad option, and if no option chooses one of several queues.
+    Raises `SessionFailed` for a malformed option, and for several queues without an option.
     """
     if not queues and len(urls) > 1:
         raise SessionFailed("the session has several queues: assign each to a variable with --queue VARIABLE=QUEUE")
@@ -46,7 +46,7 @@ def queue_variables(urls: Mapping[str, str], queues: Sequence[str]) -> Mapping[s
 
 
 def choose_variables(variables: Mapping[str, Sequence[str]]) -> list[str]:
-    """List `--queue` options for the variables of deployed consumers, by queue id; none unless each queue has its own.
+    """Build `--queue` options from deployed consumers' `variables` by queue id; empty if a queue has no own variable.
 
     The only queue of a session also gets the default variable.
     """
@@ -58,7 +58,7 @@ def choose_variables(variables: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def run_program(command: Sequence[str], environment: Mapping[str, str], session: OpenSession) -> int:
-    """Run the program with this environment, forward signals to it and return its exit code.
+    """Run a program with exactly this environment, forward signals to the program, and return its exit code.
 
     If the session ends first, the program is terminated, because its queues are deleted. Raises `SessionFailed` if the
     program can't be started.
@@ -77,16 +77,16 @@ def run_program(command: Sequence[str], environment: Mapping[str, str], session:
                     program.kill()
                     program.wait()
     if program.returncode and not session.ended.is_set():
-        session.send_heartbeat()  # asks whether the program failed because the session had expired
+        session.send_heartbeat()  # This finds out whether the program failed because the session had expired.
     return program.returncode if program.returncode >= 0 else SIGNAL_EXIT_BASE - program.returncode
 
 
 def run_in_foreground(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run a program with exactly this environment, forward signals to it and return its exit code."""
+    """Run a program with exactly this environment, forward signals to the program, and return its exit code."""
     program = subprocess.Popen(command, env=dict(environment))  # noqa: S603 - our own arguments
     with _forward_signals(program):
         while program.poll() is None:
-            with suppress(KeyboardInterrupt):  # The terminal sends ctrl-C to the program too.
+            with suppress(KeyboardInterrupt):  # The program gets ctrl-C from the terminal, and decides whether to end.
                 program.wait()
     return program.returncode if program.returncode >= 0 else SIGNAL_EXIT_BASE - program.returncode
 
@@ -94,7 +94,7 @@ def run_in_foreground(command: Sequence[str], environment: Mapping[str, str]) ->
 @contextmanager
 def _forward_signals(program: "subprocess.Popen[bytes]") -> Iterator[None]:
     def forward(number: int, _: Any) -> None:
-        # A terminal sends ctrl-C directly to the program, which is in the foreground, too.
+        # The terminal itself sends ctrl-C to the program, because the program is in the foreground.
         if number != signal.SIGINT or not os.isatty(0):
             program.send_signal(number)
 

@@ -14,7 +14,7 @@ from sluice.operator.queues import read_adopted_queue
 from sluice.splitting.adoption import SOURCE, find_remarks
 from sluice.splitting.consumers.targets import Target
 
-# The fields of a consumer by its type, in the order in which `--consumer` has them.
+# Fields of each type of consumer, in the order in which the option `--consumer` lists their values.
 CONSUMER_FIELDS: Mapping[str, tuple[str, ...]] = {
     "lambda trigger": ("function",),
     "lambda variable": ("function", "variable"),
@@ -28,14 +28,14 @@ CONSUMER_FORMS: Mapping[str, str] = {
 
 
 class BadRegistration(BadConfiguration):
-    """A queue can't be registered; cdk.json is unchanged."""
+    """Raised if a queue can't be registered. The file cdk.json is unchanged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """The content of cdk.json with one more queue, whose `consumers` are re-pointed.
+    """The new content of cdk.json (`document`), and parameters of the added queue, such as its re-pointed `consumers`.
 
-    `keys` are KMS key ARNs, `window_s` is the batching window. `is_notified` if SNS or S3 sends to the queue.
+    `keys` are ARNs of KMS keys. `window_s` is the batching window. `is_notified` says whether SNS or S3 sends to it.
     """
 
     document: Mapping[str, Any]
@@ -46,7 +46,10 @@ class Registration:
 
 
 def add_queue(cdk_json: Path, queue: Mapping[str, Any]) -> Registration:
-    """Add a queue to cdk.json's content, and validate it as CDK would. Raises `BadRegistration`, `BadParameter`."""
+    """Add a queue to the content of cdk.json, and validate the result as CDK would. Writes no file.
+
+    Raises `BadRegistration`, `BadParameter`.
+    """
     from sluice.parameters import Parameters  # noqa: PLC0415 - may be missing if only the command line is installed
     from sluice.parameters.consumers import to_targets  # noqa: PLC0415 - as above
 
@@ -68,7 +71,10 @@ def add_queue(cdk_json: Path, queue: Mapping[str, Any]) -> Registration:
 
 
 def parse_consumer(option: str) -> dict[str, Any]:
-    """Parse a form of `CONSUMER_FORMS`, or `KIND={…}` with any fields in JSON. Raises `BadRegistration`."""
+    """Parse an option `--consumer`: `KIND=VALUES` as in `CONSUMER_FORMS`, or `KIND={…}` in JSON.
+
+    Raises `BadRegistration`.
+    """
     kind, _, text = option.partition("=")
     type_ = kind.replace("-", " ")
     names = CONSUMER_FIELDS.get(type_)
@@ -86,7 +92,7 @@ def parse_consumer(option: str) -> dict[str, Any]:
 
 
 def check_reader(source_arn: str | None, *, main_arn: str | None, consumers: Sequence[str], follows: bool) -> None:
-    """Check that it is given once who reads an adopted source's messages. Raises `BadRegistration`."""
+    """Raise `BadRegistration` unless exactly one option says who reads an adopted source queue's messages."""
     number = (main_arn is not None) + bool(consumers) + follows
     if source_arn is not None and not number:
         raise BadRegistration(
@@ -103,9 +109,9 @@ def check_reader(source_arn: str | None, *, main_arn: str | None, consumers: Seq
 
 
 def check_adopted(connection: Connection, adopted: Mapping[str, str], registration: Registration) -> str | None:
-    """Print warnings about adopting the queues. Returns the ARN of the source's dead-letter queue.
+    """Print warnings about the queues to adopt. Returns the ARN of the source queue's dead-letter queue.
 
-    Raises `BadRegistration` if adoption would fail or lose messages.
+    Raises `BadRegistration` if adopting the queues would fail or lose messages.
     """
     queues = [read_adopted_queue(connection, role, arn) for role, arn in adopted.items()]
     problems = list(
@@ -130,7 +136,7 @@ def check_adopted(connection: Connection, adopted: Mapping[str, str], registrati
 
 
 def build_section(queues: Collection[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Build the section of cdk.json with these queues, and validate it as CDK would. Raises `BadParameter`."""
+    """Build the section `splitting` of cdk.json with these queues, and validate it. Raises `BadParameter`."""
     from sluice.parameters import ROOT, Parameters  # noqa: PLC0415 - see above
 
     section = {"splitting": {"queues": [dict(queue) for queue in queues]}}

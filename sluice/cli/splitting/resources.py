@@ -1,6 +1,6 @@
-"""Converts mirrord's custom resources to entries of the parameter `splitting.queues`. Pure.
+"""Converts mirrord's custom resources to entries of the parameter `splitting.queues`, without side effects.
 
-Resources tell where workloads find queues' names, which only the cluster knows. Unconverted fields are noted.
+The resources don't contain queues' names, but say where workloads read these, for example an environment variable.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,8 +19,8 @@ REGISTRY = "MirrordWorkloadQueueRegistry"
 SPLIT_CONFIG = "MirrordSplitConfig"
 PROPERTY_LIST = "MirrordPropertyList"
 UNKNOWN_PLACE = "a place that the resource doesn't name"
-LIST_KIND = "List"  # the kind in which kubectl wraps several resources
-# Where property lists are if they aren't in the namespace of their queue: the operator's, or a file without namespaces.
+LIST_KIND = "List"  # kubectl wraps several resources in a resource of this kind.
+# A property list may be in mirrord's own namespace instead of its queue's, or in a file without namespaces.
 OTHER_NAMESPACES = ("mirrord", "default")
 
 _BOOLEANS = {"true": True, "false": False}
@@ -29,12 +29,12 @@ T = TypeVar("T")
 
 
 class BadResource(BadConfiguration):
-    """A resource can't be converted; nothing is imported."""
+    """Raised if a mirrord resource can't be converted. Nothing is imported."""
 
 
 @dataclass(slots=True)
 class ImportedQueues:
-    """The converted entries of `splitting.queues` and their namespaces by queue id, and notes for the user."""
+    """Converted entries of `splitting.queues` and their Kubernetes namespaces, by queue id, with notes for the user."""
 
     queues: dict[str, dict[str, Any]] = field(default_factory=dict)
     namespaces: dict[str, str] = field(default_factory=dict)
@@ -132,27 +132,27 @@ class _PropertyList(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Queue:
-    """A queue from either kind of resource. `options` has fields of an entry of `splitting.queues`."""
+    """A queue from a mirrord resource. `options` has further fields for its entry in `splitting.queues`."""
 
     queue_id: str
     kind: str
     workload: str
     namespace: str
-    containers: tuple[str, ...]  # the containers of sources that name none
+    containers: tuple[str, ...]  # These containers are used for sources that name no containers.
     sources: tuple[_Source, ...]
     options: Mapping[str, Any]
 
 
 def import_queues(documents: Iterable[object], *, cluster: str | None = None, by_agent: bool = False) -> ImportedQueues:
-    """Convert mirrord's resources among the documents, in order. Raises `BadResource`, which names the place.
+    """Convert mirrord's resources among Kubernetes documents, in order. Raises `BadResource`, which names the resource.
 
-    With `cluster`, the workloads become consumers that are re-pointed in this cluster.
+    With `cluster`, the workloads become consumers that Sluice re-points in this cluster.
     """
     result = ImportedQueues()
     resources: list[_Resource] = []
     for document in documents:
         items = document.get("items") if isinstance(document, dict) and document.get("kind") == LIST_KIND else None
-        # YAML reads nothing between two lines of dashes as None.
+        # A YAML document that is empty, for example between two lines `---`, is None.
         listed = items if isinstance(items, list) else [] if document is None else [document]
         resources += [
             _convert(item, _Resource, of=f"resource {number}") for number, item in enumerate(listed, len(resources))
@@ -233,7 +233,7 @@ def _read_split_config(resource: _Resource, lists: Mapping[_Named, _Resource], n
 
 
 def _read_properties(resource: _Resource, notes: list[str]) -> Mapping[str, Any]:
-    """Read a queue's options from a property list, in which all values are texts."""
+    """Read a queue's options from a mirrord property list, whose values are all strings."""
     options: dict[str, Any] = {}
     for property_ in _convert(resource.spec, _PropertyList, of=resource.title).properties:
         at = f"{resource.title}: property {property_.name}"
@@ -253,7 +253,7 @@ def _read_properties(resource: _Resource, notes: list[str]) -> Mapping[str, Any]
 
 
 def _list_consumers(queue: _Queue, cluster: str, *, by_agent: bool) -> Iterator[dict[str, Any]]:
-    """Yield a consumer to re-point for each source of the queue's name. Raises `BadResource` if that is impossible."""
+    """Yield a consumer to re-point for each place of the queue's name. Raises `BadResource` if Sluice can't set it."""
     for source in queue.sources:
         if source.pod_file is not None:
             raise BadResource(f"{queue.queue_id}: {source.words} isn't in a ConfigMap's volume: leave out --cluster")
@@ -267,7 +267,7 @@ def _list_consumers(queue: _Queue, cluster: str, *, by_agent: bool) -> Iterator[
             "containers": containers,
             "env": source.env,
             "env_like": source.env_like,
-            "fallback": source.fallback if source.env and containers else None,  # fallbacks need named containers
+            "fallback": source.fallback if source.env and containers else None,  # A fallback needs container names.
             "volume": volume.get("name") or volume.get("volume"),
             "file": volume.get("file"),
             "place": {
@@ -281,12 +281,12 @@ def _list_consumers(queue: _Queue, cluster: str, *, by_agent: bool) -> Iterator[
 
 
 def parse_path(selector: str | None) -> list[str]:
-    """Split a selector like `.queues.[].url` or `.queues[].url` into the steps of a path."""
+    """Split a jq-like selector, such as `.queues[].url` or `.queues.[].url`, into the steps of a path."""
     return [step for step in (selector or "").replace("[]", ".[]").split(".") if step]
 
 
 def _add(result: ImportedQueues, queue: _Queue, consumers: Sequence[Mapping[str, Any]], *, at: str) -> None:
-    """Add a queue's entry, and notes on what the operator has to complete before the deployment."""
+    """Add a queue's entry to the result, and notes on fields that the user has to add before the deployment."""
     namespace = result.namespaces.setdefault(queue.queue_id, queue.namespace)
     if namespace != queue.namespace:
         both = f"{queue.queue_id} is the id of a queue in the namespaces {namespace} and {queue.namespace}"
@@ -300,7 +300,6 @@ def _add(result: ImportedQueues, queue: _Queue, consumers: Sequence[Mapping[str,
         "existing_source_queue_arn": urls[0].arn if len(urls) == 1 else None,
         "consumers": list(consumers) or None,
     }
-    # Default values are left out.
     entry = {name: value for name, value in entry.items() if value is not None and value is not False and value != {}}
     if result.queues.setdefault(queue.queue_id, entry) != entry:
         raise BadResource(f"{at}: {queue.queue_id} is another queue's id already: use a different id for each queue")
@@ -320,7 +319,7 @@ def _add(result: ImportedQueues, queue: _Queue, consumers: Sequence[Mapping[str,
 
 
 def _note_unknown_fields(given: Mapping[str, Any], type_: type[Struct], *, at: str, notes: list[str]) -> None:
-    """Add a note for each field that the type doesn't have."""
+    """Add a note for each given field that the msgspec type doesn't have and that therefore isn't converted."""
     unknown = sorted(given.keys() - {field_.encode_name for field_ in fields(type_)})
     notes += [f"{at}.{name} isn't converted" for name in unknown]
 

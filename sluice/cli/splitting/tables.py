@@ -1,4 +1,4 @@
-"""Tables and JSON documents of the splitting commands: sessions, trials and routed messages."""
+"""Prints tables of the splitting commands: sessions, split queues, tested filters and routed messages."""
 
 import re
 import time
@@ -40,7 +40,7 @@ def show_sessions(sessions: Iterable[SessionView]) -> None:
 
 
 def show_splitting(view: SplittingView) -> None:
-    """Print a table of all sessions, and one of the queues that aren't at rest if there are any."""
+    """Print a table of all sessions, and a table of the queues that are being split or drained, if any."""
     show_sessions(view.sessions)
     rows = [
         (
@@ -67,7 +67,7 @@ def show_session(session: AnySession) -> None:
 
 
 def show_trials(trials: Mapping[str, Trial]) -> None:
-    """Print what each condition found, then which filters take the message."""
+    """Print what each condition of the tested filters found in the message, and which filters take the message."""
     conditions = [(queue_id, condition) for queue_id, trial in trials.items() for condition in trial.conditions]
     rows = [(queue_id, condition.place, condition.asked, condition.answer) for queue_id, condition in conditions]
     show_table(("queue", "condition", "asks for", "found"), rows)
@@ -79,11 +79,11 @@ SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 class BadPeriod(BadConfiguration):
-    """A period of time is malformed."""
+    """Raised if an option such as `--since` has a malformed period of time."""
 
 
 def parse_period(period: str) -> int:
-    """Parse `90s`, `5m`, `2h` or `1d` to seconds. Raises `BadPeriod`."""
+    """Convert a period of time, such as `90s`, `5m`, `2h` or `1d`, to seconds. Raises `BadPeriod`."""
     match = re.fullmatch(r"([0-9]{1,6})([smhd])", period)
     if match is None:
         raise BadPeriod(f"--since: {period[:80]!r} is not a period: write a number and s, m, h or d, such as 5m")
@@ -91,7 +91,7 @@ def parse_period(period: str) -> int:
 
 
 def new_messages(logs: FunctionLogs, *, session: str | None, queue_id: str | None) -> Iterator[RoutedMessage]:
-    """Yield the messages routed since the last call, to a session by its id or key, and of a queue; None means any."""
+    """Yield the messages routed since the last call. `session` (an id or key) and `queue_id` select some; None: all."""
     for line in logs.new_lines(EVENT, now_ms=int(time.time() * 1_000)):
         for message in parse_routed(line.text, at_ms=line.at_ms):
             if session in {None, message.session, message.key} and queue_id in {None, message.queue}:
