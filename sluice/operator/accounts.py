@@ -1,4 +1,4 @@
-"""Looks at an account before a deployment: what its functions can reserve, and what would make the deployment fail."""
+"""Checks an account before a deployment: concurrency that functions can reserve, and reasons for it to fail."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,13 +13,14 @@ from sluice.operator.queues import read_adopted_queue
 from sluice.splitting.adoption import SOURCE, find_dead_letter_remarks
 from sluice.stages import add_stage_prefix
 
-# What `sluice deploy` reserves, by the parameter of each function that anybody may call.
+# The concurrent executions that `sluice deploy` reserves for functions with a public URL, by the parameter's name.
 RESERVES: Mapping[str, int] = {
     "sluice.rendezvous.proxy_max_concurrency": 300,
     "sluice.rendezvous.client_max_concurrency": 50,
 }
 ACCOUNT_CONCURRENCY = "sluice.operations.account_concurrency"
-LEAST_PART = 0.25  # least share of these reserves; a smaller reserve, which is a limit too, does more harm than a flood
+# A reserve is also a limit. Less than this share of `RESERVES` would do more harm than a flood of requests.
+LEAST_PART = 0.25
 USUAL_CONCURRENCY = 1_000  # https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
 # https://docs.aws.amazon.com/lambda/latest/dg/urls-configuration.html
 WITHOUT_FUNCTION_URLS = frozenset(
@@ -28,20 +29,20 @@ WITHOUT_FUNCTION_URLS = frozenset(
         "eu-central-2", "eu-south-2", "il-central-1", "me-central-1",
     }
 )  # fmt: skip
-# Service Quotas' own names
+# The names that AWS Service Quotas gives to these quotas.
 VPCS, VCPUS = "VPCs per Region", "Max concurrent vCPUs per account"
-LEAST_WORKERS = 2  # least number of workers: a driver and an executor
+LEAST_WORKERS = 2  # A Spark job on EMR Serverless needs at least a driver and an executor.
 
 
 class AccountLacks(BadConfiguration):
-    """The account or the region lacks something that the site needs; the text says what to do."""
+    """Raised if the account or the region lacks something that the site needs. The text says what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Concurrency:
-    """Concurrent executions of an account in a region.
+    """Limits of Lambda's concurrent executions in an account and region.
 
-    `available` is what the site's functions can reserve together, which includes what they have reserved.
+    `available` is the number that the site's functions can reserve together, including those that they have reserved.
     """
 
     limit: int
@@ -49,7 +50,7 @@ class Concurrency:
 
     @classmethod
     def fetch(cls, connection: Connection) -> "Concurrency":
-        """Ask Lambda and CloudFormation. Raises `CallFailed`."""
+        """Fetch the limits from Lambda, and the site's reserved numbers from CloudFormation. Raises `CallFailed`."""
         client = connection.client("lambda")
         with calls("GetAccountSettings"):
             limits = client.get_account_settings()["AccountLimit"]
@@ -60,9 +61,9 @@ class Concurrency:
         return cls(limit=limits["ConcurrentExecutions"], available=max(0, available))
 
     def reserve(self, configured: Mapping[str, int | None], wanted: Mapping[str, int]) -> Mapping[str, int]:
-        """Return what to reserve by parameter: all that is `wanted`, an equal part of each, or nothing.
+        """Return the numbers to reserve by parameter: those in `wanted`, or the same share of each, or none.
 
-        `configured` are the parameters of all reserves. Raises `AccountLacks` if these alone are too many.
+        `configured` has the numbers that the user has set. Raises `AccountLacks` if these alone exceed the limit.
         """
         fixed = {parameter: number for parameter, number in configured.items() if number is not None}
         left = self.available - sum(fixed.values())
@@ -77,7 +78,7 @@ class Concurrency:
         return {name: int(number * part) for name, number in wanted.items()} if part >= LEAST_PART else {}
 
     def describe(self, reserved: Mapping[str, int], *, region: str, held_polls: int) -> str:
-        """Say in one line what is reserved, and what it means; `held_polls` is how many polls are held at most."""
+        """Describe the reserved numbers and their consequences. `held_polls` is the maximum number of held polls."""
         polls = f"at most {held_polls} proxy polls are held at a time"
         if reserved:
             listed = ", ".join(f"{parameter}={number}" for parameter, number in reserved.items())
@@ -94,13 +95,13 @@ class Concurrency:
 
 
 def check_function_urls(connection: Connection) -> None:
-    """Raise `AccountLacks` if the region's functions can't have URLs."""
+    """Raise `AccountLacks` if Lambda functions can't have URLs in the region."""
     if connection.region in WITHOUT_FUNCTION_URLS:
         raise AccountLacks(f"{connection.region} has no URLs for Lambda functions, and the broker has one")
 
 
 def check_emr(connection: Connection, *, worker_vcpu: int) -> None:
-    """Raise `AccountLacks` if EMR Serverless isn't in the region or runs no job there, and `CallFailed`."""
+    """Raise `AccountLacks` if EMR Serverless is missing in the region or has too small a quota. Raises `CallFailed`."""
     client = connection.client("emr-serverless")
     try:
         with calls("ListApplications"):
@@ -118,9 +119,9 @@ def check_emr(connection: Connection, *, worker_vcpu: int) -> None:
 
 
 def check_release(connection: Connection, *, release_label: str) -> str | None:
-    """Return a note if EMR doesn't list the release in the region, and None if it does. Raises `CallFailed`.
+    """Return a note if EMR doesn't list the release in the region, otherwise None. Raises `CallFailed`.
 
-    The note stops no deployment: EMR Serverless can't list its releases, and EMR doesn't promise to list all of them.
+    A deployment continues after the note: EMR Serverless can't list its releases, and EMR may not list all of them.
     https://docs.aws.amazon.com/emr/latest/APIReference/API_ListReleaseLabels.html
     """
     with calls("ListReleaseLabels"):
@@ -134,13 +135,13 @@ def check_release(connection: Connection, *, release_label: str) -> str | None:
 
 
 def check_dead_letters(connection: Connection, *, source_arn: str) -> None:
-    """Raise `AccountLacks` if a temporary main queue couldn't have the redrive policy of an adopted queue."""
+    """Raise `AccountLacks` if the redrive policy of an adopted queue can't be copied to a temporary main queue."""
     for remark in find_dead_letter_remarks(read_adopted_queue(connection, SOURCE, source_arn)):
         raise AccountLacks(f"{remark.queue}: {remark.problem}")
 
 
 def check_vpcs(connection: Connection) -> None:
-    """Raise `AccountLacks` if the region has as many VPCs as it may have, and `CallFailed`."""
+    """Raise `AccountLacks` if the account can't have another VPC in the region. Raises `CallFailed`."""
     quota = _fetch_quota(connection, "vpc", VPCS)
     existing = sum(len(page["Vpcs"]) for page in connection.pages("ec2", "describe_vpcs"))
     if quota is not None and existing >= quota:
@@ -151,6 +152,6 @@ def check_vpcs(connection: Connection) -> None:
 
 
 def _fetch_quota(connection: Connection, service: str, name: str) -> float | None:
-    """Return a quota by its name; None if Service Quotas doesn't list it."""
+    """Return the value of a quota by its name; None if Service Quotas doesn't list the quota."""
     pages = connection.pages("service-quotas", "list_service_quotas", ServiceCode=service)
     return next((quota["Value"] for page in pages for quota in page["Quotas"] if quota["QuotaName"] == name), None)

@@ -1,4 +1,4 @@
-"""Reads a site's alarms, their recent state changes, and when its stacks were deployed, selected by name prefix."""
+"""Reads a site's alarms, their recent state changes, and the times of deployments. Names begin with `Sluice`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from sluice.aws.connections import Connection
 from sluice.aws.deployment import StackView
 from sluice.stages import add_stage_prefix
 
-NAME_PREFIX = "Sluice"  # names of stacks and alarms begin with this, after a stage's prefix
-MAX_CHANGES = 100  # alarm history items that one request returns
+NAME_PREFIX = "Sluice"  # Names of stacks and alarms begin with this word, after the prefix of a stage.
+MAX_CHANGES = 100  # One request to CloudWatch returns at most this number of state changes.
 ALARMS_PER_PAGE = 100
 
 
@@ -27,7 +27,7 @@ class AlarmView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteEvent:
-    """An alarm's state change or a deployment. `at_ms` is in milliseconds since the epoch."""
+    """A state change of an alarm, or a deployment. `at_ms` is in milliseconds since the epoch."""
 
     at_ms: int
     text: str
@@ -56,7 +56,7 @@ def read_alarms(connection: Connection) -> Sequence[AlarmView]:
 
 
 def read_alarm_changes(connection: Connection, *, since_ms: int) -> Sequence[SiteEvent]:
-    """List changes to or from state ALARM since `since_ms`, at most 100, the newest first. Raises `CallFailed`."""
+    """List alarms' changes to or from state ALARM since `since_ms`, newest first, at most 100. Raises `CallFailed`."""
     with calls("DescribeAlarmHistory"):
         changes = connection.client("cloudwatch").describe_alarm_history(
             HistoryItemType="StateUpdate",

@@ -23,15 +23,15 @@ from sluice.rendezvous.protocol.addresses import mask_addresses
 
 OPERATIONS_STACK = "SluiceOperations"
 URLS_OUTPUT = "DeadLetterUrls"
-WAIT_S = 1  # seconds of a long poll; a short poll asks only some of SQS's servers
-# SQS may deliver a message twice, even in one response: receiving stops at this many times the requested number.
+WAIT_S = 1  # Receives are long polls, of one second, because a short poll asks only some of SQS's servers.
+# SQS may deliver a message twice. Receiving stops after this many times the requested number of messages.
 MAX_COPIES = 2
 DEFAULT_LOOKED_AT = 1_000
-MAX_LISTED_FAILURES = 10  # maximum number of messages reported with the reason why they could not be moved
+MAX_LISTED_FAILURES = 10  # At most this number of messages that could not be moved is listed with the reason.
 
 
 class NoSuchQueue(BadConfiguration):
-    """The site has no dead-letter queue of this name."""
+    """Raised if the site has no dead-letter queue of the given name."""
 
 
 def read_queue_urls(connection: Connection) -> Mapping[str, str]:
@@ -49,7 +49,7 @@ def parse_queue_urls(output: str) -> Mapping[str, str]:
 
 
 def find_queue_url(urls: Mapping[str, str], queue: str) -> str:
-    """Return the URL of the queue with this name. Raises `NoSuchQueue`."""
+    """Return the URL of the dead-letter queue with this name. Raises `NoSuchQueue`."""
     if queue not in urls:
         raise NoSuchQueue(f"there is no dead-letter queue {queue}: there are {', '.join(urls)}")
     return urls[queue]
@@ -61,7 +61,7 @@ def open_queue(client: SQSClient, url: str) -> ConsumedQueue:
 
 
 def peek_letters(client: SQSClient, url: str, *, most: int) -> Iterator[DeadLetter]:
-    """Yield up to `most` dead letters, each once, and make them visible again. Raises `CallFailed`, `QueueGone`.
+    """Yield up to `most` dead letters, each once, then make all visible again. Raises `CallFailed`, `QueueGone`.
 
     SQS returns at most the first ten messages of a FIFO queue's message group.
     """
@@ -81,21 +81,21 @@ def peek_letters(client: SQSClient, url: str, *, most: int) -> Iterator[DeadLett
 
 
 def source_queue_name(letter: DeadLetter) -> str:
-    """Return the name of the queue or stream that the dead letter came from; empty if it is not recorded."""
+    """Return the name of the queue or stream that the dead letter came from; empty if the source is not recorded."""
     return letter.source.rsplit(":", 1)[-1]
 
 
 @dataclass(slots=True)
 class DeadLetterSummary:
-    """Counts dead letters by reason and source, with the oldest time of each; keeps no message."""
+    """Counts dead letters by reason and source, with the time of the oldest for each reason. Keeps no message."""
 
     letters: int = 0
     oldest_ms: int | None = None
-    by_reason: dict[Reason, Counter[str]] = field(default_factory=dict)  # counts by reason and source queue
+    by_reason: dict[Reason, Counter[str]] = field(default_factory=dict)  # numbers by reason and name of the source
     oldest_by_reason: dict[Reason, int] = field(default_factory=dict)
 
     def add_letter(self, letter: DeadLetter) -> None:
-        """Count one dead letter."""
+        """Add one dead letter to the counts."""
         reason, at_ms = classify_reason(letter), letter.message.sent_at_ms or 0
         self.letters += 1
         self.oldest_ms = at_ms if self.oldest_ms is None else min(self.oldest_ms, at_ms)
@@ -104,7 +104,7 @@ class DeadLetterSummary:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The summary for `--json`, with the most frequent reasons first."""
+        """The summary of dead letters for `--json`, with the most frequent reasons first."""
         return {
             "looked_at": self.letters,
             "oldest_ms": self.oldest_ms,
@@ -123,7 +123,7 @@ class DeadLetterSummary:
 def dead_letter_document(letter: DeadLetter, *, most: int | None = None) -> dict[str, Any]:
     """Format a dead letter for `--json`, with addresses and session descriptions masked.
 
-    Body, reason and attributes are each cut to `most` characters.
+    The body, the reason and each attribute are cut to `most` characters.
     """
     message = letter.message
     return {
@@ -144,7 +144,7 @@ def dead_letter_document(letter: DeadLetter, *, most: int | None = None) -> dict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterSelection:
-    """Selects dead letters by reason, source queue and message id; an empty set does not restrict."""
+    """Selects dead letters by reason, source queue and message id. An empty set means no restriction."""
 
     reasons: frozenset[Reason] = frozenset()
     sources: frozenset[str] = frozenset()
@@ -169,8 +169,8 @@ def prepare_redrive(
 ) -> Move:
     """Prepare a move of the selected dead letters to their source queues.
 
-    Each is sent before it is deleted. A FIFO queue receives each message group in order, and drops duplicates for five
-    minutes.
+    Each letter is sent before it is deleted. A FIFO queue receives each message group in order, and drops duplicates
+    for five minutes.
     """
 
     def choose_copy(message: Message) -> Copy | None:
@@ -205,7 +205,10 @@ def prepare_purge(
 
 
 def original_queue_url(letter: DeadLetter, *, beside: str) -> str:
-    """Return the URL of the source queue. `beside` is the URL of any queue of the region. Raises `Unmovable`."""
+    """Return the URL of a dead letter's source queue. `beside` is the URL of any queue in the region.
+
+    Raises `Unmovable` if the letter can't be redriven.
+    """
     if is_offer_placeholder(letter.message):
         raise Unmovable("an offer can't be redriven: only its length is kept, and its client has given up")
     _, _, service, _, account, name = [*letter.source.split(":", 5), *[""] * 6][:6]

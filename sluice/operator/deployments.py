@@ -1,4 +1,4 @@
-"""Finds what a deployment would remove or can't create yet; stops a Spark application before it is deleted."""
+"""Finds queues that a deployment would remove or can't create yet, and stops Spark before its stack is deleted."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -23,24 +23,24 @@ RETAIN_POLICIES = frozenset({"Retain", "RetainExceptOnCreate"})
 # CloudFormation replaces a queue when one of these properties changes.
 # https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-sqs-queue.html
 REPLACEMENT_PROPERTIES = ("QueueName", "FifoQueue")
-# SQS says 60 s; Terraform's provider saw that it may take ten more.
+# SQS refuses the name of a deleted queue for 60 seconds. Terraform's developers saw up to 70 seconds.
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_DeleteQueue.html
 # https://github.com/hashicorp/terraform-provider-aws/pull/3148
 NAME_TAKEN_S = 70.0
-DELETION_LASTS = timedelta(hours=1)  # longest time from a stack's deletion to that of its last queue
+DELETION_LASTS = timedelta(hours=1)  # Only queues of stacks that were deleted within this time are checked.
 STOPPED_STATES = frozenset({"CREATED", "STOPPED", "TERMINATED"})
-GRACE_S = 60  # seconds that a cancelled run has to finish its batch
+GRACE_S = 60  # A cancelled run of a Spark job has this number of seconds to finish its batch.
 POLL_INTERVAL_S = 2.0
-MAX_POLLS = 300  # maximum number of polls of the application: ten minutes, longer than a run's grace period
+MAX_POLLS = 300  # The application is polled for at most ten minutes, which is longer than a run's grace period.
 
 Template = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemovedQueue:
-    """A queue that the deployment removes from its stack. `messages` includes those in flight and delayed.
+    """A queue that a deployment removes from its stack. `messages` includes messages in flight and delayed messages.
 
-    `kept` means that CloudFormation retains the queue, outside of any stack and without a consumer.
+    If `kept`, CloudFormation doesn't delete the queue, which is then outside of any stack and has no consumer.
     """
 
     stack: str
@@ -59,18 +59,21 @@ def is_deployed(connection: Connection, stack: str) -> bool:
 
 
 def read_template(connection: Connection, stack: str) -> Template | None:
-    """Return the template of a deployed stack, None if it isn't deployed. Raises `NotUsable`, `CallFailed`."""
+    """Return the template of a deployed stack; None if the stack isn't deployed. Raises `NotUsable`, `CallFailed`."""
     if not is_deployed(connection, stack):
         return None
     client: CloudFormationClient = connection.client("cloudformation")
     with calls("GetTemplate"):
-        # boto3 decodes the template because CDK writes it as JSON.
+        # The template was deployed as JSON, because CDK writes JSON. Therefore boto3 returns a decoded document.
         template: Template = client.get_template(StackName=stack, TemplateStage="Processed")["TemplateBody"]
     return template
 
 
 def find_removed_queues(connection: Connection, templates: Mapping[str, Template]) -> Iterable[RemovedQueue]:
-    """Compare deployed stacks with their new templates, by stack name. Raises `NotUsable`, `CallFailed`."""
+    """Yield the queues in deployed stacks that the new templates, by stack name, would remove or replace.
+
+    Raises `NotUsable`, `CallFailed`.
+    """
     sqs: SQSClient = connection.client("sqs")
     for stack, template in templates.items():
         deployed = read_template(connection, stack)
@@ -96,7 +99,7 @@ def find_removed_queues(connection: Connection, templates: Mapping[str, Template
 
 
 def read_registry(connection: Connection) -> Registry:
-    """Read the registry of splits; empty if it isn't deployed. Needs no function, which could be what is broken.
+    """Read the registry of split queues from DynamoDB; empty if it isn't deployed. Invokes no (broken) function.
 
     Raises `NotUsable`, `CallFailed`, `BadSnapshot`.
     """
@@ -110,10 +113,9 @@ def read_registry(connection: Connection) -> Registry:
 def find_taken_names(
     connection: Connection, templates: Mapping[str, Template], *, now_ms: Callable[[], int]
 ) -> Mapping[str, float]:
-    """Return the names of queues to be created that SQS doesn't give yet, with the seconds until it does.
+    """Return the names in `templates` that SQS still refuses for new queues, with the seconds until SQS allows them.
 
-    These are names in `templates` that queues of the same stacks had before the stacks were deleted. Raises
-    `CallFailed`.
+    Queues of deleted stacks had these names. Raises `CallFailed`.
     """
     names = {
         stack: {resource.get("Properties", {}).get("QueueName") for resource in template["Resources"].values()}
@@ -135,20 +137,17 @@ def find_taken_names(
     return taken
 
 
-# EMR Serverless deletes an application only if it is stopped.
-# https://docs.aws.amazon.com/emr-serverless/latest/APIReference/API_DeleteApplication.html
-
-
 class NotStopped(SluiceError):
-    """The application, or one of its runs, did not stop in time."""
+    """Raised if an EMR Serverless application, or one of its runs, did not stop in time."""
 
 
 def end_application(
     connection: Connection, application_id: str, *, now_ms: Callable[[], int], sleep: Callable[[float], None]
 ) -> None:
-    """Cancel an EMR Serverless application's runs, stop it, and delete its VPC endpoints; wait for the end of each.
+    """Cancel an EMR Serverless application's runs, stop the application, and delete its VPC endpoints. Waits for each.
 
-    CloudFormation deletes neither a running application nor a network with endpoints that it did not create.
+    CloudFormation can't delete a running application, or a network with endpoints that it did not create:
+    https://docs.aws.amazon.com/emr-serverless/latest/APIReference/API_DeleteApplication.html
 
     Raises `NotStopped`, `CallFailed`.
     """

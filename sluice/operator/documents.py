@@ -12,35 +12,35 @@ import yaml
 from sluice.documents import MAX_DEPTH, read_json
 from sluice.errors import BadConfiguration
 
-MAX_PAIRS = 1_000  # maximum number of pairs of one mapping, merged ones included; equals that of queues
-MAX_BYTES = 2**20  # size limit of a file that is read with line numbers
-MAX_VALUES = 200_000  # maximum number of a document's values; each alias counts as a copy
+MAX_PAIRS = 1_000  # A YAML mapping has at most this number of pairs, including merged ones.
+MAX_BYTES = 2**20  # A file that is read with line numbers has at most this number of bytes.
+MAX_VALUES = 200_000  # A YAML document has at most this number of values; each alias counts as a copy.
 
 
 class BadFile(BadConfiguration):
-    """A file that can't be read, or whose content is not as expected."""
+    """Raised if a file can't be read or has malformed content."""
 
     def __init__(self, file: Path, cause: str) -> None:
-        """Prefix `cause`, which says what is wrong, with the file's name."""
+        """Create the error. Its text is the file's name and the cause, such as a syntax error."""
         super().__init__(f"{file}: {cause}")
         self.cause = cause
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses duplicate keys, of which PyYAML keeps the last, and merge keys that expand too far.
+    """A YAML loader that refuses duplicate keys (PyYAML keeps the last) and merge keys that expand too far.
 
-    Also refuses nesting that is too deep (with aliases expanded) and documents that contain themselves, because PyYAML
-    and the readers of the document recurse once for each level.
+    The loader also refuses nesting that is too deep (with aliases expanded) and documents that contain themselves,
+    because PyYAML and the readers of a document recurse once for each level.
     """
 
     def __init__(self, stream: str) -> None:
-        """Load YAML from a text."""
+        """Create a loader for a YAML text."""
         super().__init__(stream)
         self._depth = 0
-        self._levels: dict[int, int] = {}  # nesting depth within each node, by the node's `id()`
+        self._levels: dict[int, int] = {}  # the number of levels within each node, by the node's `id()`
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Compose the next node, or return the node that an alias repeats."""
+        """Build the next YAML node, or return the node that an alias repeats. Raises an error if nested too deep."""
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]  # the stubs leave the parser's types out
         anchor, mark = event.anchor or "", event.start_mark
         self._check(self._depth + isinstance(event, yaml.CollectionStartEvent), mark)
@@ -60,7 +60,7 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def compose_document(self) -> yaml.Node | None:
-        """Compose the next document, and forget the nesting depths in the previous one."""
+        """Build the nodes of the next YAML document, after clearing the nesting depths of the previous document."""
         self._levels.clear()
         return super().compose_document()
 
@@ -71,7 +71,7 @@ class _Loader(yaml.SafeLoader):
             )
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Resolve a mapping's merge keys."""
+        """Resolve a YAML mapping's merge keys. Raises an error for duplicate keys, and for too many pairs."""
         written = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and written[key.value] > 1:
@@ -85,14 +85,14 @@ class _Loader(yaml.SafeLoader):
             )
 
 
-# PyYAML does not catch Python's errors for invalid tagged values: `!!bool x` raises KeyError.
+# Reading raises these errors. PyYAML does not convert Python's errors for invalid values: `!!bool x` raises KeyError.
 _UNREADABLE = (
     OSError, ValueError, yaml.YAMLError, LookupError, AttributeError, OverflowError, RecursionError
 )  # fmt: skip
 
 
 def _object_without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build a JSON object. Raises ValueError for a duplicate key, of which Python would keep the last."""
+    """Build a JSON object from its pairs. Raises ValueError for a duplicate key: Python would keep the last value."""
     for key, number in Counter(key for key, _ in pairs).items():
         if number > 1:
             raise ValueError(f"the key {key[:80]!r} is there twice")
@@ -100,7 +100,7 @@ def _object_without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_documents(file: Path, *, prepare: Callable[[str], str] = str) -> list[Any]:
-    """Read a file's documents: one in JSON or TOML, any number in YAML, from its text after `prepare`.
+    """Read the documents of a JSON, TOML or YAML file; only YAML can have several. `prepare` changes the text first.
 
     Raises `BadFile`.
     """
@@ -119,7 +119,7 @@ def read_documents(file: Path, *, prepare: Callable[[str], str] = str) -> list[A
 
 
 def read_document(file: Path, *, prepare: Callable[[str], str] = str) -> dict[str, Any]:
-    """Read the file's only document, which has to be a mapping. Raises `BadFile`."""
+    """Read a file with a single document, which must be a mapping. Raises `BadFile`."""
     documents = read_documents(file, prepare=prepare)
     if len(documents) > 1:
         raise BadFile(file, f"has {len(documents)} documents, not one")
@@ -129,11 +129,11 @@ def read_document(file: Path, *, prepare: Callable[[str], str] = str) -> dict[st
     return document
 
 
-FindLine = Callable[[str], int]  # finds the line of a path such as `sites.eu.routes[3].key`, counted from 1
+FindLine = Callable[[str], int]  # Returns the line number (from 1) of a path such as `sites.eu.routes[3].key`.
 
 
 def read_document_with_lines(file: Path) -> tuple[Any, FindLine]:
-    """Read the only document of a YAML file, with a function that finds the line of a path. Raises `BadFile`.
+    """Read a YAML file with a single document. Also returns a function that finds a path's line. Raises `BadFile`.
 
     For a path that does not exist, the function returns the line of its deepest existing parent. Aliases count as
     copies for `MAX_VALUES`, because readers of the document visit each copy.
@@ -170,14 +170,14 @@ def read_document_with_lines(file: Path) -> tuple[Any, FindLine]:
 
 
 def _count_values(node: yaml.Node, known: dict[int, int]) -> int:
-    """Count the values in a node, with aliases expanded."""
+    """Count the values in a YAML node, with aliases expanded."""
     if id(node) not in known:
         known[id(node)] = 1 + sum(_count_values(part, known) for part in _child_nodes(node))
     return known[id(node)]
 
 
 def _child_nodes(node: yaml.Node) -> list[yaml.Node]:
-    """List a node's children: a mapping's keys and values, or a list's items."""
+    """List the children of a YAML node: a mapping's keys and values, or a list's items."""
     if isinstance(node, yaml.MappingNode):
         return [part for pair in node.value for part in pair]
     return list(node.value) if isinstance(node, yaml.SequenceNode) else []

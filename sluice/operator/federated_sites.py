@@ -1,4 +1,4 @@
-"""Reads a federation's sites by name: a single one, or all that can be reached over links."""
+"""Reads a federation's sites: a single site by its name, or all sites that can be reached over links."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,12 +29,12 @@ class Client(Protocol):
     """A client of a site's links function, such as `sluice.operator.functions.ControlClient`."""
 
     def ask(self, operation: Operation[R], /) -> R:
-        """Invoke one of `sluice.federation.operations`. Raises `RequestRefused`, `CallFailed`, `Malformed`."""
+        """Invoke an operation of `sluice.federation.operations`. Raises `RequestRefused`, `CallFailed`, `Malformed`."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenSite:
-    """A site's name with the client of its links function."""
+    """A site's name with a client that invokes the site's links function."""
 
     name: SiteName
     client: Client
@@ -48,7 +48,7 @@ class OpenSite:
 
 
 def require_exchange(site: OpenSite, exchange: str) -> Mapping[str, Exchange]:
-    """Return a site's exchanges. Raises `BadConfiguration`, which lists them, if there is no such exchange."""
+    """Return a site's exchanges by name. Raises `BadConfiguration` if the given exchange is not among them."""
     exchanges = {exchange_view.name: exchange_view for exchange_view in site.view().exchanges}
     if exchange not in exchanges:
         raise BadConfiguration(f"no such exchange at {site.name}: {exchange}; there are {', '.join(exchanges)}")
@@ -56,7 +56,10 @@ def require_exchange(site: OpenSite, exchange: str) -> Mapping[str, Exchange]:
 
 
 def find_bound_queues(site: OpenSite, publication: Publication) -> AbstractSet[str]:
-    """Return the queues that get a message from its exchange or an alternate one. Raises as `require_exchange`."""
+    """Return the queues that would get a message from its exchange or an alternate exchange.
+
+    Raises the errors of `require_exchange`.
+    """
     exchanges = require_exchange(site, publication.exchange)
     for name in list_alternates(publication.exchange, exchanges):
         index = exchanges[name].type.index_class()
@@ -76,7 +79,7 @@ def open_site(text: str) -> OpenSite:
 
 
 def open_named(name: SiteName) -> OpenSite:
-    """Connect to the site. Raises connection errors."""
+    """Connect to the site with this parsed name. Raises connection errors."""
     return OpenSite(name, _open_client.get()(name))
 
 
@@ -84,7 +87,7 @@ def _invocation_client(name: SiteName) -> Client:
     try:
         return ControlClient.connect(name.connect(), FEDERATION)
     except NotUsable as error:
-        raise NotUsable(f"{name}: {error}") from error  # the error names the site, because a command may read several
+        raise NotUsable(f"{name}: {error}") from error  # A command may read several sites, so the error names the site.
 
 
 _open_client: ContextVar[OpenClient] = ContextVar("asking", default=_invocation_client)
@@ -92,7 +95,7 @@ _open_client: ContextVar[OpenClient] = ContextVar("asking", default=_invocation_
 
 @contextmanager
 def use_clients(open_client: OpenClient) -> Iterator[None]:
-    """Use `open_client` for all sites in this context, as the console does for its cached clients."""
+    """Create all sites' clients with `open_client` while the context is open. The console passes caching clients."""
     before = _open_client.set(open_client)
     try:
         yield
@@ -102,9 +105,9 @@ def use_clients(open_client: OpenClient) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscoveredSites:
-    """The sites found. `not_reached` has the error of each site that couldn't be read, by tag or name.
+    """The sites that were found over links. `not_reached` has the error of each site that couldn't be read, by tag.
 
-    `dynamic_paths` are the paths of dynamic routes, by the tag of the site that reports them.
+    `dynamic_paths` are the paths of dynamic routes, by the tag of the site that reports the paths.
     """
 
     topology: Topology
@@ -113,19 +116,19 @@ class DiscoveredSites:
 
 
 def discover_sites(names: Iterable[str], *, most: int = MAX_SITES) -> DiscoveredSites:
-    """Read these sites and all that are linked to them, breadth first, until `most` sites have been read.
+    """Read the named sites and all sites that they are linked to, breadth first, until `most` sites have been read.
 
-    Raises an error of these sites themselves; errors of the others are in `not_reached`.
+    Raises the errors of the named sites. Errors of linked sites are in `not_reached` of the result.
     """
     return discover_from((open_named(SiteName.parse(name)) for name in names), most=most)
 
 
 def discover_from(sites: Iterable[OpenSite], *, most: int = MAX_SITES, with_paths: bool = True) -> DiscoveredSites:
-    """Read these sites and all that are linked to them, as `discover_sites` does, and by default the dynamic paths."""
+    """Do the same as `discover_sites` for open sites. With `with_paths`, read the paths of dynamic routes, too."""
     views: dict[str, SiteView] = {}
     dynamic_paths: dict[str, Sequence[PathView]] = {}
     not_reached: dict[str, str] = {}
-    to_visit = deque[tuple[OpenSite, SiteView, Link]]()  # links, with the sites that have them
+    to_visit = deque[tuple[OpenSite, SiteView, Link]]()  # links to follow, each with its site and the site's state
     for opened in sites:
         view = opened.view()
         to_visit.extend(_record_site(opened, view, views))
@@ -133,7 +136,7 @@ def discover_from(sites: Iterable[OpenSite], *, most: int = MAX_SITES, with_path
     attempts: set[tuple[str, SiteName | None]] = set()
     while to_visit and len(views) < most:
         opened, view, link = to_visit.popleft()
-        # A site may be refused with one neighbour's credentials and readable with another's.
+        # A site that can't be read with the credentials for one neighbour may be readable with those for another.
         attempt = link.peer, _find_peer_name(opened, view, link)
         if link.peer in views or attempt in attempts:
             continue
@@ -153,7 +156,7 @@ def discover_from(sites: Iterable[OpenSite], *, most: int = MAX_SITES, with_path
 
 
 def _read_paths(opened: OpenSite, view: SiteView) -> Sequence[PathView]:
-    """Read the paths of a site's dynamic routes, without a request if it has none."""
+    """Read the paths of a site's dynamic routes. Without such routes, no request is sent."""
     if not any(bridge.dynamic for bridge in view.bridges):
         return ()
     return opened.client.ask(ListPaths()).paths
@@ -170,14 +173,14 @@ def _record_site(opened: OpenSite, view: SiteView, views: dict[str, SiteView]) -
 
 
 def _find_peer_name(opened: OpenSite, view: SiteView, link: Link) -> SiteName | None:
-    """Return the name of the site at the other end of a link; None if the credentials are for another account."""
+    """Return the name of the site at the other end of a link; None if our credentials are for another account."""
     endpoint = link.endpoints[0]
     stage = parse_stage(endpoint.control_queue_url.rsplit("/", 1)[-1])
     return opened.name.peer_name(endpoint.region, endpoint.account, of_account=view.address.account, stage=stage)
 
 
 def open_peer(opened: OpenSite, view: SiteView, link: Link) -> tuple[OpenSite, SiteView]:
-    """Read the site at the other end of a link. Raises `BadConfiguration` or a connection error."""
+    """Connect to the site at the other end of a link, and read it. Raises `BadConfiguration` or a connection error."""
     name = _find_peer_name(opened, view, link)
     if name is None:
         raise BadConfiguration(
@@ -191,7 +194,7 @@ def open_peer(opened: OpenSite, view: SiteView, link: Link) -> tuple[OpenSite, S
 
 
 def _build_map_site(view: SiteView, reached: Iterable[str]) -> MappedSite:
-    """Build a site of the map, without the links and bridges that a readable peer declared, which that peer reports."""
+    """Build a site of the map. Links and bridges that a peer declared are left out if that peer is on the map."""
     links = [link for link in view.links if not (link.served and link.peer in reached)]
     names = {link.name for link in links}
     shown_names = {bridge.src: bridge.reads for bridge in view.bridges if bridge.src_is_queue and bridge.reads}

@@ -20,7 +20,7 @@ SWEEPER = "SluiceRendezvous", "SweeperFunctionName"
 class ControlClient:
     """Invokes a control function synchronously.
 
-    A retry may repeat an operation. If that starts a session twice, the unused session expires.
+    A retried call may apply an operation twice. If that starts a second session, this unused session expires.
     """
 
     connection: Connection
@@ -28,7 +28,7 @@ class ControlClient:
 
     @classmethod
     def connect(cls, connection: Connection, where: tuple[str, str] = SPLITTING) -> "ControlClient":
-        """Find the function by its stack and the name of the stack's output (`where`). Raises `NotUsable`."""
+        """Find the function from a stack and the stack's output with the function's name. Raises `NotUsable`."""
         stack, output = where
         outputs = read_stack_outputs(connection, stack)
         if output not in outputs:
@@ -38,7 +38,7 @@ class ControlClient:
     def ask(self, operation: Operation[R], /) -> R:
         """Invoke an operation and return its result. Raises `RequestRefused`, `CallFailed`, `Malformed`.
 
-        An operation that only reads goes to the readers' alias, which is all that readers may invoke.
+        An operation that only reads is sent to an alias of the function. Users may have permission only for the alias.
         """
         qualifier = {"Qualifier": READER} if operation.only_reads else {}
         with calls("Invoke"):
@@ -54,7 +54,7 @@ class ControlClient:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeployedFunction:
-    """A Lambda function's configuration. `handler` is None for a container image."""
+    """A deployed Lambda function's configuration. `handler` is None if its code is a container image."""
 
     name: str
     arn: str
@@ -65,7 +65,7 @@ class DeployedFunction:
 
     @classmethod
     def fetch(cls, connection: Connection, name: str) -> "DeployedFunction":
-        """Fetch a function by name or ARN. Raises `CallFailed`, or `NotUsable` if its variables can't be decrypted."""
+        """Fetch a function by name or ARN. Raises `CallFailed`, and `NotUsable` if its variables can't be decrypted."""
         with calls("GetFunctionConfiguration"):
             configuration = connection.client("lambda").get_function_configuration(FunctionName=name)
         environment = configuration.get("Environment", {})

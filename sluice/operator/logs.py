@@ -1,4 +1,4 @@
-"""Tails a function's log in CloudWatch Logs."""
+"""Reads new lines of a Lambda function's log from CloudWatch Logs."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from sluice.aws.clients import calls
 
-# Lines may be this late: CloudWatch Logs needs seconds, and AWS accepts clocks that are wrong by up to five minutes.
+# Lines may appear this much later than their time: AWS accepts requests whose clock is wrong by five minutes.
 LATE_MS = 300_000
 
 
@@ -19,23 +19,23 @@ class LogLine(NamedTuple):
 
 @dataclass(slots=True)
 class FunctionLogs:
-    """Reads a function's log group from time `since_ms` on. `client` is boto3's `logs` client."""
+    """Reads new lines of a function's log group, from time `since_ms` on. `client` is boto3's `logs` client."""
 
     client: Any
     log_group: str
     since_ms: int
-    _yielded: dict[object, int] = field(default_factory=dict)  # times of yielded lines by line id; each is yielded once
-    _next_page: Mapping[str, str] = field(default_factory=dict)  # token of the page at which the last call stopped
+    _yielded: dict[object, int] = field(default_factory=dict)  # the times of lines already yielded, by line id
+    _next_page: Mapping[str, str] = field(default_factory=dict)  # the token of the page where the last call stopped
 
     def new_lines(self, word: str, *, now_ms: int, may_go_on: Callable[[], bool] = lambda: True) -> Iterator[LogLine]:
         """Yield lines that contain `word` and that no earlier call yielded, in order of time. Raises `CallFailed`.
 
-        CloudWatch Logs searches about a mebibyte per request. Further requests are made while `may_go_on` returns true;
-        the next call continues where this one stops.
+        CloudWatch Logs searches about a mebibyte per request. Further requests are made while `may_go_on` returns true.
+        The next call continues where this call stopped.
         """
         is_allowed = True
         while is_allowed:
-            # If a request fails, for example because of an expired token, the next call begins at the first page.
+            # The token is cleared first. If the request fails, as with an expired token, the next call begins anew.
             next_page, self._next_page = self._next_page, {}
             with calls("FilterLogEvents"):
                 page = self.client.filter_log_events(
@@ -43,7 +43,7 @@ class FunctionLogs:
                 )
             for event in page["events"]:
                 at_ms: int = event["timestamp"]
-                # The embedded cloud does not return event ids.
+                # The embedded cloud (AWS emulator) does not return event ids.
                 line = event.get("eventId") or (event["logStreamName"], at_ms, event["message"])
                 if line not in self._yielded:
                     self._yielded[line] = at_ms

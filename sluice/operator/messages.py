@@ -18,13 +18,14 @@ from sluice.message import Message, Value
 from sluice.operator.documents import BadFile, read_document
 from sluice.splitting.filters.texts import Envelope, FilterInput
 
-MESSAGE_LISTS = ("messages", "records")  # the list's name in output of `aws sqs receive-message`, and in a Lambda event
+# `aws sqs receive-message` prints a list `Messages`. A Lambda event has a list `Records`. Case is ignored.
+MESSAGE_LISTS = ("messages", "records")
 
 
 class _Value(Struct, frozen=True, rename="camel"):
     data_type: str
     string_value: str | None = None
-    binary_value: bytes | None = None  # encoded as Base64
+    binary_value: bytes | None = None  # The file has this value encoded as Base64.
 
     def value(self) -> Value:
         content = self.string_value or "" if self.binary_value is None else self.binary_value
@@ -32,7 +33,7 @@ class _Value(Struct, frozen=True, rename="camel"):
 
 
 class _Message(Struct, frozen=True, rename="camel"):
-    """The fields of a message that filters use. Names are capitalized in the SQS API and not in Lambda events."""
+    """The fields of a message that filters use. Names are capitalized in the SQS API, but not in Lambda events."""
 
     body: str
     message_id: str = ""
@@ -42,7 +43,7 @@ class _Message(Struct, frozen=True, rename="camel"):
 
 
 def read_filter_input(file: Path, *, envelope: Envelope) -> FilterInput:
-    """Read a message from a file as filter input, with its optional `S3Metadata`. Raises `BadFile`."""
+    """Read a message from a file, with optional metadata of an S3 object, to test filters on. Raises `BadFile`."""
     document = _decapitalize_names(read_document(file))
     for list_name in MESSAGE_LISTS:
         messages = document.get(list_name)
@@ -59,7 +60,7 @@ def read_filter_input(file: Path, *, envelope: Envelope) -> FilterInput:
     except Malformed as error:
         raise BadFile(file, str(error).removeprefix(f"{file}: ")) from error
     message = Message(message_id=fields.message_id, body=fields.body, attributes=attributes, system=fields.attributes)
-    # S3 metadata comes from the file, not from S3.
+    # The metadata of the S3 object is in the file, so that no request to S3 is needed.
     filter_input = FilterInput.from_message(message, envelope=replace(envelope, s3_event=False))
     return filter_input if fields.s3_metadata is None else filter_input.with_metadata(fields.s3_metadata)
 
@@ -72,7 +73,7 @@ ATTRIBUTE_TYPES = ("String", "Number", "Binary")
 
 
 def parse_typed_values(options: Iterable[str], *, option: str) -> dict[str, TypedValue]:
-    """Parse `NAME=VALUE` options: a JSON scalar keeps its type, other values are strings, `NAME` alone is void.
+    """Parse `NAME=VALUE` options. A JSON scalar keeps its type, other values are strings, `NAME` alone means None.
 
     For example `n=2` is an integer, `n="2"` with quotes a string, `n={"base64": "AA=="}` bytes. Raises `BadParameter`.
     """
@@ -89,7 +90,10 @@ def parse_typed_values(options: Iterable[str], *, option: str) -> dict[str, Type
 
 
 def parse_attributes(options: Iterable[str], *, option: str) -> dict[str, Value]:
-    """Parse SQS message attributes from `NAME[:TYPE]=VALUE`; a Binary value is Base64. Raises `BadParameter`."""
+    """Parse SQS message attributes from `NAME[:TYPE]=VALUE` options. Raises `BadParameter`.
+
+    The value of type Binary is encoded as Base64.
+    """
     values: dict[str, Value] = {}
     for text in options:
         declared, equals, value = text.partition("=")

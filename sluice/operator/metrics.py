@@ -11,13 +11,13 @@ from sluice.aws.clients import calls
 from sluice.aws.metrics import NAMESPACE
 from sluice.stages import add_stage_prefix
 
-MAX_QUERIES = 500  # CloudWatch's limit of metrics per request
-MAX_VALUES = 100_800  # CloudWatch's limit of values per response
+MAX_QUERIES = 500  # A request to CloudWatch has at most this number of metrics.
+MAX_VALUES = 100_800  # A response of CloudWatch has at most this number of values.
 PERIOD_S = 60
-LOOK_BACK_MS = 15 * 60_000  # period of a query, as SQS publishes the oldest message's age some minutes late
-MAX_ROUTES = 250  # each route has two metrics, and a request at most 500
+LOOK_BACK_MS = 15 * 60_000  # SQS publishes the age of the oldest message with a delay of some minutes.
+MAX_ROUTES = 250  # Each route has two metrics, and a request to CloudWatch can have 500 metrics.
 K = TypeVar("K")
-# The start of each period in milliseconds since the epoch, and its value. Periods without data are left out.
+# A metric's values, each with the start of its period in milliseconds since the epoch. Empty periods are left out.
 Series = Sequence[tuple[int, float]]
 
 
@@ -32,14 +32,14 @@ class Metric:
 
 
 def metrics_per_request(periods: int) -> int:
-    """Return how many metrics with this number of periods fit into one request."""
+    """Return how many metrics fit into one request to CloudWatch, if each has this number of values."""
     return max(1, min(MAX_QUERIES, MAX_VALUES // periods))
 
 
 def read_series(
     cloudwatch: Any, metrics: Mapping[K, Metric], *, since_ms: int, until_ms: int, period_s: int = PERIOD_S
 ) -> Mapping[K, Series]:
-    """Read metrics. Returns each metric's series under the same key, the oldest value first. Raises `CallFailed`."""
+    """Read the values of metrics from CloudWatch, by the keys of `metrics`, oldest first. Raises `CallFailed`."""
     series: dict[K, list[tuple[int, float]]] = {name: [] for name in metrics}
     names = list(metrics)
     for start in range(0, len(names), MAX_QUERIES):
@@ -66,10 +66,10 @@ def read_series(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """A route's delay; None if there is no recent data.
+    """The delay of a route's messages. Values are None if there is no recent data.
 
-    `forwarded_ms` is the age of the oldest message in the last forwarded batches, `waiting_s` that of the oldest
-    message in the queue.
+    `forwarded_ms` is the age of the oldest message in the last forwarded batches. `waiting_s` is the age of the oldest
+    message in the route's queue.
     """
 
     forwarded_ms: float | None = None
@@ -79,7 +79,7 @@ class Lag:
 def read_lags(
     cloudwatch: Any, queues: Mapping[str, str | None], *, now_ms: int, stage: str | None = None
 ) -> Mapping[str, Lag]:
-    """Read the lags of routes, by route. `queues` has routes' source queues, as far as known. Raises `CallFailed`."""
+    """Read the lags of routes from CloudWatch. `queues` has each route's source queue if known. Raises `CallFailed`."""
     namespace = add_stage_prefix(NAMESPACE, stage)
     routes = list(queues)[:MAX_ROUTES]
     if not routes:
@@ -100,5 +100,5 @@ def read_lags(
 
 
 def quantile(values: Sequence[float], fraction: float) -> float | None:
-    """Return the smallest value that at least this fraction of values do not exceed; None without values."""
+    """Return the quantile of `values` for a fraction, such as 0.5 for the median; None if there are no values."""
     return sorted(values)[max(math.ceil(fraction * len(values)) - 1, 0)] if values else None

@@ -1,6 +1,6 @@
-"""Lists the IAM permissions of each command: for `sluice permissions`, the documents, and a test of all commands.
+"""Lists the IAM permissions that each command needs, for `sluice permissions`, the documentation, and a test.
 
-Resources are named by patterns, as stacks and functions name them, so that a policy needs no look-up.
+Resources are given as patterns of their names, so that a policy can be built without requests to AWS.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,14 +13,14 @@ from sluice.stages import add_stage_prefix
 
 
 class NoSuchCommand(BadConfiguration):
-    """There is no such command; the text lists the commands."""
+    """Raised if a command doesn't exist. The text lists all commands."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """Resources, by their text in documents and the patterns of their ARNs after the partition.
+    """AWS resources: their description in the documentation, and patterns of their ARNs without `arn:PARTITION:`.
 
-    `{place}` is the region and account, `{stage}` the stage's prefix.
+    In a pattern, `{place}` stands for the region and account, and `{stage}` for the prefix of the stage.
     """
 
     text: str
@@ -29,7 +29,7 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Actions on resources."""
+    """A permission: IAM actions on AWS resources."""
 
     actions: tuple[str, ...]
     resource: Resource
@@ -37,7 +37,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Commands, and what each of them needs besides `EVERY_COMMAND`."""
+    """Commands, and the permissions that each of them needs in addition to those of `EVERY_COMMAND`."""
 
     commands: tuple[str, ...]
     grants: tuple[Grant, ...]
@@ -48,21 +48,21 @@ def _queue_resource(text: str, *names: str) -> Resource:
 
 
 def _grant(action: str, resource: Resource, *others: str) -> Grant:
-    """Return the grant of an action with its service, such as `sqs:SendMessage`, and of others of that service."""
+    """Return the permission for an action, such as `sqs:SendMessage`, and for `others` of the same service."""
     service = action.partition(":")[0]
     return Grant((action, *(f"{service}:{name}" for name in others)), resource)
 
 
 def _ask(stack: str, function: str) -> tuple[Grant, Grant]:
-    """Return the grants for requests to a function that only read, and for all requests to it."""
-    # The second pattern also matches the alias, because commands that change things read as well.
+    """Return two permissions to invoke a function: for operations that only read, and for all operations."""
+    # The second permission includes the alias for reading, because commands that change a site also read it.
     pattern = f"lambda:{{place}}:function:{{stage}}{stack}-{function}*"
     alias = Resource(f"`{READER}` of {function.lower()}", (f"{pattern}:{READER}",))
     itself = Resource(f"the {function.lower()} function", (pattern,))
     return _grant("lambda:InvokeFunction", alias), _grant("lambda:InvokeFunction", itself)
 
 
-ANY = Resource("any resource", ("*",))  # for actions without a resource, or without one known in advance
+ANY = Resource("any resource", ("*",))  # Some actions have no resource, or one that isn't known in advance.
 FUNCTIONS = Resource("any function", ("lambda:{place}:function:*",))
 STACKS = Resource("the stacks", ("cloudformation:{place}:stack/{stage}Sluice*",))
 OUTPUTS = Resource("the outputs of a site in your own app", ("ssm:{place}:parameter/{stage}Sluice*",))
@@ -83,7 +83,7 @@ OFFERS = _queue_resource("the offers queue", "snowflake-broker")
 ANSWERS = _queue_resource("the clients' queues", "snowflake-client-*")
 INGRESS = _queue_resource("the ingress queues", "SluiceState-*Ingress*")
 SESSIONS = _queue_resource("sessions' queues ([one's own](../deploy.md#queues-of-ones-own-sessions))", "sluice-tmp-*")
-# Permissions for queues with other names (`federation.queue_names`, adopted) aren't listed; users add them.
+# Permissions for adopted queues, and for other names in `federation.queue_names`, are not listed. Users add these.
 BINDABLE = _queue_resource("queues that can be bound", "SluiceState-*", "sluice-queue-*")
 ROUTES = _queue_resource("the stacks' and routes' queues", "SluiceState-*", "snowflake-broker", "sluice-*")
 
@@ -111,12 +111,12 @@ CREATE = _grant("sqs:CreateQueue", BINDABLE, "TagQueue", "GetQueueAttributes")
 EVERY_COMMAND = Row(
     ("every command",), (_grant("cloudformation:DescribeStacks", STACKS), _grant("ssm:GetParametersByPath", OUTPUTS))
 )
-# The role with which CloudFormation creates the stacks. Its permissions for IAM are limited by names, because it could
-# otherwise make itself an administrator. `ssm:GetParameters` reads the names that stacks give each other.
+# CloudFormation creates the stacks with this role. Its permissions for IAM are limited to names of ours, because the
+# role could otherwise make itself an administrator. `ssm:GetParameters` reads outputs that stacks pass to each other.
 EXECUTION_ROLE = "execution role"
 DEPLOYED_SERVICES = (
     *("lambda", "sqs", "dynamodb", "s3", "logs", "events", "cloudwatch", "sns", "ssm", "budgets"),
-    *("emr-serverless", "ec2"),  # services that a pipeline needs
+    *("emr-serverless", "ec2"),  # Only the pipeline needs these two services.
 )
 DEPLOYMENT = Row(
     (EXECUTION_ROLE,),
@@ -134,7 +134,7 @@ DEPLOYMENT = Row(
         *(_grant(f"{service}:*", ANY) for service in DEPLOYED_SERVICES),
     ),
 )
-# Commands that don't call AWS; `permissions` calls only GetCallerIdentity, which needs no permission.
+# These commands need no permissions. `permissions` calls only GetCallerIdentity, which everybody may call.
 FREE = (
     "permissions",
     "split import",
@@ -247,9 +247,9 @@ ROWS = (
 
 
 def find_grants(commands: Sequence[str]) -> Iterator[Grant]:
-    """Yield what these commands need; a group such as `split` is all its commands, and no command is all of them.
+    """Yield the permissions that commands need. A group such as `split` means all its commands; none means all.
 
-    `EXECUTION_ROLE` is taken for a command. Raises `NoSuchCommand`.
+    `EXECUTION_ROLE` is accepted like a command. Raises `NoSuchCommand`.
     """
     known = {name: row.grants for row in ROWS for name in row.commands} | dict.fromkeys(FREE, ())
     for command in commands or known:

@@ -22,25 +22,25 @@ from sluice.stages import add_stage_prefix
 
 STACK = "SluicePipeline"
 WAIT_INTERVAL_S = 10.0
-MAX_WAITS = 60  # maximum number of waits: ten minutes in all, enough for new VPC endpoints
-MAX_STREAMS = 100  # CloudWatch's limit of log streams per request
+MAX_WAITS = 60  # Starting a job waits at most this often, ten minutes in all, which is enough for new VPC endpoints.
+MAX_STREAMS = 100  # A request to CloudWatch Logs can name at most this number of log streams.
 FUNCTION = STACK, "JobsFunctionName"
-QUEUE_VARIABLE = "SLUICE_QUEUE_URL"  # `sluice split run` sets this variable
+QUEUE_VARIABLE = "SLUICE_QUEUE_URL"  # `sluice split run` sets this environment variable.
 RUN_LOCAL_FOLDER = BUILD / "pipeline"
 
 
 class NoQueue(BadConfiguration):
-    """A local job has no queue to read."""
+    """Raised if no queue is given for a local Spark job to read."""
 
 
 class PipelineClient(Protocol):
-    """A pipeline that commands control and whose logs they read."""
+    """A pipeline, deployed or local, whose Spark jobs commands start, stop and show."""
 
     def ask(self, operation: Operation[R], /) -> R:
-        """Apply one of `sluice.pipeline.operations`. Raises `RequestRefused`, `CallFailed` or `NoSpark`."""
+        """Apply an operation of `sluice.pipeline.operations`. Raises `RequestRefused`, `CallFailed` or `NoSpark`."""
 
     def text(self, run_id: str, *, lines: int) -> str:
-        """Read the last lines of a run's log."""
+        """Read the last lines of the log of a job's run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,8 @@ class DeployedPipeline(ControlClient):
     log_group: str
 
     def text(self, run_id: str, *, lines: int) -> str:
-        """Read the last lines of the driver's output of a run; empty before its first output."""
-        # Stream names contain application, run and worker, optionally after a prefix.
+        """Read the last lines of the log of a job's run; empty before the Spark driver's first output."""
+        # The name of a log stream is the application, the run and the worker, perhaps after a prefix.
         listed = self.connection.pages("logs", "describe_log_streams", logGroupName=self.log_group)
         names = [stream["logStreamName"] for page in listed for stream in page["logStreams"]]
         streams = [name for name in names if run_id in name.split("/")][:MAX_STREAMS]
@@ -65,7 +65,7 @@ class DeployedPipeline(ControlClient):
 def connect_pipeline(
     connection: Connection, *, folder: Path | None, python: str | None, outputs: Mapping[str, str] | None = None
 ) -> PipelineClient:
-    """Connect to the site's pipeline, or with a `folder` to local processes that store their data there.
+    """Connect to the site's pipeline. With a `folder`, its jobs are local processes that store their data there.
 
     Raises `NotUsable`.
     """
@@ -80,20 +80,20 @@ def connect_pipeline(
 
 
 def local_jobs_folder(connection: Connection) -> Path:
-    """Return the folder of a local site's jobs. It is deleted together with the embedded cloud's state."""
+    """Return the data folder of a local site's Spark jobs. It is deleted together with the embedded cloud's state."""
     account = connection.client("sts").get_caller_identity()["Account"]
     return FOLDER / JOBS_FOLDER / add_stage_prefix(f"{account}-{connection.region}", connection.stage)
 
 
 def aws_endpoint(connection: Connection) -> SqsEndpoint:
-    """Return the region and endpoint for jobs that run on this machine."""
+    """Return the region and the endpoint of SQS for Spark jobs that run on this machine."""
     return SqsEndpoint(region=connection.region, endpoint=connection.endpoint_url)
 
 
 def queue_url(option: str | None, connection: Connection, *, local: bool) -> str:
-    """Return the queue that a local job reads.
+    """Return the URL of the queue that a local Spark job reads.
 
-    Raises `NoQueue` for a deployed site, whose main queue is consumed by its own pipeline.
+    Raises `NoQueue` if none is given for a deployed site, because that site's pipeline consumes the main queue.
     """
     url = option or os.environ.get(QUEUE_VARIABLE)
     if url:
@@ -113,9 +113,10 @@ def start_job(
     sleep: Callable[[float], None],
     tell: Callable[[str], None],
 ) -> JobOutcome:
-    """Start a job. A batch job that must wait, for a run to end or for VPC endpoints, is requested again and again.
+    """Start a Spark job. If a batch job must wait for a run to end or for VPC endpoints, repeat the request.
 
-    The jobs function would not start it later: it stores only the land job's desired state. Raises as `ask` does.
+    The jobs function would not start a batch job later. It stores only the land job's desired state. Raises the errors
+    of `ask`.
     """
     outcome = pipeline.ask(operation)
     for _ in range(MAX_WAITS):
@@ -128,7 +129,7 @@ def start_job(
 
 
 def parse_start_operation(job: str, fields: Mapping[str, Any]) -> "StartLand | StartBatch":
-    """Parse the parameters of a job to start. Raises `BadConfiguration` or `BadRequest`."""
+    """Parse the parameters of a Spark job to start. Raises `BadConfiguration` or `BadRequest`."""
     if job not in JOBS:
         raise BadConfiguration(f"no such job: {job}; there are {', '.join(JOBS)}")
     operation: StartLand | StartBatch = parse_request({"op": f"start-{job}", **fields}, StartLand | StartBatch)

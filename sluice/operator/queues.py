@@ -1,4 +1,4 @@
-"""Finds queues by name, and reads the attributes of foreign queues before they are adopted."""
+"""Finds queues by name, and reads attributes of existing queues that a site is about to adopt."""
 
 import json
 import re
@@ -16,10 +16,10 @@ QUEUE_OUTPUT = re.compile(r"Queue\w+Url")
 
 
 def queue_url(connection: Connection, name: str) -> str:
-    """Return a queue's URL by its URL, its name in cdk.json, or its SQS name. Raises `QueueGone`, `CallFailed`."""
+    """Find a queue's URL by its name in SQS, its name in cdk.json, or the URL. Raises `QueueGone`, `CallFailed`."""
     if name.startswith(("http://", "https://")):
         return name
-    # The description of a stack's output is the name of a queue. The stack may not exist.
+    # A stack output with a queue's URL has the queue's name in cdk.json as description. The stack may not exist.
     with suppress(CallFailed, NotUsable):
         for output in list_outputs(connection, FEDERATION_STACK):
             if output.get("Description") == name and QUEUE_OUTPUT.fullmatch(output["OutputKey"]):
@@ -37,7 +37,7 @@ def queue_arn(connection: Connection, url: str) -> str:
 
 
 def read_adopted_queue(connection: Connection, role: str, arn: str) -> AdoptedQueue:
-    """Read a queue's attributes and its dead-letter queue's and, for a source queue, its functions and its alarms.
+    """Read the attributes of a queue and its dead-letter queue, and the functions and alarms of a source queue.
 
     Raises `QueueGone`, `CallFailed`.
     """
@@ -48,7 +48,7 @@ def read_adopted_queue(connection: Connection, role: str, arn: str) -> AdoptedQu
     readers, watchers = set[str](), set[str]()
     if role == SOURCE:
         dimension = {"Name": "QueueName", "Value": arn.rpartition(":")[2]}
-        with suppress(CallFailed):  # users without the permission to read alarms can register queues, too
+        with suppress(CallFailed):  # Users without the permission to read alarms can register queues, too.
             for page in connection.pages("cloudwatch", "describe_alarms"):
                 alarms = page["MetricAlarms"]
                 watchers |= {alarm["AlarmName"] for alarm in alarms if dimension in alarm.get("Dimensions", [])}

@@ -29,7 +29,7 @@ NO_REASON = f"moved here by SQS: received {MAX_RECEIVES} times and never deleted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentDeadLetter:
-    """A dead letter with its reason. `source` names the queue where it failed; empty if not recorded."""
+    """A dead letter with its reason. `source` names the queue where the message failed; empty if not recorded."""
 
     sent_at_ms: int
     reason: str
@@ -38,7 +38,7 @@ class RecentDeadLetter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RendezvousStatus:
-    """The rendezvous at one time. `latest_dead_letters` has at most ten, the newest first."""
+    """The state of a site's rendezvous. `latest_dead_letters` has at most ten dead letters, the newest first."""
 
     region: str
     deployment: Deployment
@@ -46,13 +46,13 @@ class RendezvousStatus:
     dead_letters: int
     latest_dead_letters: Sequence[RecentDeadLetter]
     waiting: Mapping[Pool, int]
-    recent_offers: Mapping[str, int]  # counts of offers by state
+    recent_offers: Mapping[str, int]  # the number of recent offers in each state
 
 
 def read_status(connection: Connection) -> RendezvousStatus:
-    """Read the status. The only side effect is on the receive counts of the dead letters shown.
+    """Read the status of the rendezvous. As a side effect, the receive counts of the listed dead letters increase.
 
-    Raises `NotUsable` if nothing is deployed, `CallFailed` if AWS refuses a call.
+    Raises `NotUsable` if nothing is deployed, and `CallFailed` if AWS refuses a call.
     """
     deployment, at_ms = read_deployment(connection), now_ms()
     sqs: SQSClient = connection.client("sqs")
@@ -61,7 +61,7 @@ def read_status(connection: Connection) -> RendezvousStatus:
     pools = DynamoProxyPools(dynamodb, deployment.waiting_table_name, random.random)
     minutes, hours = DynamoPaceStore(dynamodb, deployment.waiting_table_name).read_recent_counts(now_ms=at_ms)
     shards = compute_pace(minutes, hours, now_ms=at_ms).shards
-    # SQS chooses which dead letters it returns. All of them stay in the queue.
+    # SQS decides which dead letters it returns. All dead letters stay in the queue.
     latest = [
         RecentDeadLetter(
             sent_at_ms=letter.message.sent_at_ms or 0,
@@ -82,7 +82,7 @@ def read_status(connection: Connection) -> RendezvousStatus:
 
 
 def build_status(view: RendezvousView, deployment: Deployment, *, region: str) -> RendezvousStatus:
-    """Build the status from the sweeper's view, which counts dead letters without receiving them."""
+    """Build the status from the sweeper function's response, which counts dead letters without receiving them."""
     dead_letters = view.depths[deployment.dead_letters_url]
     return RendezvousStatus(
         region=region,
@@ -96,7 +96,7 @@ def build_status(view: RendezvousView, deployment: Deployment, *, region: str) -
 
 
 def rendezvous_document(rendezvous: RendezvousStatus) -> dict[str, Any]:
-    """Format the status for `--json`."""
+    """Format the status of the rendezvous for `--json`."""
     deployment = rendezvous.deployment
     return {
         "region": rendezvous.region,
@@ -113,12 +113,9 @@ def rendezvous_document(rendezvous: RendezvousStatus) -> dict[str, Any]:
     }
 
 
-# Latest offers: the site's table has them until the sweeper deletes them. Addresses and clients are not read.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatestOffer:
-    """A recent offer. `answered_ms` is the time to its answer; without an answer it is None and `proxy_*` are empty."""
+    """A recent offer. `answered_ms` is the time until its answer, None without an answer. Addresses are left out."""
 
     sent_at_ms: int
     state: str
@@ -133,7 +130,7 @@ class LatestOffer:
 
 
 def read_shard_offers(client: DynamoDBClient, table: str, shard: int) -> Sequence[LatestOffer]:
-    """Read the latest offers of one shard, in one request. Raises `CallFailed`."""
+    """Read the latest offers of one shard of the DynamoDB table, with one request. Raises `CallFailed`."""
     newest = query_pages(client, table, f"{OFFERS_PREFIX}{shard}", ScanIndexForward=False, Limit=OFFERS_PER_SHARD)
     return list(parse_items(next(newest, []), _latest_offer))
 

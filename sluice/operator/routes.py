@@ -1,6 +1,6 @@
 """Adds, finds and deletes links and routes between two sites.
 
-A route is declared at one of its sites: at the destination, which then pulls, or at the source, which pushes.
+A route is declared at one of its two sites: at the destination, which then pulls, or at the source, which then pushes.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from sluice.operator.site_names import REGION
 
 POLL_S = 0.5
 MAX_NAME_CHARACTERS = 100
-MAX_SITES_CHECKED = 16  # maximum number of sites checked for problems of a new route; each takes about a second
+MAX_SITES_CHECKED = 16  # Reading a site takes about a second, so problems of a new route are sought at few sites.
 HASH_CHARACTERS = 12
 # A link stays in these states until an operator intervenes.
 STUCK_STATES = frozenset({LinkState.CLOSING, LinkState.FAILED, LinkState.PAUSED})
@@ -35,16 +35,16 @@ _PREFIXES = {RouteKind.STATIC: "", RouteKind.QUEUE: "queue-", RouteKind.DYNAMIC:
 
 
 class DuplicateRoute(BadRoute):
-    """The route exists already."""
+    """Raised if a route to be added exists already."""
 
 
 class NotOperational(SluiceError):
-    """A route was added but does not carry messages, yet or until an operator intervenes."""
+    """Raised if a new route does not forward messages within the time-out, or not until an operator intervenes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerSite:
-    """The other site of a link. `site` and `view` are None if it wasn't read, `address` if only its tag is known."""
+    """The other site of a link. If it wasn't read, `site` and `view` are None, and perhaps `address`, too."""
 
     tag: str
     address: Introduction | None = None
@@ -53,7 +53,7 @@ class PeerSite:
 
     @classmethod
     def find(cls, text: str) -> "PeerSite":
-        """Read the site with this name, or use the text as the tag of a site that is linked already."""
+        """Read the site with this name. If the text is a tag, return a peer with only this tag, without a request."""
         if is_tag(text) and not REGION.fullmatch(text):
             return cls(tag=text)
         site = open_site(text)
@@ -63,7 +63,7 @@ class PeerSite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkEnds:
-    """The site that declares a link or a route, with a snapshot of its state, and its peer."""
+    """The site that declares a link or a route, with its state (`view`), and the site at the other end (`peer`)."""
 
     site: OpenSite
     view: SiteView
@@ -71,13 +71,13 @@ class LinkEnds:
 
     @classmethod
     def from_names(cls, dest: str, src: str, *, src_local: bool) -> "LinkEnds":
-        """Read the command's two sites: a push is declared at the source, anything else at the destination."""
+        """Read a route's two sites. `src_local` means that the source declares the route, which then pushes."""
         declaring, peer = (src, dest) if src_local else (dest, src)
         return cls.with_peer(declaring, PeerSite.find(peer))
 
     @classmethod
     def with_peer(cls, here: str, peer: PeerSite) -> "LinkEnds":
-        """Read the declaring site, with a peer that is known already."""
+        """Read the declaring site, and combine it with a peer that was found already."""
         site = open_site(here)
         return cls(site=site, view=site.view(), peer=peer)
 
@@ -85,9 +85,9 @@ class LinkEnds:
 def add_link(
     ends: LinkEnds, *, name: str | None = None, durable: bool = True, sqs_urls: Sequence[str] = (), **role: str | None
 ) -> Link:
-    """Declare a link named by the peer's tag, or by `name`. Raises `BadRoute` and the site's errors.
+    """Declare a link, whose name is `name` or the peer's tag. Raises `BadRoute` and the site's errors.
 
-    `role` may have `role_arn` and `external_id`, and `sqs_urls` SQS endpoints, if they aren't those of its address.
+    `role` (`role_arn` and `external_id`) and `sqs_urls` (SQS endpoints) override values of the peer's address.
     """
     link = _build_link(ends, name or ends.peer.tag, durable=durable, sqs_urls=sqs_urls, **role)
     declare_each_other(ends)
@@ -98,7 +98,7 @@ def add_link(
 def declare_each_other(ends: LinkEnds, *, route: BridgeDeclaration | None = None) -> None:
     """Declare each of two sites as the other's peer, if the credentials allow it.
 
-    Each gets the permissions that `route` needs and no others. Raises `BadRoute` if both are the same site.
+    Each site gets only the permissions that `route` needs. Raises `BadRoute` if both are the same site.
     """
     if ends.peer.tag == ends.view.tag:
         raise BadRoute(f"{ends.view.tag}: a site isn't linked to itself")
@@ -122,7 +122,7 @@ def _build_link(ends: LinkEnds, name: str, *, durable: bool, sqs_urls: Sequence[
         raise BadRoute(f"{name!r}: a link's name is 1 to 64 of A-Za-z0-9_.-")
     access = LinkAccess.default_for(address, here=ends.view.address)
     if role.get("role_arn") is not None:
-        access = replace(access, external_id=None)  # the default external id is for the default role
+        access = replace(access, external_id=None)  # The default external id belongs to the default role.
     access = replace(access, **{name: value for name, value in role.items() if value is not None})
     if sqs_urls:
         access = replace(access, endpoints=tuple(replace(address.endpoint, sqs_url=url) for url in sqs_urls))
@@ -130,7 +130,7 @@ def _build_link(ends: LinkEnds, name: str, *, durable: bool, sqs_urls: Sequence[
 
 
 def _find_link(ends: LinkEnds, name: str | None) -> str | None:
-    """Return the name of the link to use; None if there is none. Raises `BadRoute` if several links match."""
+    """Return the name of the link to the peer; None if there is no link. Raises `BadRoute` if several links match."""
     names = [link.name for link in ends.view.links_to(ends.peer.tag)]
     if name is not None:
         other = ends.view.find_link(name)
@@ -143,9 +143,9 @@ def _find_link(ends: LinkEnds, name: str | None) -> str | None:
 
 
 def delete_link(ends: LinkEnds, *, name: str | None, force: bool = False) -> tuple[str, list[str]]:
-    """Close the link and its routes; return its name, and the permissions that stay. Raises `BadRoute` without a link.
+    """Close the link to the peer with its routes. Returns the link's name, and a text for each permission that stays.
 
-    `force` also removes a link that is closing already, and whose peer can't be told.
+    With `force`, a link that is closing is removed even if its peer can't be reached. Raises `BadRoute` without a link.
     """
     closing = ends.view.find_link(name or ends.peer.tag)
     is_left = force and closing is not None and closing.status.is_ending and closing.peer == ends.peer.tag
@@ -159,13 +159,13 @@ def delete_link(ends: LinkEnds, *, name: str | None, force: bool = False) -> tup
 
 
 def add_route(ends: LinkEnds, declaration: BridgeDeclaration, *, link: str | None) -> Bridge:
-    """Declare a route, and its link if there is none. The route's name is derived from the declaration.
+    """Declare a route, and a link if there is none to the peer. The route's name is derived from the declaration.
 
     Raises `DuplicateRoute`, `BadRoute`, and the site's errors.
     """
     source, dest = (ends.view, ends.peer.view) if declaration.src_is_local else (ends.peer.view, ends.view)
     exchanges = [(dest, declaration.dest), *([] if declaration.src_is_queue else [(source, declaration.src)])]
-    for view, exchange in exchanges:  # a site that wasn't read checks this itself
+    for view, exchange in exchanges:  # A site that wasn't read checks itself whether the exchange exists.
         if view is not None and exchange not in {exchange_view.name for exchange_view in view.exchanges}:
             raise BadRoute(f"no such exchange at {view.tag}: {exchange}")
     declare_each_other(ends, route=declaration)
@@ -184,14 +184,14 @@ def add_route(ends: LinkEnds, declaration: BridgeDeclaration, *, link: str | Non
 
 
 def route_name(bridge: BridgeDeclaration, link: str) -> str:
-    """Name a route by its direction, link, source, destination and key; with a hash if they aren't usable in a name.
+    """Build a route's name from its direction, link, source, destination and key. Adds a hash if these don't fit.
 
     Routes of a site that differ in any of these have different names.
     """
     start = f"{_PREFIXES[bridge.kind]}{'to' if bridge.src_is_local else 'from'}-{link}"
     parts = [start, bridge.src, *([] if bridge.dynamic else [bridge.dest]), bridge.key]
     plain = ":".join(parts if bridge.key else parts[:-1])
-    # A colon in a part before the key would make the name ambiguous.
+    # A colon in a part before the key would make the route's name ambiguous.
     is_clear = ":" not in "".join(parts[:-1]) and not _NOT_IN_NAMES.search(plain)
     if is_clear and len(plain) <= MAX_NAME_CHARACTERS:
         return plain
@@ -200,7 +200,7 @@ def route_name(bridge: BridgeDeclaration, link: str) -> str:
 
 
 def withdraw_all_grants(site: OpenSite, view: SiteView, closed: Sequence[BridgeView]) -> list[str]:
-    """Withdraw the permissions for routes to any peers, as `withdraw_grants` does. `view` still has these routes."""
+    """Call `withdraw_grants` for closed routes of all peers. `view` is the site's state before they were closed."""
     links = {link.peer: link for link in view.links if link.name in {route.link for route in closed}}
     kept: list[str] = []
     for tag, link in links.items():
@@ -216,7 +216,7 @@ def withdraw_all_grants(site: OpenSite, view: SiteView, closed: Sequence[BridgeV
 def withdraw_grants(ends: LinkEnds, closed: Sequence[BridgeView]) -> list[str]:
     """Withdraw the permissions that the peer's site gave for closed routes, if no other route needs them.
 
-    Permissions to publish stay, because messages are still in the routes' queues. Returns sentences about those.
+    Permissions to publish stay, because messages are still in the routes' queues. Returns a text for each of these.
     """
     peer_view, tag = ends.peer.view, ends.peer.tag
     links = {link.name for link in ends.view.links if link.peer == tag and not link.served}
@@ -242,7 +242,7 @@ def withdraw_grants(ends: LinkEnds, closed: Sequence[BridgeView]) -> list[str]:
 
 
 def find_route(ends: LinkEnds, declaration: BridgeDeclaration, *, link: str | None) -> BridgeView:
-    """Find a declared route over this link, or over any link for None. Raises `BadRoute` if not exactly one matches."""
+    """Find the only route that matches a declaration, over `link` or any link (None). Raises `BadRoute`."""
     links = {link_view.name for link_view in ends.view.links_to(ends.peer.tag) if link in {None, link_view.name}}
     routes = [route for route in ends.view.bridges if route.link in links and _is_same_route(route, declaration)]
     if len(routes) > 1:
@@ -255,7 +255,7 @@ def find_route(ends: LinkEnds, declaration: BridgeDeclaration, *, link: str | No
 
 
 def _is_same_route(bridge: BridgeView, declaration: BridgeDeclaration) -> bool:
-    # A site's own queue has an internal and a public name; `reads` is the public one.
+    # A site's own queue has an internal name (`src`) and a public name (`reads`).
     return (
         (bridge.kind, bridge.src_is_local, bridge.dest, bridge.key)
         == (declaration.kind, declaration.src_is_local, declaration.dest, declaration.key)
@@ -265,7 +265,10 @@ def _is_same_route(bridge: BridgeView, declaration: BridgeDeclaration) -> bool:
 
 
 def wait_until_operational(site: OpenSite, name: str, *, timeout_s: float) -> BridgeView:
-    """Return the route once it carries messages, or at once if `timeout_s` is 0. Raises `NotOperational`."""
+    """Wait until a route forwards messages, and return the route. Doesn't wait if `timeout_s` is 0.
+
+    Raises `NotOperational`.
+    """
     deadline = time.monotonic() + timeout_s
     while True:
         view = site.view()
@@ -282,7 +285,7 @@ def wait_until_operational(site: OpenSite, name: str, *, timeout_s: float) -> Br
             error = route.error or link.status.last_error
             reason = f": {error}" if error is not None and error not in route.state else ""
             description = f"{route.state}, its link is {link.status.state}{reason}"
-        differs = route.dynamic and route.error is not None  # the two exchanges have different types
+        differs = route.dynamic and route.error is not None  # A dynamic route's two exchanges need the same type.
         if link is None or link.status.state in STUCK_STATES or differs:
             raise NotOperational(f"{name} is there, but isn't Operational: {description}")
         if time.monotonic() > deadline:
@@ -291,9 +294,9 @@ def wait_until_operational(site: OpenSite, name: str, *, timeout_s: float) -> Br
 
 
 def find_problems(ends: LinkEnds, route: Bridge) -> tuple[Finding, ...]:
-    """Check, from the sites nearby, whether a new route duplicates or loses messages.
+    """Find problems of a new route by which messages are duplicated or lost, from the sites that are linked nearby.
 
-    Returns nothing if the sites can't be read, because the route has been added and the map shows such problems, too.
+    Returns no problems if sites can't be read, because the route was added and `route map` shows problems, too.
     """
     try:
         topology = discover_sites([str(ends.site.name)], most=MAX_SITES_CHECKED).topology
@@ -310,10 +313,10 @@ def declare_peer(
     source_of: BridgeDeclaration | None = None,
     dest_of: BridgeDeclaration | None = None,
 ) -> None:
-    """Declare a peer at a site, whose state is `view`, if it is new or has changed. Its permissions stay.
+    """Declare a peer at a site, whose state is `view`, if the peer is new or has changed. The peer's permissions stay.
 
-    It also gets what it needs for a route of which the site is the source or the destination. The permissions of a peer
-    that the site's deployment declares are changed there alone.
+    The peer also gets the permissions that a route from (`source_of`) or to (`dest_of`) the site needs. This function
+    doesn't change permissions of a peer that the site's deployment declares.
     """
     known = view.find_peer(peer.tag)
     if known is not None:

@@ -16,19 +16,19 @@ from sluice.splitting.filters.values import QueueFilters
 from sluice.splitting.operations import AnySession, FindSession, KeepSession, QueueView, StartSession, StopSession
 from sluice.splitting.sessions.state import ALIVE, Status
 
-READY_WITHIN_S = 960.0  # seconds, more than the control function's own limit, whose error gives the reason
+READY_WITHIN_S = 960.0  # The control function fails earlier, with the reason why the session isn't ready.
 POLL_S = 0.25
-HEARTBEAT_INTERVAL_S = 8.0  # a session expires after three missed heartbeats
-GIVEN_UP_AFTER_S = 60.0  # seconds without a successful heartbeat, after which the session has expired
+HEARTBEAT_INTERVAL_S = 8.0  # A session expires after three missed heartbeats.
+GIVEN_UP_AFTER_S = 60.0  # After this number of seconds without a successful heartbeat, the session has expired.
 
 
 class SessionFailed(SluiceError):
-    """The session didn't become ready, or ended before its owner ended it."""
+    """Raised if a session didn't become ready, or ended before its owner ended it."""
 
 
 @dataclass(slots=True)
 class OpenSession:
-    """A ready session. `ended` is set, with `reason`, when it fails, expires or is stopped elsewhere."""
+    """A ready session. `ended` is set, with a `reason`, when the session fails, expires or is stopped elsewhere."""
 
     client: ControlClient
     view: AnySession
@@ -39,14 +39,14 @@ class OpenSession:
     _failing_since_s: float | None = None
 
     def queue_url(self, queue_id: str) -> str:
-        """Return the URL of the session's queue for this split queue. Raises `SessionFailed` if it has none."""
+        """Return the URL of the session's queue for a split queue. Raises `SessionFailed` if there is no such queue."""
         for queue in self.view.queues:
             if queue.queue_id == queue_id and queue.url is not None:
                 return queue.url
         raise SessionFailed(f"the session has no queue for {queue_id!r}")
 
     def send_heartbeat(self) -> None:
-        """Send one heartbeat. The first of several that fail is noted; the session ends if none succeeds in time."""
+        """Send a heartbeat. Prints a note if that fails. After 60 seconds of failures, the session counts as ended."""
         try:
             session_view = self.client.ask(KeepSession(session_id=self.view.session_id))
         except RequestRefused as error:
@@ -63,7 +63,7 @@ class OpenSession:
                 self._end(session_view.reason or session_view.status)
 
     def send_heartbeats(self, every_s: float = HEARTBEAT_INTERVAL_S) -> None:
-        """Send heartbeats until the session ends, whether this program ends it or not."""
+        """Send heartbeats every `every_s` seconds until the session ends for any reason."""
         while not self.ended.wait(every_s):
             self.send_heartbeat()
 
@@ -76,11 +76,12 @@ class OpenSession:
 def open_session(
     client: ControlClient, filters: QueueFilters, *, progress: Callable[[str], None] = lambda _: None, **fields: Any
 ) -> Iterator[OpenSession]:
-    """Start a session, yield it when it is ready, send heartbeats, and stop it on exit.
+    """Start a session, yield it when it is ready, send its heartbeats, and stop it when the context ends.
 
-    `fields` are others of `StartSession`. Raises `SessionFailed` if it doesn't become ready, and the client's errors.
+    `fields` are further fields of `StartSession`. Raises `SessionFailed` if the session doesn't become ready, and the
+    client's errors.
     """
-    owner = f"{getpass.getuser()}@{socket.gethostname()}"  # the owner's name as other users see it
+    owner = f"{getpass.getuser()}@{socket.gethostname()}"  # Lists of sessions show this name to other users.
     view = client.ask(StartSession(**{"owner": owner, "filters": filters, **fields}))
     session_id = view.session_id
     try:
@@ -103,12 +104,12 @@ def open_session(
             opened.ended.set()
             heartbeats.join()
     finally:
-        with suppress(RequestRefused):  # the session has ended already
+        with suppress(RequestRefused):  # The session may have ended already.
             client.ask(StopSession(session_id=session_id))
 
 
 def session_document(value: "AnySession | QueueView") -> dict[str, Any]:
-    """Format a session or split queue for `--json`, without the internal type tag."""
+    """Format a session or split queue for `--json`, without the field `is`, an internal type tag."""
     document: dict[str, Any] = to_document(value)
     document.pop("is", None)
     return document

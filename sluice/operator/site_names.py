@@ -1,4 +1,4 @@
-"""Parses sites' names, completes them from a command's options, and connects to the sites."""
+"""Parses sites' names, completes the names from a command's options, and connects to the sites."""
 
 import os
 import re
@@ -14,13 +14,13 @@ from sluice.local.cloud import Cloud, CloudFailed, find_cloud, require_running
 from sluice.local.sites import DEFAULT_SITE, SITE, Site
 from sluice.stages import STAGE, is_stage
 
-HERE = "."  # argument for the site that the options select
-FIRST_SITE = "first"  # the value of --local without an argument
-PARAMETER_PREFIX = "site_"  # prefix of the options' parameters, because commands have their own `site` and `region`
+HERE = "."  # On the command line, this argument stands for the site that the options select.
+FIRST_SITE = "first"  # The option --local has this value if the user gives none.
+PARAMETER_PREFIX = "site_"  # The prefix avoids conflicts with commands' own parameters, such as `site` and `region`.
 
 _REGION = r"[a-z]{2}(?:-[a-z]+)+-\d"
 REGION = re.compile(_REGION)
-# A site's default tag is its region and account; with a stage, the region has no hyphens, to shorten the tag.
+# A site's default tag is its region and account, or its stage, account and region without hyphens.
 _NAME = re.compile(rf"({_REGION})-(\d{{12}})")
 _NAME_WITH_STAGE = re.compile(
     rf"({STAGE})-(\d{{12}})([a-z]{{2}})(gov|iso[a-z]?)?((?:north|south)?(?:east|west)?|central)(\d)"
@@ -28,16 +28,16 @@ _NAME_WITH_STAGE = re.compile(
 
 
 class BadSiteName(BadConfiguration):
-    """A text is not a site's name."""
+    """Raised if a text is not a site's name."""
 
 
 class OtherAccount(BadConfiguration):
-    """The credentials belong to another account than the one in the site's name."""
+    """Raised if the credentials belong to another account than the one in the site's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedSiteName:
-    """The parts of a site's name; None for parts that the name omits. The account may be one of the embedded cloud."""
+    """The parts of a site's name; None for parts that the name omits. `is_local` means: in the embedded cloud."""
 
     region: str | None = None
     profile: str | None = None
@@ -47,7 +47,7 @@ class ParsedSiteName:
 
     @classmethod
     def parse(cls, text: str) -> "ParsedSiteName":
-        """Parse REGION, PROFILE@REGION or ACCOUNT/REGION with an optional :STAGE, or :STAGE alone, or a site's tag.
+        """Parse REGION, PROFILE@REGION or ACCOUNT/REGION, each with or without :STAGE; or only :STAGE; or a site's tag.
 
         Raises `BadSiteName`.
         """
@@ -85,9 +85,9 @@ def is_site(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SiteName:
-    """A site's location and credentials: those of a profile, of the embedded cloud, or the user's default.
+    """A site's location, and its credentials: an AWS profile's, the embedded cloud's, or the user's default ones.
 
-    Without a region boto3 chooses one. If there is an `account`, the credentials have to belong to it.
+    Without a region boto3 chooses one. If `account` is set, the credentials must belong to that account.
     """
 
     region: str | None
@@ -98,7 +98,7 @@ class SiteName:
 
     @classmethod
     def parse(cls, text: str) -> "SiteName":
-        """Parse a name and complete it from the command's options. Raises `BadSiteName` or `CloudFailed`."""
+        """Parse a site's name and complete it from the command's options. Raises `BadSiteName` or `CloudFailed`."""
         return current_options().resolve(text)
 
     def __str__(self) -> str:
@@ -108,13 +108,13 @@ class SiteName:
         return (f"{self.profile}@{self.region}" if self.profile and self.region else self.region or HERE) + stage
 
     def peer_name(self, region: str, account: str, *, of_account: str, stage: str | None = None) -> "SiteName | None":
-        """Return a peer's name. This site has account `of_account`; None if its credentials don't reach the peer."""
+        """Return a peer's name; None if this site's credentials, for account `of_account`, can't reach the peer."""
         if self.local_account is not None:
             return SiteName(region, local_account=account, stage=stage)
         return SiteName(region, profile=self.profile, stage=stage) if account == of_account else None
 
     def connect(self) -> Connection:
-        """Connect to the site. Raises a `BadConfiguration` or `CloudFailed` with a remedy."""
+        """Connect to the site with this name. Raises a `BadConfiguration` or `CloudFailed` that says what to do."""
         if self.local_account is not None and self.region is not None:
             site = Site(self.local_account, self.region, self.stage)
             return connect_environment(require_running(find_cloud()).environment(site), stage=site.stage)
@@ -126,30 +126,30 @@ class SiteName:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteOptions:
-    """A command's site options. A site's name takes precedence over options, and options over environment variables."""
+    """A command's options that select a site. Site names override options, which override environment variables."""
 
     site: str | None = None
     profile: str | None = None
     region: str | None = None
-    local: str | None = None  # FIRST_SITE if the option has no argument
+    local: str | None = None  # The value is FIRST_SITE if the option --local has no argument.
     stage: str | None = None
 
     @classmethod
     def from_parameters(cls, parameters: Mapping[str, Any]) -> "SiteOptions":
-        """Pick the site options from a command's parameters."""
+        """Create the site options from a command's parameters, whose names begin with `site_`."""
         return cls(**{option.name: parameters.get(PARAMETER_PREFIX + option.name) for option in fields(cls)})
 
     @property
     def is_local(self) -> bool:
-        """Whether the site is on the embedded cloud."""
+        """Whether the selected site is on the embedded cloud (the local AWS emulator)."""
         return self.resolve().local_account is not None
 
     def connect(self) -> Connection:
-        """Connect to the site of the options. Raises a `BadConfiguration` or `CloudFailed` with a remedy."""
+        """Connect to the site of the options. Raises a `BadConfiguration` or `CloudFailed` that says what to do."""
         return self.resolve().connect()
 
     def resolve(self, text: str = HERE, *, find_running_cloud: Callable[[], Cloud | None] | None = None) -> SiteName:
-        """Complete a site's name; `find_running_cloud` finds the embedded cloud.
+        """Complete a site's name from the options. `find_running_cloud` finds the embedded cloud.
 
         Raises `BadSiteName`, or `CloudFailed` if the site needs the embedded cloud and it isn't running.
         """
@@ -182,7 +182,7 @@ def current_options() -> SiteOptions:
 
 @contextmanager
 def with_options(options: SiteOptions) -> Iterator[None]:
-    """Complete sites' names from these options in this context."""
+    """Complete sites' names from these options while the context is open."""
     before = _options.set(options)
     try:
         yield
@@ -191,13 +191,13 @@ def with_options(options: SiteOptions) -> Iterator[None]:
 
 
 def default_region(profile: str | None) -> str | None:
-    """Return the region of the environment or the profile; None if neither sets it, so that boto3 chooses."""
+    """Return the AWS region that environment variables or the profile set; None if neither does, and boto3 chooses."""
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     return region or profiles().get(profile or os.environ.get("AWS_PROFILE") or "default")
 
 
 def _find_deployed_site(cloud: Cloud, region: str | None, stage: str | None) -> Site:
-    """Find the site with this region and stage; without a region, the first that matches."""
+    """Find the embedded cloud's site with this region and stage. Without a region, return its first matching site."""
     sites = [site for site in cloud.sites if region in {None, site.region} and stage in {None, site.stage}]
     if region is None:
         if not sites:

@@ -1,4 +1,4 @@
-"""Reads a whole site's status, part by part.
+"""Reads the status of all parts of a site: rendezvous, splitting, federation, pipeline and dead letters.
 
 A part that isn't deployed or can't be read is reported with the reason; the others are read all the same.
 """
@@ -42,14 +42,14 @@ from sluice.rendezvous.operations import RendezvousView, ShowRendezvous
 from sluice.splitting.operations import ShowSplitting
 from sluice.stages import add_stage_prefix
 
-PART_TIMEOUT_S = 15.0  # seconds to wait for a part, longer than a function's cold start and a retried call
+PART_TIMEOUT_S = 15.0  # Reading a part may take longer than a function's cold start and a retried call.
 Part = Mapping[str, Any]
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteReport:
-    """The parts' statuses by name. `absent` parts aren't deployed, `failed` ones can't be read; both have reasons."""
+    """The status of each part of a site. `absent` parts aren't deployed. `failed` parts can't be read."""
 
     region: str
     parts: Mapping[str, Part]
@@ -58,16 +58,16 @@ class SiteReport:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The report for `--json`: a part without a status is null, with its reason in `absent` or `failed`."""
+        """The report for `--json`. A part without a status is null, with the reason in `absent` or `failed`."""
         names = [*self.parts, *self.absent, *self.failed]
         documents = {name: self.parts.get(name) for name in names}
         return {"region": self.region, **documents, "absent": dict(self.absent), "failed": dict(self.failed)}
 
 
 def read_site(site: "SiteClient", *, within_s: float = PART_TIMEOUT_S) -> SiteReport:
-    """Read all parts concurrently, each within `within_s` seconds.
+    """Read the status of all parts of a site concurrently, within `within_s` seconds.
 
-    Raises `NotUsable` if all fail for the same reason, such as missing credentials.
+    Raises `NotUsable` if all parts fail for the same reason, such as missing credentials.
     """
     deadline_s = time.monotonic() + within_s
     readers: Mapping[str, Callable[[SiteClient], Part]] = {
@@ -97,7 +97,7 @@ def read_site(site: "SiteClient", *, within_s: float = PART_TIMEOUT_S) -> SiteRe
 def run_in_thread(task: Callable[[], T]) -> "Future[T]":
     """Run a task in a daemon thread, which does not keep the program from exiting."""
     future = Future[T]()
-    future.set_running_or_notify_cancel()  # so that a cancelled wait doesn't cancel the task
+    future.set_running_or_notify_cancel()  # A running future can't be cancelled when a wait for it is.
 
     def run() -> None:
         try:
@@ -110,7 +110,7 @@ def run_in_thread(task: Callable[[], T]) -> "Future[T]":
 
 
 class SiteClient:
-    """Reads a site for all parts of its status. Calls that several parts need are made only once."""
+    """Reads the data for a site's status from AWS. Calls that several parts need are made only once."""
 
     def __init__(self, connection: Connection, *, is_local: bool) -> None:
         self.connection = connection
@@ -131,21 +131,21 @@ class SiteClient:
         return self.run_once("stacks", partial(list_stacks, self.connection)).result()
 
     def pipeline(self) -> PipelineClient:
-        """Connect to the pipeline. Raises `NotUsable`."""
+        """Connect to the site's pipeline, deployed or local. Raises `NotUsable`."""
         folder = self.jobs_folder() if self.is_local else None
         return connect_pipeline(self.connection, folder=folder, python=None, outputs=self.outputs(PIPELINE_STACK))
 
     def jobs_folder(self) -> Path:
-        """Return the folder of a local site's jobs."""
+        """Return the data folder of a local site's Spark jobs."""
         return local_jobs_folder(self.connection)
 
     def client(self, where: tuple[str, str]) -> ControlClient:
-        """Find a function by its stack and the name of the stack's output (`where`). Raises `NotUsable`."""
+        """Find a function by a stack and the stack's output with the function's name (`where`). Raises `NotUsable`."""
         stack, name = where
         return ControlClient(self.connection, output(self.outputs(stack), stack, name))
 
     def rendezvous(self) -> Future[RendezvousView]:
-        """Ask the sweeper for the rendezvous's status and the depths of its queues."""
+        """Invoke the sweeper function for the rendezvous's status and its queues' depths, and return the future."""
         return self.run_once(
             "rendezvous", lambda: self.client(SWEEPER).ask(ShowRendezvous(queues=self._sweeper_queue_urls()))
         )
@@ -155,28 +155,28 @@ class SiteClient:
         return tuple(outputs[name] for name in ("OffersQueueUrl", "DeadLettersUrl") if name in outputs)
 
     def depth(self, url: str) -> Future[QueueDepth]:
-        """Start reading a queue's depth."""
+        """Start reading a queue's depth (its number of messages), and return the future."""
         return self.run_once(url, partial(self.read_depth, url))
 
     def read_depth(self, url: str) -> QueueDepth:
-        """Read a queue's depth: from the sweeper's status if it has the queue, else from SQS. Raises `CallFailed`."""
+        """Read a queue's depth from the sweeper's response if it has the depth, else from SQS. Raises `CallFailed`."""
         with suppress(SluiceError):
             if url in self._sweeper_queue_urls():
                 return self.rendezvous().result().depths[url]
         return fetch_depth(self.connection.client("sqs"), url)
 
     def lags(self, queues: Mapping[str, str | None]) -> Mapping[str, Mapping[str, Any]]:
-        """Read routes' lags by route; `queues` has the source queue of each. Raises `CallFailed`."""
+        """Read the lags of routes, by route. `queues` has the source queue of each route. Raises `CallFailed`."""
         lags = read_lags(self.connection.client("cloudwatch"), queues, now_ms=now_ms(), stage=self.connection.stage)
         return {route: asdict(lag) for route, lag in lags.items()}
 
     def read_depths(self, urls: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """Read the depth of each queue, by URL. Raises `CallFailed`."""
+        """Read the depths of several queues, by URL. Raises `CallFailed`."""
         depths = {url: self.depth(url) for url in urls}
         return {url: {"url": url, **to_document(depth.result())} for url, depth in depths.items()}
 
     def read_route_queue(self, bridge: BridgeView, *, ingress_url: str) -> dict[str, Any] | None:
-        """Read the depth of the queue that a route consumes here; None if its messages wait at its peer.
+        """Read the depth of the queue at this site that a route consumes; None if the route's queue is at its peer.
 
         If the queue does not exist, only its name is returned.
         """
@@ -188,7 +188,7 @@ class SiteClient:
         return {"name": bridge.reads}
 
     def run_once(self, name: str, task: Callable[[], T]) -> "Future[T]":
-        """Start a task and return its future; for a name that was used before, return the future of that task."""
+        """Start a task under a name, and return its future. If the name was used before, return the earlier future."""
         with self._lock:
             if name not in self._futures:
                 self._futures[name] = run_in_thread(task)
@@ -221,7 +221,7 @@ def _read_federation(site: SiteClient) -> Part:
     lags, unknown = dict[str, Mapping[str, Any]](), None
     try:
         lags |= site.lags({bridge.name: bridge.reads for bridge in view.bridges})
-    except CallFailed as error:  # reading metrics needs a separate permission
+    except CallFailed as error:  # The user may lack the permission to read metrics, which is a separate one.
         unknown = str(error)
     fields = ("name", "link", "src", "dest", "key", "state", "error", "last_forward_ms")
     routes = [
@@ -245,13 +245,13 @@ def _read_federation(site: SiteClient) -> Part:
 
 
 def _local_queue_url(bridge: BridgeView, ingress_url: str) -> str | None:
-    """Return the URL of the queue that a route consumes here; None if its messages wait at its peer."""
+    """Return the URL of the queue at this site that a route consumes; None if the route's queue is at its peer."""
     is_here = bridge.reads is not None and (bridge.src_is_local or bridge.served)
     return f"{ingress_url.rsplit('/', 1)[0]}/{bridge.reads}" if is_here else None
 
 
 def _read_pipeline(site: SiteClient) -> Part:
-    """Read the status as in `sluice pipeline status`, with the queue's depth."""
+    """Read the pipeline's status, as in `sluice pipeline status`, with the depth of its queue."""
     url = output(site.outputs(PIPELINE_STACK), PIPELINE_STACK, "QueueUrl")
     site.depth(url)
     view = site.pipeline().ask(ShowPipeline())
@@ -259,7 +259,7 @@ def _read_pipeline(site: SiteClient) -> Part:
 
 
 def _dead_letters(site: SiteClient) -> Part:
-    """Read the depth of each dead-letter queue."""
+    """Read the depth of each of the site's dead-letter queues."""
     urls: Mapping[str, str] = json.loads(output(site.outputs(OPERATIONS_STACK), OPERATIONS_STACK, URLS_OUTPUT))
     depths = site.read_depths(urls.values())
     return {name: depths[url] for name, url in urls.items()}
