@@ -1,4 +1,4 @@
 """The console: a live web page about sites, served on loopback with the caller's own credentials.
 
-It uses the command line's functions: pages show the data of the commands' `--json`, and actions do what commands do.
+Pages show the same data as the command line with `--json`, and buttons do the same as commands.
 """

@@ -1,4 +1,4 @@
-"""Streams readings to the pages that follow them. A topic is read while a page follows it, once for all its pages.
+"""Streams a site's data to web pages as server-sent events. A topic is read while any page follows it.
 
 Readings run in daemon threads, so that ending the program does not wait for AWS calls, whose time-outs may be minutes.
 """
@@ -17,25 +17,25 @@ from sluice.console.sites import Document
 from sluice.errors import SluiceError
 from sluice.operator.site_status import run_in_thread
 
-READ_INTERVAL_S = 2.0  # seconds from the end of a reading to the start of the next
-KEEPALIVE_S = 15.0  # seconds between comments, which keep proxies from closing an idle stream
-MAX_TOPICS = 32  # maximum number of topics that one page follows
+READ_INTERVAL_S = 2.0  # seconds from the end of one reading of a topic to the start of the next reading
+KEEPALIVE_S = 15.0  # After this number of seconds without an event, a comment keeps proxies from closing the stream.
+MAX_TOPICS = 32  # A page can follow at most this number of topics.
 
 
 @dataclass(slots=True, eq=False)
 class Listener:
-    """A connected page with its unsent events: the newest one of each topic."""
+    """A connected web page with its unsent events. Only the newest event of each topic is kept."""
 
     unsent: dict[str, str] = field(default_factory=dict)
     has_unsent: asyncio.Event = field(default_factory=asyncio.Event)
 
     def tell(self, topic: str, event: str) -> None:
-        """Queue an event, which replaces an unsent older one of the topic."""
+        """Queue an event for the page. It replaces an older unsent event of the same topic."""
         self.unsent[topic] = event
         self.has_unsent.set()
 
     def take(self) -> list[str]:
-        """Return the unsent events and clear them."""
+        """Return the page's unsent events and remove them from the queue."""
         events = list(self.unsent.values())
         self.unsent.clear()
         self.has_unsent.clear()
@@ -51,22 +51,22 @@ class _Feed:
 
 @dataclass(slots=True, kw_only=True)
 class Feeds:
-    """All followed topics, for one event loop. `read` may block, as each call has its own thread."""
+    """Reads all topics that pages follow, in one event loop. `read` may block, because each call has its own thread."""
 
     read: Callable[[Topic], Document]
     every_s: float = READ_INTERVAL_S
     _feeds: dict[str, _Feed] = field(default_factory=dict)
-    # These include reads of topics whose pages have disconnected.
+    # Reads continue, and stay in this dictionary, even if all pages of their topic have disconnected.
     _running_reads: dict[str, "asyncio.Future[str]"] = field(default_factory=dict)
     _ended: bool = False
 
     @property
     def followed(self) -> Sequence[str]:
-        """The topics that pages follow, which are read repeatedly."""
+        """The topics that at least one page follows."""
         return list(self._feeds)
 
     async def follow(self, topics: Sequence[Topic]) -> AsyncGenerator[str]:
-        """Yield a page's `text/event-stream` until it disconnects or `end` is called. The last readings come first."""
+        """Yield the event stream of a page until the page disconnects or `end` is called. Begins with the last data."""
         if self._ended:
             return
         listener = Listener()
@@ -98,7 +98,7 @@ class Feeds:
                     del self._feeds[name]
 
     def end(self) -> None:
-        """End all current and future streams."""
+        """End all current event streams, and let future ones end immediately."""
         self._ended = True
         for feed in self._feeds.values():
             for listener in feed.listeners:
@@ -107,7 +107,7 @@ class Feeds:
             reading.cancel()
 
     async def _run(self, topic: Topic, feed: _Feed) -> None:
-        """Read a topic repeatedly until it is cancelled. A read that is still running is awaited, not started twice."""
+        """Read a topic repeatedly until the task is cancelled. No read starts while an earlier one still runs."""
         name = str(topic)
         while not self._ended:
             if name not in self._running_reads:
@@ -132,7 +132,7 @@ class Feeds:
 
 
 def to_json(document: Any) -> str:
-    """Encode a document as JSON on one line, in ASCII because UTF-8 has no lone surrogates.
+    """Encode a document as one line of ASCII JSON. ASCII is used because UTF-8 can't represent lone surrogates.
 
     Raises `TypeError` or `ValueError` for values that JSON does not have, such as NaN.
     """

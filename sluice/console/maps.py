@@ -1,7 +1,7 @@
-"""Lays out the federation's map for a page.
+"""Lays out a map of a federation's sites and routes for a page.
 
-Peers are read with the caller's own credentials, as by `sluice route map`. Their responses are cached for some seconds,
-and longer if the round's budget of calls is spent.
+Other sites are read with the caller's own credentials, as by `sluice route map`. Responses are cached for ten seconds,
+and longer if no AWS calls are left in the current second's budget.
 """
 
 import threading
@@ -26,18 +26,18 @@ from sluice.pictures.layout import lay_out
 from sluice.pictures.svg import Point, Size
 
 PEER_INTERVAL_S = 10.0
-LONGEST_RATE = "00,000 a minute"  # reserves space for a rate in a line's label
-MAX_LAYOUTS = 4  # cached layouts per site: the wide and the narrow drawing, before and after a change
-_LAYOUT_LOCK = threading.Lock()  # the layout engine is not thread-safe
+LONGEST_RATE = "00,000 a minute"  # This text reserves space in a line's label for a rate of messages.
+MAX_LAYOUTS = 4  # A site's cache has the wide and the narrow layout, each before and after a change.
+_LAYOUT_LOCK = threading.Lock()  # The layout engine is not thread-safe.
 
 
 class NotReadYet(SluiceError):
-    """The site has not been read yet, because the round's budget of calls was spent."""
+    """Raised if a site has not been read yet because the budget of AWS calls was spent."""
 
 
 @dataclass(slots=True)
 class PeerCache:
-    """The peers' clients by site name, and the layouts, that a map keeps between rounds."""
+    """Clients of other sites by site name, and layouts of the map, which are reused when the map is drawn again."""
 
     clients: dict[str, ControlClient] = field(default_factory=dict)
     layouts: dict[object, Document] = field(default_factory=dict)
@@ -45,13 +45,13 @@ class PeerCache:
 
 @dataclass(frozen=True, slots=True)
 class CachingClient:
-    """A client of a site's links function for the map, which caches responses for some seconds."""
+    """A client of a site's links function that caches responses for ten seconds, for the map."""
 
     asker: BudgetedSite
     name: SiteName
 
     def ask(self, operation: Operation[R], /) -> R:
-        """Return the cached response, or invoke the operation. Raises `NotReadYet` and the client's errors."""
+        """Return the operation's cached response, or invoke it. Raises `NotReadYet` and the client's errors."""
         result: Any
         if isinstance(operation, ShowSite) and self._is_own:
             result = read_site_view(self.asker)
@@ -63,7 +63,7 @@ class CachingClient:
         return answer
 
     def ask_now(self, operation: Operation[R]) -> R:
-        """Invoke the operation regardless of the round's remaining calls. Raises the client's errors."""
+        """Invoke the operation even if no AWS calls are left in the budget. Raises the client's errors."""
         if self._is_own:
             return self.asker.client(FEDERATION).ask(operation)
         clients, name = peer_cache(self.asker).clients, str(self.name)
@@ -72,7 +72,7 @@ class CachingClient:
         try:
             return clients[name].ask(operation)
         except SluiceError:
-            clients.pop(name, None)  # the site may have been redeployed
+            clients.pop(name, None)  # The site may have been redeployed, with another function.
             raise
 
     @property
@@ -81,32 +81,29 @@ class CachingClient:
 
     def _ask_cached(self, operation: Operation[R]) -> R | None:
         known = str(self.name) in peer_cache(self.asker).clients
-        calls = 0 if self._is_own else 1 if known else 2  # the site's own client counts its call itself
+        calls = 0 if self._is_own else 1 if known else 2  # `BudgetedSite.client` counts calls to the own site.
         key = "map", str(self.name), encode(operation)
         return self.asker.read_cached(key, partial(self.ask_now, operation), every_s=PEER_INTERVAL_S, calls=calls)
 
 
 def peer_cache(site: BudgetedSite) -> PeerCache:
-    """Return the cache that the site's map keeps of its peers."""
+    """Return the cache of other sites that belongs to the site's map."""
     return site.memory.of("map", PeerCache)
 
 
 def read_site_view(site: BudgetedSite) -> SiteView:
-    """Read the site's federation, once per round. Raises `NotUsable`, `CallFailed`."""
+    """Read the site's federation, at most once a second for all pages. Raises `NotUsable`, `CallFailed`."""
     return site.run_once("federation", lambda: site.client(FEDERATION).ask(ShowSite())).result()
 
 
 def discover_peers(site: BudgetedSite) -> DiscoveredSites:
-    """Read the site and all linked sites, within the round's budget of calls."""
+    """Read the site and all linked sites, as far as the budget of AWS calls allows."""
     with use_clients(partial(CachingClient, site)):
         return discover_from([OpenSite(site.name, CachingClient(site, site.name))], with_paths=False)
 
 
-# Drawing
-
-
 def draw_map(site: BudgetedSite, sites: DiscoveredSites, *, downwards: bool) -> Document:
-    """Lay out the map from left to right or downwards, with room for a rate on each line. Layouts are cached."""
+    """Lay out the map from left to right or downwards, with space for a message rate on each line. Caches layouts."""
     topology = sites.topology
     nodes = {tag: site_node(topology, tag) for tag in topology.tags}
     edges = list(route_edges(topology.routes))
@@ -167,7 +164,7 @@ def _place_box(centre: Point, size: Size) -> Document:
 
 
 def route_document(route: Route) -> Document:
-    """Format a route for the map. `name` is its name at the site `declared_at`, `served` its name at the peer."""
+    """Format a route for the map. It is called `name` at the site `declared_at`, and `served` at the other site."""
     bridge = route.bridge
     declared_at = route.source if bridge.src_is_local else route.dest
     return {
@@ -186,7 +183,7 @@ def route_document(route: Route) -> Document:
 
 
 def list_warnings(sites: DiscoveredSites) -> Sequence[Document]:
-    """List routes that lose or duplicate messages."""
+    """List warnings about routes that lose or duplicate messages."""
     return [
         {
             "concern": finding.concern.value,

@@ -13,10 +13,10 @@ from sluice.operator.dead_letters import MAX_LISTED_FAILURES
 
 @dataclass(slots=True, kw_only=True)
 class RunningMove:
-    """A redrive or purge with its progress."""
+    """A redrive or purge of dead letters with its progress."""
 
     queue: str
-    kind: str  # "redrive" or "purge"
+    kind: str  # The kind is "redrive" or "purge".
     began_ms: int
     move: Move
     stopped: threading.Event
@@ -24,7 +24,7 @@ class RunningMove:
     error: str = ""
 
     def run(self) -> None:
-        """Run the move until it ends or is stopped."""
+        """Run the redrive or purge until it ends or is stopped. Errors are stored in `error`."""
         try:
             for _ in self.move.run():
                 pass
@@ -37,7 +37,7 @@ class RunningMove:
 
     @property
     def document(self) -> Document:
-        """The progress in the format of `sluice dlq redrive --json`, with the state of the move."""
+        """The progress for a page: the fields of `sluice dlq redrive --json`, and whether the move has ended."""
         stays = list(self.move.unmoved.items())
         return {
             "queue": self.queue,
@@ -54,17 +54,17 @@ class RunningMove:
 
 @dataclass(slots=True)
 class Moves:
-    """The last move of each of a site's queues. Thread-safe."""
+    """The last redrive or purge of each dead-letter queue of a site. Thread-safe."""
 
     by_queue: dict[str, RunningMove] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def documents(self) -> Sequence[Document]:
-        """Return the progress of all moves."""
+        """Return the progress of each queue's last redrive or purge."""
         return [move.document for move in list(self.by_queue.values())]
 
     def stop(self, queue: str) -> bool:
-        """Stop the queue's running move; return False if there is none."""
+        """Stop a queue's redrive or purge. Returns False if none is running."""
         move = self.by_queue.get(queue)
         if move is None or move.ended:
             return False
@@ -72,9 +72,9 @@ class Moves:
         return True
 
     def begin(self, queue: str, kind: str, make: Callable[[Callable[[], bool]], Move]) -> Document:
-        """Start a move. `make` builds it and gets the function that tells the move whether it may continue.
+        """Start a redrive or purge. `make` builds the move, and gets a function that returns whether it may continue.
 
-        Raises `BadRequest` if a move of the queue is running.
+        Raises `BadRequest` if a redrive or purge of the queue is running.
         """
         with self._lock:
             before = self.by_queue.get(queue)

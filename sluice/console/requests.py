@@ -1,4 +1,4 @@
-"""Parses a page's topics and the fields of its forms, without side effects.
+"""Parses the topics that a web page follows, and the fields of the page's forms, without side effects.
 
 Errors in forms raise `BadRequest`, whose text names the field.
 """
@@ -14,21 +14,21 @@ from sluice.documents import read_json
 from sluice.errors import BadRequest, Malformed
 
 MAX_TEXTS = 1_000
-MAX_TOPIC = 1_000  # maximum length of a topic in characters
+MAX_TOPIC = 1_000  # A topic has at most this number of characters.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
-    """The name of a reading, the index of the site among those watched, and parameters."""
+    """The data that a page follows: the name of a reading, the index of the watched site, and parameters."""
 
     reading: str
     site: int = 0
     query: Mapping[str, str] = field(default_factory=dict, hash=False)
-    text: str = ""  # the topic as the page wrote it, by which the page identifies readings
+    text: str = ""  # The page identifies a topic's events by this text, which is exactly as the page sent it.
 
     @classmethod
     def parse(cls, text: str) -> "Topic":
-        """Parse `READING@SITE?QUERY`, where the query is optional. Raises `Malformed`."""
+        """Parse a topic `READING@SITE` or `READING@SITE?QUERY`, with the index of the site. Raises `Malformed`."""
         named, _, query = text.partition("?")
         reading, at, site = named.partition("@")
         if len(text) > MAX_TOPIC or not at or not (site.isascii() and site.isdigit()):
@@ -40,7 +40,7 @@ class Topic:
 
 
 class Form(msgspec.Struct, frozen=True):
-    """A posted form: the index of the site among those watched, and fields by name."""
+    """A form that a page has posted: the index of the watched site, and the form's fields by name."""
 
     site: int
     fields: dict[str, Any] = {}
@@ -49,14 +49,14 @@ class Form(msgspec.Struct, frozen=True):
 def parse_form(body: bytes) -> Form:
     """Parse a form from JSON. Raises `BadRequest`."""
     try:
-        # msgspec's own decoder would refuse lone surrogates.
+        # This reader is used because the JSON decoder of msgspec refuses lone surrogates.
         return msgspec.convert(read_json(body), Form)
     except (ValueError, msgspec.ValidationError) as error:
         raise BadRequest(f"not a form: {error}") from None
 
 
 def text_field(fields: Mapping[str, Any], name: str, *, default: str | None = None) -> str:
-    """Return a text field, which is required unless there is a default."""
+    """Return a form's text field, which is required unless there is a default. Raises `BadRequest`."""
     value = fields.get(name, default)
     if not isinstance(value, str) or (not value and default is None):
         raise BadRequest(f"{name}: a text is needed")
@@ -64,7 +64,7 @@ def text_field(fields: Mapping[str, Any], name: str, *, default: str | None = No
 
 
 def text_list_field(fields: Mapping[str, Any], name: str) -> Sequence[str]:
-    """Return a field that is a list of texts; empty if it is missing."""
+    """Return a form's field that is a list of texts; empty if the field is missing. Raises `BadRequest`."""
     value = fields.get(name, [])
     if not isinstance(value, list) or len(value) > MAX_TEXTS or not all(isinstance(text, str) for text in value):
         raise BadRequest(f"{name}: up to {MAX_TEXTS} texts are needed")
@@ -72,7 +72,7 @@ def text_list_field(fields: Mapping[str, Any], name: str) -> Sequence[str]:
 
 
 def number_field(fields: Mapping[str, Any], name: str, *, least: int, most: int, default: int) -> int:
-    """Return an integer field within its limits."""
+    """Return a form's integer field. Raises `BadRequest` if the number is not from `least` to `most`."""
     value = fields.get(name, default)
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise BadRequest(f"{name}: a number from {least} to {most} is needed")

@@ -1,7 +1,7 @@
 """Controls access: admits only browsers on this machine that have the address, and only the console's own pages.
 
-Other users of the machine, and other pages in the browser, can reach loopback, too. So the address contains a random
-token, the Host header has to be this host (against DNS rebinding), and requests have to come from this origin. The
+Other users of the machine, and other pages in the browser, can also connect to loopback. Therefore the address contains
+a random token, the Host header must be this host (against DNS rebinding), and the Origin must be the console's. The
 content security policy allows only the console's own scripts, and no requests to other hosts.
 """
 
@@ -27,7 +27,7 @@ CONTENT_SECURITY_POLICY = (
 HEADERS: Mapping[str, str] = {
     "content-security-policy": CONTENT_SECURITY_POLICY,
     "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",  # the address contains the token
+    "referrer-policy": "no-referrer",  # The address contains the token, which other hosts must not get.
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
@@ -35,13 +35,13 @@ HEADERS: Mapping[str, str] = {
 
 
 def new_token() -> str:
-    """Generate a random token for the address."""
+    """Generate a random secret token for the console's address."""
     return secrets.token_urlsafe(TOKEN_BYTES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessPolicy:
-    """Decides by path and headers whether a request is admitted."""
+    """Decides from a request's path and headers whether the request is admitted."""
 
     token: str
     port: int
@@ -52,13 +52,13 @@ class AccessPolicy:
         return f"http://{LOOPBACK}:{self.port}/{self.token}/"
 
     def check(self, method: str, path: str, headers: Mapping[str, str]) -> Refusal | None:
-        """Return the status and the reason of a refusal; None if admitted. Names of headers are in lower case."""
+        """Return the HTTP status and reason if the request is refused, else None. Header names are in lower case."""
         refusal = check_origin(method, headers, own_port=self.port)
         if refusal is not None:
             return refusal
         if method in STATE_CHANGING_METHODS and "origin" not in headers:
             return HTTPStatus.FORBIDDEN, "no origin"
-        # The comparison takes constant time, so its duration does not reveal how much of the token was right.
+        # The comparison takes constant time, because its duration must not reveal how much of the token was right.
         if not hmac.compare_digest(path.split("/", 2)[1].encode() if "/" in path else b"", self.token.encode()):
             return HTTPStatus.NOT_FOUND, "no such page"
         return None
@@ -66,13 +66,13 @@ class AccessPolicy:
 
 @dataclass(frozen=True, slots=True)
 class GuardedApp:
-    """An ASGI app that admits requests by policy, under the token's path, and adds security headers to responses."""
+    """An ASGI app that passes the requests that the policy admits to `app`, and adds security headers to responses."""
 
     app: ASGIApp
     policy: AccessPolicy
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse the request or pass it to the app."""
+        """Refuse the request, or pass the request to the app."""
         if scope["type"] != "http":
             return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}

@@ -33,14 +33,14 @@ from sluice.operator.site_names import SiteName
 from sluice.operator.site_status import run_in_thread
 
 STATIC = Path(__file__).with_name("static")
-MAX_BODY = 1024 * 1024  # size limit of a form, which may select a thousand dead letters by their ids
+MAX_BODY = 1024 * 1024  # A form is at most this large, in bytes; it can list the ids of a thousand dead letters.
 SHUTDOWN_TIMEOUT_S = 1
 OPENED_WITHIN_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Options of the console's server. Port 0 chooses a free port."""
+    """Options of the console's server. With `port` 0, the system chooses a free port."""
 
     allow_actions: bool = False
     port: int = 0
@@ -48,19 +48,19 @@ class Options:
 
 
 class PortTaken(BadConfiguration):
-    """The port is in use."""
+    """Raised if the console can't listen on its port, for example because the port is in use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Console:
-    """The HTTP handlers and feeds, shared by all pages."""
+    """The console's HTTP handlers, and the event streams that all pages share."""
 
     watched_sites: WatchedSites
     options: Options
     feeds: Feeds
 
     def app(self) -> ASGIApp:
-        """Build the ASGI app."""
+        """Build the ASGI app with the routes of all handlers."""
         return Starlette(
             routes=[
                 Route("/", self.page),
@@ -77,11 +77,11 @@ class Console:
         return FileResponse(STATIC / "index.html")
 
     async def list_sites(self, _: Request) -> Response:
-        """List the sites, and whether actions are allowed."""
+        """Return the watched sites, and whether actions are allowed, as JSON."""
         return _json_response(to_json({"sites": self.watched_sites.labels, "actions": self.options.allow_actions}))
 
     async def events(self, request: Request) -> Response:
-        """Stream readings of the requested topics."""
+        """Stream events with new data of the requested topics."""
         texts = request.query_params.getlist("topic")
         if not texts or len(texts) > MAX_TOPICS:
             return _error_response(f"1 to {MAX_TOPICS} topics are needed", HTTPStatus.BAD_REQUEST)
@@ -92,11 +92,11 @@ class Console:
         return StreamingResponse(self.feeds.follow(topics), media_type="text/event-stream")
 
     async def question(self, request: Request) -> Response:
-        """Answer a question, which has no side effects."""
+        """Answer a page's question about a site. Questions have no side effects."""
         return await self._run(request, self.watched_sites.ask)
 
     async def action(self, request: Request) -> Response:
-        """Perform an action, if actions are allowed."""
+        """Run an action that a page requests. Refused unless the console was started with --allow-actions."""
         if not self.options.allow_actions:
             return _error_response("the console is read-only: start it with --allow-actions", HTTPStatus.FORBIDDEN)
         return await self._run(request, self.watched_sites.act)
@@ -109,7 +109,7 @@ class Console:
                 if len(body) > MAX_BODY:
                     return _error_response(f"more than {MAX_BODY} bytes", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
             form = parse_form(bytes(body))
-        except (ClientDisconnect, BadRequest) as error:  # a disconnected page does not see the refusal
+        except (ClientDisconnect, BadRequest) as error:  # If the page has disconnected, the response is lost.
             return _error_response(str(error), HTTPStatus.BAD_REQUEST)
 
         def run() -> str:
@@ -119,7 +119,7 @@ class Console:
             text = await asyncio.wrap_future(run_in_thread(run))
         except SluiceError as error:
             return _error_response(str(error), HTTPStatus.UNPROCESSABLE_ENTITY)
-        except asyncio.CancelledError:  # uvicorn is shutting down; raised again, it would be logged as an error
+        except asyncio.CancelledError:  # uvicorn is shutting down, and would log this exception as an error.
             return _error_response("the console has ended", HTTPStatus.SERVICE_UNAVAILABLE)
         except Exception as error:  # noqa: BLE001 - a bug: the page shows it and continues
             return _error_response(f"{type(error).__name__}: {error}", HTTPStatus.INTERNAL_SERVER_ERROR)
@@ -135,21 +135,21 @@ def _error_response(text: str, status: HTTPStatus) -> Response:
 
 
 class Server(uvicorn.Server):
-    """A server that ends pages' streams before it shuts down, as uvicorn would log each open one as an error."""
+    """A uvicorn server that ends event streams before it shuts down. uvicorn would log open streams as errors."""
 
     def __init__(self, config: uvicorn.Config, feeds: Feeds) -> None:
         super().__init__(config)
         self._feeds = feeds
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End the streams, then shut down."""
+        """End all event streams, then shut down the server."""
         self._feeds.end()
         await super().shutdown(sockets)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleServer:
-    """A console bound to its port, which serves after `run` is called."""
+    """A console that is bound to its port. `run` starts serving."""
 
     policy: AccessPolicy
     listening: socket.socket
@@ -162,7 +162,7 @@ class ConsoleServer:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind((LOOPBACK, options.port))
-            listening.listen()  # requests that arrive before `run` wait
+            listening.listen()  # Connections that arrive before `run` is called wait.
         except OSError as error:
             listening.close()
             raise PortTaken(f"port {options.port}: {error.strerror}") from error
@@ -174,33 +174,33 @@ class ConsoleServer:
             http="h11",
             ws="none",
             lifespan="off",
-            access_log=False,  # the log would contain the token
+            access_log=False,  # An access log would contain the token.
             log_level="warning",
             server_header=False,
-            proxy_headers=False,  # browsers connect directly
+            proxy_headers=False,  # Browsers connect directly, without a proxy.
             timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
         )
         return cls(policy=policy, listening=listening, server=Server(config, feeds))
 
     @property
     def address(self) -> str:
-        """The address for the browser."""
+        """The console's address for the browser, which contains the token."""
         return self.policy.address
 
     def run(self) -> None:
-        """Serve until Ctrl-C or `end`."""
+        """Serve until ctrl-C is pressed or `end` is called."""
         try:
             self.server.run(sockets=[self.listening])
         finally:
             self.listening.close()
 
     def end(self) -> None:
-        """Ask the server to end; callable from any thread."""
+        """Request that the server ends soon. Thread-safe."""
         self.server.should_exit = True
 
 
 def run_console(names: Sequence[SiteName], options: Options, *, browser: bool, tell: Callable[[str], None]) -> None:
-    """Serve until Ctrl-C; before, `tell` is called with the console's address. Raises `PortTaken`."""
+    """Call `tell` with the console's address, then serve until ctrl-C is pressed. Raises `PortTaken`."""
     sites = list(map(WatchedSite, names))
     watched_sites = WatchedSites(sites=sites, readers=READERS, questions=QUESTIONS, actions=ACTIONS)
     served = ConsoleServer.listen(watched_sites, options)
@@ -211,9 +211,9 @@ def run_console(names: Sequence[SiteName], options: Options, *, browser: bool, t
 
 
 def open_in_browser(address: str) -> None:
-    """Open the address in a graphical browser; a text browser would take over this terminal.
+    """Open the address in a graphical browser, if there is one. A text browser would take over this terminal.
 
-    Other users of the machine see programs' arguments, so the browser gets a private file that redirects.
+    Other users of the machine can see programs' arguments, so the browser gets a private file that redirects.
     """
     try:
         opener = webbrowser.get()
@@ -221,7 +221,7 @@ def open_in_browser(address: str) -> None:
         return
     if type(opener) is webbrowser.GenericBrowser:
         return
-    folder = Path(mkdtemp(prefix="sluice-console-"))  # readable only by this user
+    folder = Path(mkdtemp(prefix="sluice-console-"))  # Only this user can read the folder.
     page = folder / "open.html"
     page.write_text(f'<meta http-equiv="refresh" content="0;url={escape(address)}">')
     atexit.register(shutil.rmtree, folder, ignore_errors=True)

@@ -1,7 +1,7 @@
-"""Reads the watched sites with the caller's credentials, in rounds of a second that all pages share.
+"""Reads the watched sites with the caller's credentials, in rounds of one second. All pages share a round's results.
 
 A round makes at most `CALLS_PER_ROUND` calls to AWS. Control functions come first. Of similar items, such as queues,
-those that have waited longest come first. Reads that do not fit into a round are done some rounds later.
+those that have waited longest come first. Reads that do not fit into a round are done in later rounds.
 """
 
 import math
@@ -27,25 +27,25 @@ from sluice.stages import add_stage_prefix
 
 T = TypeVar("T")
 CACHED_S = 1.0
-HERE = SiteName(None)  # the site of the caller's own settings
-CALLS_PER_ROUND = 10  # maximum number of calls to AWS in a round
-STACKS_INTERVAL_S = 60.0  # stacks' outputs change only with a deployment
-ABSENT_INTERVAL_S = 10.0  # a stack that isn't deployed may be deployed soon
+HERE = SiteName(None)  # This is the site of the caller's own AWS settings.
+CALLS_PER_ROUND = 10  # A round (one second) has at most this number of calls to AWS.
+STACKS_INTERVAL_S = 60.0  # Stacks' outputs are read again after this number of seconds.
+ABSENT_INTERVAL_S = 10.0  # If a stack isn't deployed, outputs are read again after this number of seconds.
 DEPTH_INTERVAL_S = 4.0
-CALLS_RESERVED_BY_DEPTHS = 3  # calls of a round that reading queues' depths leaves to other reads
-TURN_KEPT_S = 15.0  # items not requested for this long lose their turn
-CACHE_EXPIRY_S = 600.0  # items not requested for this long are evicted
-METRICS_INTERVAL_S = 60.0  # CloudWatch has a value per minute, and charges for each metric read
+CALLS_RESERVED_BY_DEPTHS = 3  # Reading queues' depths leaves at least this number of a round's calls to other reads.
+TURN_KEPT_S = 15.0  # An item that no page requests for this number of seconds doesn't delay other items.
+CACHE_EXPIRY_S = 600.0  # An item that no page requests for this number of seconds is removed from the cache.
+METRICS_INTERVAL_S = 60.0  # CloudWatch has one value per minute, and charges for each metric read.
 LOCAL_METRICS_INTERVAL_S = 2.0
 LAG_INTERVAL_S = 60.0
-UNKNOWN_DEPTH = -1  # a depth that has not been read yet
+UNKNOWN_DEPTH = -1  # This value stands for a queue's depth that has not been read yet.
 Document = Mapping[str, Any]
 Query = Mapping[str, str]
 
 
 @dataclass(slots=True)
 class CachedResult:
-    """The last result or error of a read, and its time in monotonic seconds."""
+    """The last result or error of reading an item, and the time of the read in monotonic seconds."""
 
     at_s: float
     value: Any = None
@@ -54,27 +54,27 @@ class CachedResult:
 
 @dataclass(slots=True)
 class SiteCache:
-    """Results and page state of a site that are kept between rounds. Thread-safe."""
+    """Results of reads, and the pages' state, that a site keeps between rounds. Thread-safe."""
 
     kept: dict[object, CachedResult] = field(default_factory=dict)
     stacks: Mapping[str, StackView] | None = None
     outputs: dict[str, Mapping[str, str]] = field(default_factory=dict)
-    absent: dict[str, SluiceError] = field(default_factory=dict)  # errors of stacks that aren't deployed, by stack
+    absent: dict[str, SluiceError] = field(default_factory=dict)  # errors by the name of a stack that isn't deployed
     stacks_at_s: float = -math.inf
-    # When each item was last requested, by kind of item.
+    # The time at which each item was last requested, by kind of item, in monotonic seconds.
     requested_at_s: dict[str, dict[object, float]] = field(default_factory=dict)
-    calls: int = 0  # calls to AWS since the console's start
+    calls: int = 0  # the number of calls to AWS since the console's start
     own: dict[str, Any] = field(default_factory=dict)
     lock: Lock = field(default_factory=Lock)
     now_s: Callable[[], float] = time.monotonic
 
     def count(self, **_: object) -> None:
-        """Count an AWS call, as a handler of botocore's `before-call` event. Retries are not counted."""
+        """Handle botocore's event `before-call`: count a call to AWS. Retries are not counted."""
         with self.lock:
             self.calls += 1
 
     def of(self, name: str, make: Callable[[], T]) -> T:
-        """Return a page's state of this name. `make` creates it under the lock, and so must not call AWS."""
+        """Return a page's state by its name. `make` creates new state under a lock, and therefore must not call AWS."""
         with self.lock:
             if name not in self.own:
                 self.own[name] = make()
@@ -106,7 +106,7 @@ class BudgetedSite(SiteClient):
         self._spending = Lock()
 
     def spend(self, calls: int, *, leaving: int = 0) -> bool:
-        """Spend calls of the round's budget; return False if fewer than `leaving` would remain."""
+        """Take AWS calls from the round's budget. Returns False if fewer than `leaving` would remain."""
         with self._spending:
             if calls and self._left - leaving < calls:
                 return False
@@ -114,7 +114,7 @@ class BudgetedSite(SiteClient):
             return True
 
     def reserve_calls(self, functions: int) -> None:
-        """Reserve calls of the round for functions that will be invoked later in it."""
+        """Reserve calls of the round's budget for this number of functions that will be invoked later in the round."""
         with self._spending:
             self._left -= functions
             self._reserved += functions
@@ -124,12 +124,12 @@ class BudgetedSite(SiteClient):
             if self._reserved:
                 self._reserved -= 1
             else:
-                self._left -= 1  # the function is invoked even if the budget is exceeded
+                self._left -= 1  # A function is invoked even if this exceeds the budget.
 
     def read_cached_in_turn(
         self, kind: str, name: object, task: Callable[[], T], *, every_s: float, leaving: int = 0
     ) -> T | None:
-        """Read one of several similar items, cached; those that have waited longest are read first."""
+        """Read one of several similar items, or return its cached result. Items that waited longest are read first."""
         now_s = self.memory.now_s()
         with self.memory.lock:
             requested_at_s = self.memory.requested_at_s.setdefault(kind, {})
@@ -150,7 +150,7 @@ class BudgetedSite(SiteClient):
     def read_cached(
         self, name: object, task: Callable[[], T], *, every_s: float, calls: int = 1, leaving: int = 0
     ) -> T | None:
-        """Return a task's cached result, renewed if it is older than `every_s` and the round has enough calls left.
+        """Return a task's cached result. Runs the task if the result is older than `every_s` and enough calls are left.
 
         Returns None before the task's first run. Raises the error of the last run.
         """
@@ -165,27 +165,26 @@ class BudgetedSite(SiteClient):
         if known is None:
             return None
         if known.error is not None:
-            raise known.error.with_traceback(None)  # a traceback would keep earlier frames alive
+            raise known.error.with_traceback(None)  # The old traceback would keep the frames of earlier rounds alive.
         value: T = known.value
         return value
 
-    # Reads for the parts of a status
-
     def stacks(self) -> Mapping[str, StackView]:
-        """Return all stacks of the account and region, by name. Raises as `all_stacks` does."""
+        """Return all stacks of the account and region, by name. Raises the errors of `list_stacks`."""
         if self.memory.stacks is None:
             self.run_once("call for stacks", partial(self.spend, 1)).result()
             self.memory.stacks = super().stacks()
         return self.memory.stacks
 
     def outputs(self, stack: str) -> Mapping[str, str]:
-        """Return a stack's outputs, by its name without the stage. Raises `NotDeployed` and as `all_stacks` does."""
+        """Return the outputs of a stack, named without the stage. Raises `NotDeployed` and `list_stacks`' errors."""
         known, absent = self.memory.outputs, self.memory.absent
         if stack in absent:
             raise absent[stack].with_traceback(None)
         if stack not in known:
             if add_stage_prefix(stack, self.connection.stage) not in self.stacks():
-                self.run_once(f"call for {stack}", partial(self.spend, 1)).result()  # for outputs in Parameter Store
+                # The outputs may be in Parameter Store, which takes another call.
+                self.run_once(f"call for {stack}", partial(self.spend, 1)).result()
             try:
                 known[stack] = super().outputs(stack)
             except NotDeployed as error:
@@ -194,20 +193,20 @@ class BudgetedSite(SiteClient):
         return known[stack]
 
     def client(self, where: tuple[str, str]) -> ControlClient:
-        """Find a function that the caller invokes at once; one call is spent for that. Raises `NotUsable`."""
+        """Find a function by its stack and output, and take its invocation from the budget. Raises `NotUsable`."""
         client = super().client(where)
         self._spend_on_function()
         return client
 
     def pipeline(self) -> PipelineClient:
-        """Connect to the pipeline, whose function the caller invokes at once with one call. Raises `NotUsable`."""
+        """Connect to the pipeline, and take an invocation of its function from the budget. Raises `NotUsable`."""
         pipeline = super().pipeline()
         if not self.is_local:
             self._spend_on_function()
         return pipeline
 
     def jobs_folder(self) -> Path:
-        """Return the folder of a local site's jobs. Only the first call asks the site for its account."""
+        """Return the folder with the Spark jobs' data of a local site. Only the first call requests the account."""
         if self._landed is not None:
             return self._landed
         known = self.memory.of("jobs folder", list[Path])
@@ -217,7 +216,7 @@ class BudgetedSite(SiteClient):
         return known[0]
 
     def depth(self, url: str) -> Future[QueueDepth]:
-        """Start reading a queue's depth if it is its turn; `UNKNOWN_DEPTH` before the first reading."""
+        """Start reading a queue's depth, or return the cached depth. `UNKNOWN_DEPTH` if it has never been read."""
         return self.run_once(url, partial(self._read_depth, url))
 
     def _read_depth(self, url: str) -> QueueDepth:
@@ -229,7 +228,7 @@ class BudgetedSite(SiteClient):
         return QueueDepth(visible=UNKNOWN_DEPTH, in_flight=UNKNOWN_DEPTH) if depth is None else depth
 
     def read_depths(self, urls: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """Read the depth of each queue, by URL; null values if it hasn't been read yet. Raises `CallFailed`."""
+        """Read the depth of each queue, by URL. Values are None if a queue wasn't read yet. Raises `CallFailed`."""
         return {
             url: {name: None if value == UNKNOWN_DEPTH else value for name, value in depth.items()}
             for url, depth in super().read_depths(urls).items()
@@ -250,10 +249,10 @@ Reader = Callable[[BudgetedSite, Query], Document]
 
 @dataclass(slots=True)
 class WatchedSite:
-    """A watched site. Thread-safe.
+    """A site that the console watches. Thread-safe.
 
-    `connect` connects to the site and its peers by name; `landed` is the folder in which a local site's jobs write.
-    Both are set for an embedded cloud that isn't the user's.
+    `connect` connects to the site and its peers by name. `landed` is the folder into which a local site's jobs write.
+    Both are set for an embedded cloud that isn't the user's default one.
     """
 
     name: SiteName
@@ -266,11 +265,11 @@ class WatchedSite:
 
     @property
     def is_local(self) -> bool:
-        """Whether the site is in the embedded cloud."""
+        """Whether the site is in the embedded cloud (the local AWS emulator)."""
         return self.name.local_account is not None
 
     def now(self) -> BudgetedSite:
-        """Return the site with the budget of the current round. Raises a `BadConfiguration` or `CloudFailed`."""
+        """Return the site with the current round's budget of calls. Raises a `BadConfiguration` or `CloudFailed`."""
         with self._lock:
             now_s = time.monotonic()
             if self._current is None or now_s - self._current_since_s > CACHED_S:
@@ -295,7 +294,7 @@ class WatchedSite:
             return self._current
 
     def forget(self) -> None:
-        """Drop the connection, because the embedded cloud or the credentials may be new; `now` connects again."""
+        """Drop the connection, so that `now` connects again. The embedded cloud or the credentials may be new."""
         with self._lock:
             self._current = None
             self.memory.stacks_at_s = -math.inf

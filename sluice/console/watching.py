@@ -1,4 +1,4 @@
-"""Maps names to readings of sites, questions about them, and actions on them.
+"""Maps names to functions: readings of sites, questions about sites, and actions on sites.
 
 A page's reading and its module in `static/pages` have the same name.
 """
@@ -18,7 +18,7 @@ from sluice.federation.operations import CommandBridge, CommandLink
 from sluice.local.cloud import CloudFailed
 
 T = TypeVar("T")
-FormHandler = Callable[[Any, Mapping[str, Any]], Document]  # called with a site and the fields of a form
+FormHandler = Callable[[Any, Mapping[str, Any]], Document]  # The arguments are a site and a form's fields.
 
 READERS: Mapping[str, Reader] = {
     "overview": overview.read,
@@ -35,7 +35,7 @@ QUESTIONS: Mapping[str, FormHandler] = {
     "dead-letters": dead_letters.list_letters,
     "dead-letter": dead_letters.show_letter,
 }
-# Actions require --allow-actions.
+# Actions change a site, and are allowed only if the console was started with --allow-actions.
 ACTIONS: Mapping[str, FormHandler] = {
     "stop-session": splitting.stop_session,
     "tell-route": partial(federation.send_command, CommandBridge),
@@ -52,7 +52,7 @@ ACTIONS: Mapping[str, FormHandler] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedSites:
-    """The watched sites. Its methods may block, and raise a `SluiceError` with the same text as commands."""
+    """The sites that a console watches. Methods block during AWS calls, and raise the same errors as commands."""
 
     sites: Sequence[WatchedSite]
     readers: Mapping[str, Reader]
@@ -61,11 +61,11 @@ class WatchedSites:
 
     @property
     def labels(self) -> Sequence[Document]:
-        """The sites' names for the page, in order."""
+        """The sites' names for the pages, in the order of their indexes."""
         return [{"name": str(site.name), "local": site.is_local} for site in self.sites]
 
     def read(self, topic: Topic) -> Document:
-        """Read a topic. If the site can't be reached, the next reading connects anew."""
+        """Read the data of a topic. If the site can't be reached, the next reading connects again."""
         site, reader = self._get_site(topic.site), _look_up(self.readers, topic.reading, "reading")
         try:
             return reader(site.now(), topic.query)
@@ -76,7 +76,7 @@ class WatchedSites:
             raise
 
     def ask(self, question: str, site: int, fields: Mapping[str, Any]) -> Document:
-        """Answer a question, which has no side effects."""
+        """Answer a question about a site. Questions have no side effects."""
         return _look_up(self.questions, question, "question")(self._get_site(site).now(), fields)
 
     def act(self, action: str, site: int, fields: Mapping[str, Any]) -> Document:

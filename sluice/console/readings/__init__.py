@@ -1,1 +1,1 @@
-"""Builds the documents that the pages show, with the functions behind the commands' `--json`."""
+"""Reads the data of each page of the console, with the same functions as the command line's `--json`."""

@@ -1,4 +1,4 @@
-"""Counts messages in and out of each part, today (in UTC) and per minute, from the statistics and CloudWatch."""
+"""Counts each capability's incoming and outgoing messages, today (in UTC) and by minute, with CloudWatch's metrics."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
@@ -14,9 +14,9 @@ from sluice.rendezvous.counts.statistics import OFFERS, Counts, total
 from sluice.rendezvous.protocol.ends import OPEN, End, list_outcomes
 from sluice.times import MINUTE_MS, day_start_ms, format_day
 
-CHARTED_MINUTES = 60  # the period of the charts
+CHARTED_MINUTES = 60  # The charts show this number of last minutes.
 STATISTICS_INTERVAL_S = 5.0
-MAX_METRICS = 100  # maximum number of counted queues, and of counted routes
+MAX_METRICS = 100  # Messages are counted for at most this number of queues, and of routes.
 SPLITTER_METRICS = ("MessagesRead", "MessagesUnmatched", "MessagesForwarded", "MessagesMirrored")
 EXCHANGE_METRICS = ("MessagesReceived", "MessagesRouted")
 
@@ -33,7 +33,7 @@ def statistics_of_today(site: BudgetedSite) -> Counts | None:
 
 
 def count_offers(counts: Counts | None) -> Mapping[str, int] | None:
-    """Count offers by outcome."""
+    """Count offers by outcome, from the day's statistics."""
     if counts is None:
         return None
     return {outcome: total(counts, OFFERS, status=outcome) for outcome in list_outcomes("offer")}
@@ -46,7 +46,7 @@ def read_part_metrics(site: BudgetedSite, status: Document) -> Mapping[str, Seri
 
 
 def _part_metrics(site: BudgetedSite, status: Document) -> Iterator[tuple[str, Metric]]:
-    """Yield the metrics of the deployed parts, each with a name that begins with the part."""
+    """Yield the metrics of the deployed parts. Each key begins with the part's name, such as `federation`."""
     if status["rendezvous"]:
         for name in (End.OFFER_MATCHED.value, End.OFFER_WAITING.value, End.OFFER_REFUSED.value):
             yield f"rendezvous {name}", own_metric(site, name, service="broker")
@@ -68,12 +68,12 @@ def _part_metrics(site: BudgetedSite, status: Document) -> Iterator[tuple[str, M
 
 
 def queue_metric(url: str, name: str) -> Metric:
-    """Return one of SQS's own metrics of a queue."""
+    """Return a metric that SQS itself publishes for a queue, such as `NumberOfMessagesSent`."""
     return Metric(namespace="AWS/SQS", name=name, dimensions={"QueueName": url.rsplit("/", 1)[1]})
 
 
 def build_counters(status: Document, offers: Mapping[str, int] | None, series: Mapping[str, Series] | None) -> Document:
-    """Count each part's messages in and out, today and per minute; unknown counts are null."""
+    """Count each part's incoming and outgoing messages, today and by minute. Unknown counts are null."""
     at_ms = now_ms()
     counters: dict[str, Any] = {}
     if status["rendezvous"]:
@@ -98,7 +98,7 @@ def build_counters(status: Document, offers: Mapping[str, int] | None, series: M
 
 
 def sum_depths(status: Document) -> Mapping[str, Mapping[str, int | None]]:
-    """Sum each part's waiting, in-flight and dead messages; null if one of its queues has not been read yet."""
+    """Sum each part's waiting, in-flight and dead messages. A sum is null if a queue has not been read yet."""
     depths: dict[str, Mapping[str, int | None]] = {}
     for part, queues in _iter_queues(status):
         dead_letter_depths = [
@@ -116,7 +116,7 @@ def sum_depths(status: Document) -> Mapping[str, Mapping[str, int | None]]:
 
 
 def _iter_queues(status: Document) -> Iterator[tuple[str, Sequence[Mapping[str, Any]]]]:
-    """Yield each deployed part with the queues that its functions, or its job, read."""
+    """Yield each deployed part with the queues that its functions or its Spark job read."""
     if part := status["rendezvous"]:
         yield "rendezvous", [part["offers_queue"]]
     if part := status["federation"]:
@@ -133,7 +133,7 @@ def _sum(queues: Sequence[Mapping[str, Any]], name: str) -> int | None:
 
 
 def _count_offers(status: Document, offers: Mapping[str, int] | None) -> dict[str, Any]:
-    """Count received and answered offers. Open offers are added, because the statistics contain only ended ones."""
+    """Count received and answered offers. Unanswered offers are added, because statistics only count finished ones."""
     if offers is None:
         return {"in": None, "out": None, "denied": None, "timed_out": None, "open": None}
     is_open = status["rendezvous"]["recent_offers"].get(OPEN, 0)
@@ -147,7 +147,7 @@ def _count_offers(status: Document, offers: Mapping[str, int] | None) -> dict[st
 
 
 def sum_today(series: Mapping[str, Series] | None, prefixes: Sequence[str], at_ms: int) -> int | None:
-    """Sum today's values of the metrics whose names begin with `prefixes`; None if they are unknown."""
+    """Sum today's values of the metrics whose keys begin with one of `prefixes`; None if the values are unknown."""
     if series is None:
         return None
     since_ms = day_start_ms(format_day(at_ms))
@@ -161,7 +161,7 @@ def _minutes_document(
 
 
 def sum_by_minute(series: Mapping[str, Series] | None, prefixes: Sequence[str], at_ms: int) -> Sequence[float] | None:
-    """Sum the metrics whose names begin with `prefixes`, for each charted minute in order; None if unknown."""
+    """Sum the metrics whose keys begin with one of `prefixes`, by minute, oldest first; None if unknown."""
     if series is None:
         return None
     values = [0.0] * CHARTED_MINUTES

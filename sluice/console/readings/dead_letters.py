@@ -1,6 +1,6 @@
-"""Page *Dead letters*: the dead-letter queues with their moves, and on request the letters of a queue.
+"""Reads the page *Dead letters*: the dead-letter queues, and on request the dead letters of a queue.
 
-Letters are only listed on request, unlike other data: each listing receives them and raises their receive counts.
+Dead letters are only listed on request, because a listing receives them and therefore raises their receive counts.
 """
 
 from collections.abc import Mapping
@@ -31,11 +31,11 @@ from sluice.rendezvous.protocol.addresses import has_description
 
 MAX_READ_LETTERS = 10_000
 MAX_LISTED = 1_000
-MAX_CHARACTERS = 500  # maximum length of a body or an attribute in a list
+MAX_CHARACTERS = 500  # Longer bodies and attributes are cut in a list, to this number of characters.
 
 
 def read(site: BudgetedSite, _: Query) -> Document:
-    """Read the queues' depths, and the progress of moves out of them. Raises `NotUsable`, `CallFailed`."""
+    """Read the dead-letter queues' depths, and redrives' and purges' progress. Raises `NotUsable`, `CallFailed`."""
     urls = queue_urls(site)
     depths = site.read_depths(urls.values())
     queues = [{"queue": name, **depths[url]} for name, url in urls.items()]
@@ -48,7 +48,7 @@ def queue_urls(site: BudgetedSite) -> Mapping[str, str]:
 
 
 def list_letters(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
-    """Summarize a queue's letters by reason, and list the selected ones with shortened bodies and attributes."""
+    """Count a queue's dead letters by reason, and list the selected letters with shortened bodies and attributes."""
     url = find_queue_url(queue_urls(site), text_field(fields, "queue"))
     selection = parse_selection(fields)
     most = number_field(fields, "looked_at", least=1, most=MAX_READ_LETTERS, default=DEFAULT_LOOKED_AT)
@@ -61,7 +61,7 @@ def list_letters(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
 
 
 def show_letter(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
-    """Return a complete letter, with addresses masked. Raises `BadRequest` if it isn't found any more."""
+    """Return a complete dead letter, with addresses masked. Raises `BadRequest` if it has left the queue."""
     url = find_queue_url(queue_urls(site), text_field(fields, "queue"))
     selection = DeadLetterSelection(ids=frozenset({text_field(fields, "id")}))
     most = number_field(fields, "looked_at", least=1, most=MAX_READ_LETTERS, default=DEFAULT_LOOKED_AT)
@@ -72,13 +72,13 @@ def show_letter(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
 
 
 def shorten_letter(letter: DeadLetter) -> Document:
-    """Format a letter for a list; `body_characters` is the length of its body before shortening."""
+    """Format a dead letter for a list. `body_characters` is the length of the body before it was shortened."""
     document, body = dead_letter_document(letter, most=MAX_CHARACTERS), letter.message.body
     return {**document, "body_characters": len(document["body"] if has_description(body) else body)}
 
 
 def parse_selection(fields: Mapping[str, Any]) -> DeadLetterSelection:
-    """Parse a form's selection of letters. Raises `BadRequest` for an unknown reason."""
+    """Parse the fields of a form that select dead letters. Raises `BadRequest` for an unknown reason."""
     try:
         reasons = frozenset(map(Reason, text_list_field(fields, "reasons")))
     except ValueError as error:
@@ -90,11 +90,8 @@ def parse_selection(fields: Mapping[str, Any]) -> DeadLetterSelection:
     )
 
 
-# Actions
-
-
 def redrive(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
-    """Start redriving letters to their source queues in the background; `read` returns the progress."""
+    """Start redriving the selected dead letters in the background. The page shows the progress."""
     queue, url, selection = _parse_target(site, fields)
     sqs = site.connection.client("sqs")
     return _get_moves(site).begin(
@@ -103,7 +100,7 @@ def redrive(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
 
 
 def purge(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
-    """Start deleting letters that are in the queue now. Raises `BadRequest` if the user hasn't typed its name."""
+    """Start deleting selected dead letters that are there now. Raises `BadRequest` without the queue's typed name."""
     queue, url, selection = _parse_target(site, fields)
     if text_field(fields, "typed") != queue:
         raise BadRequest(f"deleted letters can't be restored: type {queue} to continue")
@@ -114,7 +111,7 @@ def purge(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
 
 
 def _parse_target(site: BudgetedSite, fields: Mapping[str, Any]) -> tuple[str, str, DeadLetterSelection]:
-    """Parse a form's queue and selection of letters, and find the queue's URL."""
+    """Parse a form's queue name and its selection of dead letters, and find the queue's URL."""
     queue = text_field(fields, "queue")
     return queue, find_queue_url(queue_urls(site), queue), parse_selection(fields)
 
@@ -124,7 +121,7 @@ def _get_moves(site: BudgetedSite) -> Moves:
 
 
 def stop_move(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
-    """Stop the move out of a queue after its current batch. Raises `NoSuchQueue` if no move is running."""
+    """Stop a queue's redrive or purge after the current batch. Raises `NoSuchQueue` if none is running."""
     queue = text_field(fields, "queue")
     if not _get_moves(site).stop(queue):
         raise NoSuchQueue(f"no letters of {queue} are being moved")

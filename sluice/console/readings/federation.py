@@ -1,4 +1,4 @@
-"""Page *Federation*: the map of all sites, and the page's site with its routes, links, exchanges and bindings."""
+"""Reads the page *Federation*: a map of all linked sites, and the site's routes, links, exchanges and bindings."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -25,9 +25,9 @@ from sluice.operator.functions import FEDERATION
 from sluice.operator.metrics import Series
 from sluice.times import MINUTE_MS
 
-MINUTES = 15  # minutes for which messages are counted
-MAX_COUNTED = 200  # maximum number of counted routes, as CloudWatch charges for each metric read
-MAX_BINDINGS = 2_000  # maximum number of bindings sent to a page
+MINUTES = 15  # Messages are counted for this number of last minutes.
+MAX_COUNTED = 200  # Messages of at most this number of routes are counted: CloudWatch charges for each metric read.
+MAX_BINDINGS = 2_000  # A page shows at most this number of bindings.
 BINDINGS_INTERVAL_S = 6.0
 MAX_EXCHANGES = 1_000
 
@@ -35,7 +35,7 @@ MAX_EXCHANGES = 1_000
 def read(site: BudgetedSite, query: Query) -> Document:
     """Read the page's data; unreadable data are null, with reasons in `troubles`. Raises `NotUsable`, `CallFailed`."""
     view, troubles = read_site_view(site), dict[str, str]()
-    # The site's own functions are invoked before the peers', which get the round's remaining calls.
+    # The site's own function is invoked first. The calls that are left in the budget are for other sites.
     ask = partial(site.read_cached, "bindings", lambda: site.client(FEDERATION).ask(ListBindings()), calls=0)
     bindings = try_reading(troubles, "bindings", lambda: ask(every_s=BINDINGS_INTERVAL_S))
     sites = try_reading(troubles, "the map", lambda: discover_peers(site))
@@ -71,14 +71,14 @@ def read(site: BudgetedSite, query: Query) -> Document:
 
 
 def read_rates(site: BudgetedSite, _: Query) -> Document:
-    """Read a site's forwarded messages by route, for another site's map. Raises `NotUsable`, `CallFailed`."""
+    """Count a site's forwarded messages by route and minute, for the map. Raises `NotUsable`, `CallFailed`."""
     view = read_site_view(site)
     series = _read_forwarded(site, view) or {}
     return {"tag": view.tag, "routes": {name: _sum_minutes(counted) for name, counted in series.items()}}
 
 
 def _route(site: BudgetedSite, view: SiteView, route: BridgeView, series: Mapping[str, Series]) -> dict[str, Any]:
-    """Format a route with the queue that it reads at this site; `queue` is null if its messages wait at the peer."""
+    """Format a route with the queue at this site that it reads. `queue` is null if the queue is at the peer."""
     link = view.find_link(route.link)
     here = (view.tag, "?") if route.src_is_local else ("?", view.tag)
     source, dest = here if link is None else find_site_tags(route, link, here=view.tag)
@@ -103,14 +103,14 @@ def _route(site: BudgetedSite, view: SiteView, route: BridgeView, series: Mappin
 
 
 def _read_forwarded(site: BudgetedSite, view: SiteView) -> Mapping[str, Series] | None:
-    """Read the forwarded messages of each route; None if they haven't been read yet. Raises `CallFailed`."""
+    """Read the metric of forwarded messages of each route; None if not all have been read yet. Raises `CallFailed`."""
     names = [bridge.name for bridge in view.bridges[:MAX_COUNTED]]
     metrics = {name: own_metric(site, "MessagesForwarded", service="bridge", route=name) for name in names}
     return read_cached_series(site, "routes", metrics, minutes=MINUTES) if metrics else {}
 
 
 def _sum_minutes(series: Series) -> list[int]:
-    """Sum a series for each of the last `MINUTES` minutes, the newest last."""
+    """Sum a metric's values for each of the last `MINUTES` minutes, the newest last."""
     now = now_ms() // MINUTE_MS
     counts = dict.fromkeys(range(now - MINUTES + 1, now + 1), 0)
     for at_ms, value in series:
@@ -119,13 +119,10 @@ def _sum_minutes(series: Series) -> list[int]:
     return list(counts.values())
 
 
-# Actions
-
-
 def send_command(
     operation: type[CommandBridge | CommandLink], site: BudgetedSite, fields: Mapping[str, Any]
 ) -> Document:
-    """Pause, resume, drain or retry a route or a link. Raises the errors of the command."""
+    """Pause, resume, drain or retry a route or a link. Raises the same errors as `sluice route` and `sluice link`."""
     name, command = text_field(fields, "name"), text_field(fields, "what")
     if command not in set(Command):
         raise BadRequest(f"what: {command[:80]!r} is not one of {', '.join(Command)}")

@@ -1,4 +1,4 @@
-"""Page *Log*: live log lines of a site's functions, by function, level and trace, with addresses masked."""
+"""Reads the page *Log*: live log lines of a site's functions, with function, level and trace. Masks addresses."""
 
 import json
 from collections import deque
@@ -17,42 +17,42 @@ from sluice.operator.logs import FunctionLogs, LogLine
 from sluice.rendezvous.protocol.addresses import mask_addresses
 from sluice.stages import add_stage_prefix
 
-FUNCTION_PREFIX = "Sluice"  # the prefix of functions' names, after the stage's prefix
+FUNCTION_PREFIX = "Sluice"  # Functions' names begin with this word, after the prefix of the stage.
 SERVICE_VARIABLE = "POWERTOOLS_SERVICE_NAME"
 GROUPS_INTERVAL_S = 600.0
 LINES_INTERVAL_S = 3.0
 LOOK_BACK_MS = 15 * 60_000
 TRACE_LOOK_BACK_MS = 60 * 60_000
-STRUCTURED = "level"  # a word that only the structured lines of the functions contain
-MAX_LINES = 500  # maximum number of lines in a tail
+STRUCTURED = "level"  # All structured log lines (JSON) of the functions contain this word.
+MAX_LINES = 500  # A tail keeps this number of lines.
 MAX_TAILS = 20
-MAX_TRACE = 200  # maximum length of a trace header in characters
-MAX_FIELD = 4_000  # maximum length of a field in characters
+MAX_TRACE = 200  # A trace id has at most this number of characters.
+MAX_FIELD = 4_000  # Longer fields of a log line are cut to this number of characters.
 STANDARD_FIELDS = frozenset({"level", "location", "message", "timestamp", "service"})
 
 
 @dataclass(slots=True)
 class Tail:
-    """The last lines that contain a word, from the logs of all functions."""
+    """The last log lines that contain a given word, from all functions."""
 
     since_ms: int
     lines: deque[Mapping[str, Any]] = field(default_factory=lambda: deque(maxlen=MAX_LINES))
     logs: dict[str, FunctionLogs] = field(default_factory=dict)
 
     def note(self, service: str, logs: FunctionLogs, word: str, *, may_go_on: Callable[[], bool]) -> None:
-        """Add a function's lines since the last call, while `may_go_on` permits further requests."""
+        """Read a function's new log lines that contain `word`, with further requests while `may_go_on` returns true."""
         for line in logs.new_lines(word, now_ms=now_ms(), may_go_on=may_go_on):
             self.lines.append(line_document(service, line))
 
 
 @dataclass(slots=True)
 class Tails:
-    """Tails by word. The oldest one is removed if there are more than `MAX_TAILS`."""
+    """The log tails of a site, by the word that their lines contain. Keeps the newest `MAX_TAILS` tails."""
 
     by_word: dict[str, Tail] = field(default_factory=dict)
 
     def of(self, word: str, *, since_ms: int) -> Tail:
-        """Return the tail of a word; a new tail begins at `since_ms`."""
+        """Return the tail of lines that contain a word. A new tail begins at `since_ms`."""
         if word not in self.by_word:
             while len(self.by_word) >= MAX_TAILS:
                 del self.by_word[next(iter(self.by_word))]
@@ -61,7 +61,7 @@ class Tails:
 
 
 def read(site: BudgetedSite, query: Query) -> Document:
-    """Read new lines, from the functions in turn, and return all kept lines, the newest first.
+    """Read the functions' new log lines, and return all kept lines, the newest first.
 
     The query's `trace` is a trace id or any word. Raises `BadRequest`, and `CallFailed` if listing functions fails.
     """
@@ -98,7 +98,7 @@ def log_groups(connection: Connection) -> Mapping[str, str]:
 
 
 def line_document(service: str, line: LogLine) -> Mapping[str, Any]:
-    """Format a line with its level, event and fields; a line that isn't structured has only its text as event."""
+    """Format a log line with its level, event and fields. If the line isn't JSON, its whole text is the event."""
     try:
         record = read_json(line.text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Page *Overview*: a site's status as in `sluice status --json`, with message counts, alarms and recent changes."""
+"""Reads the page *Overview*: a site's status as in `sluice status --json`, message counts, alarms and changes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -20,8 +20,8 @@ from sluice.operator.alarms import list_deployments, read_alarm_changes, read_al
 from sluice.operator.site_status import read_site
 from sluice.times import HOUR_MS
 
-FUNCTIONS = 4  # number of functions invoked for a site's status
-LOCAL_FUNCTIONS = 3  # the same number on the embedded cloud, where a folder has the pipeline's state
+FUNCTIONS = 4  # Reading a site's status invokes this number of functions.
+LOCAL_FUNCTIONS = 3  # On the embedded cloud, the pipeline's state is in a folder instead of behind a function.
 ALARMS_INTERVAL_S = 15.0
 LOCAL_ALARMS_INTERVAL_S = 5.0
 HISTORY_INTERVAL_S = 60.0
@@ -29,7 +29,7 @@ MAX_SHOWN = 50
 
 
 def read(site: BudgetedSite, _: Query) -> Document:
-    """Read the page's data; unreadable data are null, with reasons in `troubles`. Raises `NotUsable` without any."""
+    """Read the page's data; unreadable data are null, with reasons in `troubles`. Raises `NotUsable` if all are."""
     site.reserve_calls(LOCAL_FUNCTIONS if site.is_local else FUNCTIONS)
     status = to_document(read_site(site).document)
     troubles: dict[str, str] = {}
@@ -53,7 +53,7 @@ def read(site: BudgetedSite, _: Query) -> Document:
 def _recent_changes(
     site: BudgetedSite, status: Document, troubles: dict[str, str], *, since_ms: int
 ) -> Sequence[Mapping[str, Any]]:
-    """List changes since a time, the newest first: deployments, alarms, started sessions and started runs."""
+    """List a site's changes since a time, newest first: deployments, alarms, started sessions and started runs."""
     alarm_changes = try_reading(
         troubles,
         "alarms' history",

@@ -1,4 +1,4 @@
-"""Page *Pipeline*: runs, and the messages that were landed by minute."""
+"""Reads the page *Pipeline*: runs of Spark jobs, and the number of messages landed in tables by minute."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,11 +18,11 @@ from sluice.pipeline.operations import DrainQueue, PipelineView, ShowPipeline, S
 from sluice.times import MINUTE_MS
 
 SHOWN_RUNS = 20
-LANDED = "NumberOfMessagesDeleted"  # the land job deletes a message once it is staged
+LANDED = "NumberOfMessagesDeleted"  # This SQS metric counts landed messages: the job deletes what it has staged.
 
 
 def read(site: BudgetedSite, _: Query) -> Document:
-    """Read the page's data; unreadable data are null, errors in `troubles`. Raises `NotDeployed`, `CallFailed`."""
+    """Read the page's data; unreadable data are null, with reasons in `troubles`. Raises `NotUsable`, `CallFailed`."""
     url, troubles = output(site.outputs(STACK), STACK, "QueueUrl"), dict[str, str]()
     view: PipelineView = site.pipeline().ask(ShowPipeline())
     metrics = {LANDED: queue_metric(url, LANDED)}
@@ -39,28 +39,25 @@ def read(site: BudgetedSite, _: Query) -> Document:
 
 
 def list_minutes(series: Mapping[str, Series] | None, *, at_ms: int) -> Sequence[Document] | None:
-    """Return the number of landed messages for each charted minute, in order; None if unknown."""
+    """Return the number of landed messages for each minute of the chart, oldest first; None if unknown."""
     counts, first = sum_by_minute(series, (LANDED,), at_ms), at_ms // MINUTE_MS - CHARTED_MINUTES + 1
     if counts is None:
         return None
     return [{"at_ms": minute * MINUTE_MS, "messages": count} for minute, count in enumerate(counts, first)]
 
 
-# Actions
-
-
 def start_job(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
-    """Start a job, as `sluice pipeline start` does. Raises the command's errors."""
+    """Start a Spark job, as `sluice pipeline start` does. Raises the same errors as the command."""
     parameters = {name: value for name, value in fields.items() if name != "job" and value not in (None, "")}
     return to_document(site.pipeline().ask(parse_start_operation(text_field(fields, "job", default=LAND), parameters)))
 
 
 def stop_job(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
-    """Stop a job's runs, as `sluice pipeline stop` does. Raises the command's errors."""
+    """Stop a Spark job's runs, as `sluice pipeline stop` does. Raises the same errors as the command."""
     operation: StopJob = parse_request({"op": "stop", "job": text_field(fields, "job", default=LAND)}, StopJob)
     return to_document(site.pipeline().ask(operation))
 
 
 def drain(site: BudgetedSite, _: Mapping[str, Any]) -> Document:
-    """Land the queue's messages, then stop, as `sluice pipeline drain` does. Raises the command's errors."""
+    """Land the queue's messages, then stop, as `sluice pipeline drain` does. Raises the same errors as the command."""
     return to_document(site.pipeline().ask(DrainQueue()))

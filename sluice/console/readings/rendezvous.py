@@ -1,4 +1,4 @@
-"""Page *Rendezvous*: the document of `sluice rendezvous status --json`, today's statistics, and the latest offers."""
+"""Reads the page *Rendezvous*: the data of `sluice rendezvous status --json`, today's statistics and latest offers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -26,7 +26,7 @@ from sluice.rendezvous.protocol.pace import MEAN, Pace, compute_pace
 
 LATEST_INTERVAL_S = 5.0
 POLL_RATE_INTERVAL_S = 10.0
-MAX_SHOWN = 50  # maximum number of offers shown, latest first
+MAX_SHOWN = 50  # The page shows this number of latest offers.
 POLL_METRICS = (*list_metrics("poll"), End.ANSWER_TOO_LATE.value)
 
 
@@ -60,7 +60,7 @@ def read(site: BudgetedSite, _: Query) -> Document:
 
 
 def _count_today(counts: Counts | None) -> Document | None:
-    """Count today's offers and polls by label: each offer counts once by country, by NAT and by method."""
+    """Count today's offers by country, by NAT type and by method, and today's polls and proxies."""
     if counts is None:
         return None
     offers = {
@@ -84,7 +84,7 @@ def _count_today(counts: Counts | None) -> Document | None:
 
 
 def _describe_pools(waiting: Mapping[str, int], pace: Pace | None) -> Sequence[Document]:
-    """Return each pool's held polls, and its number of proxies as estimated from the last minutes' polls."""
+    """Describe each pool of proxies: its number of held polls, and its estimated number of proxies and poll rate."""
     pools = []
     for pool in Pool:
         rates: dict[str, Any] = dict.fromkeys(("population", "polls_per_s", "offers_per_s", "next_poll_ms"))
@@ -97,7 +97,7 @@ def _describe_pools(waiting: Mapping[str, int], pace: Pace | None) -> Sequence[D
 
 
 def _read_latest_offers(site: BudgetedSite, deployment: Deployment) -> Sequence[LatestOffer] | None:
-    """Read the latest offers from the table's shards in turn; None until one shard has been read."""
+    """Read the latest offers from the DynamoDB table's shards, some at a time; None until one shard has been read."""
     client = site.connection.client("dynamodb")
     known = [
         site.read_cached_in_turn(
@@ -114,7 +114,7 @@ def _read_latest_offers(site: BudgetedSite, deployment: Deployment) -> Sequence[
 
 
 def answer_latency(latest: Sequence[LatestOffer]) -> Document:
-    """Return how long the latest offers waited for their answers, in milliseconds."""
+    """Summarize how long the latest offers waited for their answers: median, 95th percentile and maximum."""
     took = [offer.answered_ms for offer in latest if offer.answered_ms is not None]
     return {
         "answered": len(took),

@@ -1,4 +1,4 @@
-"""Helpers for the readings: cached metrics, read in full requests, and reads whose errors are reported."""
+"""Helpers for reading the pages' data: cached CloudWatch metrics, and reads whose errors the page shows."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def try_reading(troubles: dict[str, str], name: str, task: Callable[[], T]) -> T | None:
-    """Return a task's result; if it fails, store its error in `troubles` under this name and return None."""
+    """Return a task's result. If the task fails, store the error in `troubles` under this name, and return None."""
     try:
         return task()
     except SluiceError as error:
@@ -25,14 +25,14 @@ def try_reading(troubles: dict[str, str], name: str, task: Callable[[], T]) -> T
 
 
 def own_metric(site: BudgetedSite, name: str, **dimensions: str) -> Metric:
-    """Return a metric that the site's functions publish, in its stage's namespace."""
+    """Return a CloudWatch metric that the site's functions publish, in the namespace of the site's stage."""
     return Metric(namespace=add_stage_prefix(NAMESPACE, site.connection.stage), name=name, dimensions=dimensions)
 
 
 def read_cached_series(
     site: BudgetedSite, kind: str, metrics: Mapping[str, Metric], *, minutes: int, of_today: bool = False
 ) -> Mapping[str, Series] | None:
-    """Read the last minutes of metrics by name, from the cache if they are recent; None until all have been read.
+    """Read metrics of the last `minutes`, from the cache if that is recent; None until all have been read once.
 
     `of_today` extends the period to the start of today, in UTC. Raises `CallFailed`.
     """

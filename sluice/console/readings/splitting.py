@@ -1,4 +1,4 @@
-"""Page *Splitting*: split queues, their sessions, and the number of recent messages of each."""
+"""Reads the page *Splitting*: split queues, sessions, and the number of recent messages of each."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,19 +13,19 @@ from sluice.operator.metrics import Metric
 from sluice.operator.sessions import session_document
 from sluice.splitting.operations import ShowSplitting, SplittingView, StopSession
 
-MINUTES = 15  # minutes for which messages are counted
-MAX_COUNTED = 100  # maximum number of counted queues, and of sessions; CloudWatch charges for each metric
+MINUTES = 15  # Messages are counted for this number of last minutes.
+MAX_COUNTED = 100  # At most this number of queues and sessions is counted: CloudWatch charges for each metric read.
 QUEUE_METRICS = {"read": "MessagesRead", "main": "MessagesUnmatched", "mirrored": "MessagesMirrored"}
-Counts = Mapping[tuple[str, str], int]  # by queue id, and a key of `QUEUE_METRICS` or a session's id
+Counts = Mapping[tuple[str, str], int]  # The keys are a queue id with a session id or a key of `QUEUE_METRICS`.
 
 
 def read(site: BudgetedSite, _: Query) -> Document:
-    """Read queues, sessions and counts. Unknown counts are null, with the reason in `uncounted`."""
+    """Read split queues, sessions and message counts. Unknown counts are null, with the reason in `uncounted`."""
     view = read_splitting(site)
     depths = site.read_depths(url for queue in view.queues for url in (queue.source, queue.main))
     try:
         counts, uncounted = _count_messages(site, view), None
-    except CallFailed as error:  # reading metrics needs a separate permission
+    except CallFailed as error:  # The user may lack the permission to read metrics, which is a separate one.
         counts, uncounted = None, str(error)
     return {
         "queues": [
@@ -56,23 +56,23 @@ def read(site: BudgetedSite, _: Query) -> Document:
 
 
 def stop_session(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
-    """Stop a session of any user. Raises the errors of `sluice split stop`."""
+    """Stop a session, even another user's. Raises the same errors as `sluice split stop`."""
     stopped = site.client(SPLITTING).ask(StopSession(session_id=text_field(fields, "session_id")))
     return session_document(stopped)
 
 
 def read_splitting(site: BudgetedSite) -> SplittingView:
-    """Read queues and sessions, once per round. Raises `NotUsable`, `CallFailed`."""
+    """Read split queues and sessions, at most once a second for all pages. Raises `NotUsable`, `CallFailed`."""
     return site.run_once("splitting", lambda: site.client(SPLITTING).ask(ShowSplitting())).result()
 
 
 def _count_messages(site: BudgetedSite, view: SplittingView) -> Counts | None:
-    """Count the messages of the last minutes; None if they haven't been read yet. Raises `CallFailed`."""
+    """Count the messages of the last `MINUTES` minutes; None if not all have been read yet. Raises `CallFailed`."""
     metrics: dict[str, Metric] = {}
     for queue in view.queues[:MAX_COUNTED]:
         for what, name in QUEUE_METRICS.items():
             metrics[f"{queue.queue_id}\n{what}"] = own_metric(site, name, service="splitter", queue=queue.queue_id)
-    # For sessions beyond the limit, the page only shows the total that the control function counts.
+    # For further sessions, the page only shows the total number of messages that the control function counts.
     for session in sorted(view.sessions, key=lambda session: -session.messages)[:MAX_COUNTED]:
         dimensions = {"service": "splitter", "session": session.session_id}
         for own in session.queues:
