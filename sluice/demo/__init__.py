@@ -1,1 +1,1 @@
-"""`make demo`: runs Sluice's commands on an embedded cloud, and counts the messages that arrive."""
+"""`make demo`: runs Sluice's commands on an embedded cloud (an AWS emulator), and counts the messages that arrive."""

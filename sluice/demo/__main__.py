@@ -1,6 +1,6 @@
 """`make demo`: runs the tutorial's commands on its own embedded cloud, then compares sent and arrived messages.
 
-The exit code is 0 only if every message arrived once, at the right place.
+The exit code is 0 only if every message arrived exactly once, in the right queue or table.
 """
 
 import json
@@ -28,13 +28,13 @@ from sluice.errors import SluiceError
 from sluice.local.cloud import BUILD, clean_environment, find_cloud
 from sluice.local.jobs import SPARK_PYTHON, find_spark_python
 
-FOLDER = BUILD / "demo"  # working folder of the demo's commands
-CLOUD = BUILD / "demo-cloud"  # the demo's own cloud, not that of `sluice local up`
+FOLDER = BUILD / "demo"  # The demo's commands run in this folder.
+CLOUD = BUILD / "demo-cloud"  # The demo's embedded cloud is separate from that of `sluice local up`.
 TABLE, MAP = "landed/tables/messages", "routes.svg"
 STEPS = 5
 CLIENTS, BYTES = 12, 20_000
-MINE, OTHERS = 20, 40  # number of orders for the session, and of orders for the table
-TRIES = 10  # maximum number of runs of the clients, as some may find no proxy in time on a busy machine
+MINE, OTHERS = 20, 40  # The session gets the first number of orders, and the table gets the second.
+TRIES = 10  # Clients are run at most this often, because they may find no proxy in time on a busy machine.
 SENT = f"{MINE + OTHERS} orders over two sites, and {CLIENTS * BYTES:,} bytes of {CLIENTS} clients"
 ARRIVED_WITHIN_S = 240.0
 LOOK_EVERY_S = 0.5
@@ -53,21 +53,21 @@ NEXT = """[bold]What to try next[/]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciled:
-    """The demo's results: bytes that clients got back, and ids of orders by place. Queue `there` gets every order."""
+    """The demo's results: bytes that clients got back, and the ids of orders in the queue, session and table."""
 
     bytes_back: int
-    there: Sequence[str]  # naming: the site's name in the demo
+    there: Sequence[str]  # naming: The demo calls its second site `there`; a queue of that site gets every order.
     mine: Sequence[str]
     landed: Sequence[str]
 
     @property
     def lost(self) -> int:
-        """The number of orders missing from queue `there`, plus its orders that reached neither consumer."""
+        """The number of orders that never reached the queue, plus those that then reached neither session nor table."""
         return max(0, MINE + OTHERS - len(set(self.there))) + len(set(self.there) - {*self.mine, *self.landed})
 
     @property
     def duplicates(self) -> int:
-        """The number of extra copies in queue `there`, and in the session and the table together."""
+        """The number of extra copies of orders in the queue, plus that in the session and the table together."""
         ends = Counter([*self.mine, *self.landed])
         return len(self.there) - len(set(self.there)) + ends.total() - len(ends)
 
@@ -78,13 +78,13 @@ class Reconciled:
 
     @property
     def verdict(self) -> str:
-        """The results in one line."""
+        """The demo's results as one line of text."""
         if self.is_right():
             return f"{SENT}: every one accounted for"
         return f"{SENT}: {self.lost} lost, {self.duplicates} doubled, {self.bytes_back:,} bytes came back"
 
     def rows(self) -> Iterator[tuple[str, str, str]]:
-        """Yield table rows: the kind of data, how much was sent, and how much arrived."""
+        """Yield rows for a table of the results: the kind of data, how much was sent, and how much arrived."""
         yield f"bytes of {CLIENTS} clients, through a proxy and back", f"{CLIENTS * BYTES:,}", f"{self.bytes_back:,}"
         yield "orders over the route, in the queue there", f"{MINE + OTHERS}", f"{len(self.there)}"
         yield "of these split, to the session of user me", f"{MINE}", f"{len(self.mine)}"
@@ -98,7 +98,7 @@ def main(
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show what the commands print.")] = False,
 ) -> None:
-    """Deploy two sites, run the commands, compare the results, and stop."""
+    """Deploy two sites, run the demo's commands, compare sent and arrived messages, and stop the embedded cloud."""
     out, started = Console(highlight=False), time.monotonic()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     out.print(f"[bold]{SENT}: at the end every one is accounted for, or this fails", soft_wrap=True)
@@ -128,10 +128,10 @@ def main(
 
 @contextmanager
 def _open_terminal(out: Console, *, verbose: bool) -> Iterator[Terminal]:
-    """Open a terminal in an empty folder, with an embedded cloud that is stopped at the end."""
+    """Open a terminal in an empty folder, and stop the demo's embedded cloud at the end."""
     python = find_spark_python(None)
     left = find_cloud(CLOUD)
-    if left is not None:  # a killed demo has left its cloud running
+    if left is not None:  # If a demo was killed, its embedded cloud still runs.
         left.stop()
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
@@ -144,13 +144,13 @@ def _open_terminal(out: Console, *, verbose: bool) -> Iterator[Terminal]:
     try:
         yield terminal
     finally:
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second ctrl-C would leave the cloud running
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # A second ctrl-C must not interrupt this.
         terminal.type("sluice local down")
         signal.signal(signal.SIGINT, before)
 
 
 def _run_commands(terminal: Terminal) -> Reconciled:
-    """Run the commands of all four capabilities."""
+    """Run the demo's commands of all four capabilities: rendezvous, pipeline, federation and splitting."""
     out, type_ = terminal.out, terminal.type
     _print_step(out, 2, "Rendezvous: clients find a proxy, and bytes go through it and back")
     with terminal.run_in_background(
@@ -191,11 +191,11 @@ def _run_commands(terminal: Terminal) -> Reconciled:
 
 
 def _run_clients(terminal: Terminal) -> int:
-    """Run the clients, and repeat those that find no proxy within five seconds. Returns the bytes that came back."""
+    """Run clients, and rerun those that find no proxy within five seconds. Returns how many bytes were echoed."""
     written = FOLDER / "clients.json"
     back: list[int] = []
     for _ in range(TRIES):
-        count = CLIENTS - len(back) if back else 1  # only one client at first, while functions cold-start
+        count = CLIENTS - len(back) if back else 1  # One client runs first, during cold starts.
         several = f" --count {count} --concurrency 4" if count > 1 else ""
         line = f"sluice rendezvous offer --local $here --loopback --bytes {BYTES}{several}"
         terminal.type(f"{line} --json > {written.name}", may_fail=True)
@@ -221,12 +221,12 @@ def _run_console(terminal: Terminal) -> Iterator[BackgroundCommand]:
 
 
 def _read_message_ids(name: str) -> list[str]:
-    """Read message ids from the output of `consume --json`."""
+    """Read message ids from a file with the output of `sluice consume --json`."""
     return [json.loads(line)["id"] for line in (FOLDER / name).read_text().splitlines()]
 
 
 def _read_landed_ids() -> list[str]:
-    """Read the ids of the table's rows, with a library other than Spark."""
+    """Read the message ids in the table that Spark wrote, with another Delta Lake library as a check."""
     table = str(FOLDER / TABLE)
     if not DeltaTable.is_deltatable(table):
         return []

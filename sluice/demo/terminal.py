@@ -1,4 +1,4 @@
-"""A terminal that shows commands, and runs them in a shell."""
+"""Prints the demo's commands and runs them in a shell, as if a user typed them in a terminal."""
 
 import os
 import signal
@@ -21,19 +21,19 @@ LOOK_EVERY_S = 0.2
 
 
 class CommandFailed(SluiceError):
-    """A typed command ended with an error; the text says which."""
+    """Raised if one of the demo's commands fails. The text names the command."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackgroundCommand:
-    """A command that runs in the background, and the file with its output."""
+    """A shell command that runs in the background, and the file with its output (`log`)."""
 
     line: str
     process: "subprocess.Popen[bytes]"
     log: Path
 
     def wait(self, *, within_s: float) -> None:
-        """Wait until the command ends. Raises `CommandFailed` for an error or a time-out."""
+        """Wait until the command ends. Raises `CommandFailed` if its exit code isn't 0, or after `within_s` seconds."""
         try:
             code = self.process.wait(within_s)
         except subprocess.TimeoutExpired:
@@ -42,18 +42,18 @@ class BackgroundCommand:
             raise CommandFailed(f"{self.line}: exit code {code}\n{tail(self.log)}")
 
     def wait_for_ctrl_c(self, announce: Callable[[], None]) -> None:
-        """Wait for ctrl-C or the command's end, after `announce` has told the user about ctrl-C.
+        """Call `announce`, which tells the user to press ctrl-C, then wait for ctrl-C or the command's end.
 
-        A user may press ctrl-C during `announce`, which is therefore part of the wait.
+        A user may press ctrl-C already during `announce`.
         """
         with suppress(KeyboardInterrupt):
             announce()
-            # A wait without a time-out would miss a signal that arrives just before it begins.
+            # `Popen.wait` without a time-out would miss a signal that arrives just before the call.
             while self.process.poll() is None:
                 time.sleep(LOOK_EVERY_S)
 
     def wait_for_output(self, text: str) -> None:
-        """Wait until the output has this text. Raises `CommandFailed` if the command ends first or takes too long."""
+        """Wait until the command's output contains a text. Raises `CommandFailed` if it doesn't within two minutes."""
         deadline = time.monotonic() + BEGINS_WITHIN_S
         while text not in self.log.read_text(errors="replace"):
             if self.process.poll() is not None or time.monotonic() > deadline:
@@ -63,7 +63,7 @@ class BackgroundCommand:
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """Runs commands in a folder, with only these environment variables. Only `verbose` shows what they print."""
+    """Runs shell commands in a folder, with only these environment variables. `verbose` shows the commands' output."""
 
     folder: Path
     variables: Mapping[str, str]
@@ -71,7 +71,7 @@ class Terminal:
     verbose: bool = False
 
     def type(self, line: str, *, may_fail: bool = False) -> None:
-        """Run a command until it ends. Raises `CommandFailed` with the end of its output, unless it may fail."""
+        """Run a command until it ends. If it fails, raises `CommandFailed` with its last output, unless `may_fail`."""
         self._show(line)
         log = self.folder / "printed.log"
         with log.open("wb") as file:
@@ -79,14 +79,14 @@ class Terminal:
             try:
                 code = process.wait()
             except KeyboardInterrupt:
-                process.wait()  # the command has received ctrl-C, too
+                process.wait()  # The command has received ctrl-C, too, and ends.
                 raise
         if code and not may_fail:
             raise CommandFailed(f"{line}: exit code {code}; its files are in {self.folder}\n{tail(log)}")
 
     @contextmanager
     def run_in_background(self, line: str, *, name: str) -> Iterator[BackgroundCommand]:
-        """Run a command until the context ends, with its output in file `<name>.log`."""
+        """Run a command in the background until the context ends. The file `<name>.log` gets the command's output."""
         self._show(f"{line}   # in another terminal")
         log = self.folder / f"{name}.log"
         with log.open("wb") as output:
@@ -104,7 +104,7 @@ class Terminal:
             stdin=subprocess.DEVNULL if in_background else None,
             stdout=output,
             stderr=output,
-            start_new_session=in_background,  # so that ctrl-C reaches only us, and we can end its child processes, too
+            start_new_session=in_background,  # ctrl-C doesn't reach the session, which can be ended as a whole.
         )
 
     def _show(self, line: str) -> None:
@@ -112,7 +112,7 @@ class Terminal:
 
 
 def _end_session(process: "subprocess.Popen[bytes]") -> None:
-    """Send SIGINT to a command's session, and SIGKILL if it doesn't end in time."""
+    """Send SIGINT to the processes of a command's session, and SIGKILL if the command doesn't end in time."""
     for number, within_s in ((signal.SIGINT, ENDS_WITHIN_S), (signal.SIGKILL, None)):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)
