@@ -105,7 +105,7 @@ def show(
     count: Annotated[int, typer.Option(min=1, max=MAX_SHOWN, help="How many at most.")] = 10,
     site: SiteOptions,
 ) -> None:
-    """Show dead letters with body and attributes, and leave them in the queue. Exit code 1 if an --id isn't there.
+    """Show dead letters with body and attributes, and leave them in the queue. Exit code 1 if an --id isn't found.
 
     Clients' addresses and session descriptions are masked.
     """

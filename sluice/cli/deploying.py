@@ -58,9 +58,9 @@ if TYPE_CHECKING:
     from sluice.parameters import Parameters
     from sluice.parameters.splitting import SplitQueueParameters
 
-STATE_STACK = "SluiceState-"  # prefix of the SQS names of all queues that a deployment creates
+STATE_STACK = "SluiceState-"  # The SQS names of all queues that a deployment creates begin with this prefix.
 STANDARD_ERROR = 2
-CONCURRENT_STACKS = "3"  # number of stacks deployed at once if they don't depend on each other
+CONCURRENT_STACKS = "3"  # This number of stacks is deployed at the same time, unless one depends on another.
 
 Context = Annotated[
     list[str] | None,

@@ -99,7 +99,7 @@ def up(
 
 
 def _resolve_sites(arguments: SiteOptions, text: str, cloud: Cloud) -> list[Site]:
-    """Return the selected sites of the embedded cloud. By default, these are all deployed sites, or all of a stage."""
+    """Return the selected sites of the embedded cloud: by default, all deployed sites, or those of the given stage."""
     if text == HERE and arguments.site is None and arguments.region is None and arguments.local in {None, FIRST_SITE}:
         deployed = [deployed_site for deployed_site in cloud.sites if arguments.stage in {None, deployed_site.stage}]
         return deployed or [replace(DEFAULT_SITE, stage=arguments.stage)]

@@ -22,7 +22,7 @@ def run_move(
 ) -> None:
     """Run the move that `make` returns, and exit with code 1 if messages can't be moved and stay in the queue.
 
-    `make` gets a function that returns whether the move may continue. `per_second` limits the average rate in messages.
+    `make` gets a function that returns whether the move may continue. `per_second` limits the average rate of messages.
     The exit code is also 1 if fewer messages were found than the user named (`named` is their number). Raises
     `QueueGone` and `CallFailed`, but always prints the number of moved messages first.
     """

@@ -17,8 +17,8 @@ from rich.table import Table
 
 from sluice.cli.terminal import print_note
 
-UNLIMITED_WIDTH = 100_000  # in characters; no table is wider
-# States have colours in columns with these headings. The library rich omits colours if standard output is no terminal.
+UNLIMITED_WIDTH = 100_000  # No table is wider than this number of characters.
+# Values in columns with these headings have colours, which the library rich omits if standard output is no terminal.
 STATE_COLUMNS = frozenset({"state", "status"})
 STATE_STYLES: Mapping[str, str] = {
     **dict.fromkeys(("ready", "operational", "running", "success"), "green"),
@@ -65,7 +65,7 @@ def is_quiet() -> bool:
 
 
 def print_result(document: Any, people: str | Callable[[], object]) -> None:
-    """Print a result: with --json the document, with --quiet nothing, otherwise the note `people`, or call `people`."""
+    """Print a result: with --json the document, with --quiet nothing, otherwise `people`, a text or a function."""
     if is_json():
         show_json(document)
     elif is_quiet():
@@ -87,7 +87,7 @@ def show_pairs(pairs: Iterable[tuple[str, object]]) -> None:
     width = max((len(name) for name, _ in listed), default=0)
     for name, value in listed:
         text = _style_cell(name, value).replace("\n", "\n" + " " * (width + 2))
-        # Without line breaks of ours, the user can copy a long value from the terminal in one piece.
+        # A long line is not broken here, so that the user can copy its value from the terminal in one piece.
         console().print(f"[bold]{name:<{width}}[/]  {text}", soft_wrap=True)
 
 

@@ -25,7 +25,7 @@ from sluice.errors import SluiceError
 
 
 class Commands(ShortHelp, TyperGroup):
-    """The group of all commands. Prints a `SluiceError` as its text, and any other error, a bug, with its code line."""
+    """The group of all commands. Prints a `SluiceError` as its text, and other errors (bugs) with the line of code."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings | {"commands": LazyCommands()})

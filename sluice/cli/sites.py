@@ -277,7 +277,7 @@ def _check_contradictions(ctx: Any, sites: Sequence[Any]) -> None:
 
 
 def _local_contradictions(options: SiteOptions, named: Mapping[str, ParsedSiteName]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of arguments that contradict each other, such as `--local` and `--profile prod`."""
+    """Yield pairs of options and site names that contradict each other, such as `--local` and `--profile prod`."""
     place = None if options.local == FIRST_SITE else Site.parse(options.local or "")
     local = "--local" if place is None else f"--local {place}"
     if options.profile is not None:

@@ -13,7 +13,7 @@ from typing import Any
 import typer
 
 SIGNAL_EXIT_BASE = 128  # If a signal ends a program, the exit code is this number plus the signal's number.
-# Help is plain text, because the library rich would take longer to draw help than the rest of the command takes.
+# Help is plain text, because drawing it with the library rich would take longer than everything else.
 SETTINGS: dict[str, Any] = {
     "no_args_is_help": True,
     "rich_markup_mode": None,
@@ -63,7 +63,7 @@ class MaskedLines(logging.Formatter):
     """Formats log lines and tracebacks with secrets masked."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Format a log record."""
+        """Format a log record as text, and mask its secrets."""
         return mask_secrets(super().format(record))
 
 

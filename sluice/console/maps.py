@@ -81,7 +81,7 @@ class CachingClient:
 
     def _ask_cached(self, operation: Operation[R]) -> R | None:
         known = str(self.name) in peer_cache(self.asker).clients
-        calls = 0 if self._is_own else 1 if known else 2  # `BudgetedSite.client` counts calls to the own site.
+        calls = 0 if self._is_own else 1 if known else 2  # `BudgetedSite` itself counts calls to its site.
         key = "map", str(self.name), encode(operation)
         return self.asker.read_cached(key, partial(self.ask_now, operation), every_s=PEER_INTERVAL_S, calls=calls)
 
@@ -92,7 +92,7 @@ def peer_cache(site: BudgetedSite) -> PeerCache:
 
 
 def read_site_view(site: BudgetedSite) -> SiteView:
-    """Read the site's federation, at most once a second for all pages. Raises `NotUsable`, `CallFailed`."""
+    """Read the state of the site's federation, at most once a second. Raises `NotUsable`, `CallFailed`."""
     return site.run_once("federation", lambda: site.client(FEDERATION).ask(ShowSite())).result()
 
 

@@ -24,7 +24,7 @@ class Topic:
     reading: str
     site: int = 0
     query: Mapping[str, str] = field(default_factory=dict, hash=False)
-    text: str = ""  # The page identifies a topic's events by this text, which is exactly as the page sent it.
+    text: str = ""  # Events contain this text exactly as the page sent it, to identify the topic.
 
     @classmethod
     def parse(cls, text: str) -> "Topic":

@@ -56,7 +56,7 @@ class Reconciled:
     """The demo's results: bytes that clients got back, and the ids of orders in the queue, session and table."""
 
     bytes_back: int
-    there: Sequence[str]  # naming: The demo calls its second site `there`; a queue of that site gets every order.
+    there: Sequence[str]  # naming: The demo's second site is called `there`, and its queue gets every order.
     mine: Sequence[str]
     landed: Sequence[str]
 

@@ -1,4 +1,4 @@
-"""Checks an account before a deployment: concurrency that functions can reserve, and reasons for it to fail."""
+"""Checks an AWS account before a deployment: Lambda's concurrency limits, quotas, and the services of the region."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

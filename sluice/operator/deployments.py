@@ -99,7 +99,7 @@ def find_removed_queues(connection: Connection, templates: Mapping[str, Template
 
 
 def read_registry(connection: Connection) -> Registry:
-    """Read the registry of split queues from DynamoDB; empty if it isn't deployed. Invokes no (broken) function.
+    """Read the registry of split queues from DynamoDB; empty if it isn't deployed. Works even if functions are broken.
 
     Raises `NotUsable`, `CallFailed`, `BadSnapshot`.
     """

@@ -56,7 +56,7 @@ def require_exchange(site: OpenSite, exchange: str) -> Mapping[str, Exchange]:
 
 
 def find_bound_queues(site: OpenSite, publication: Publication) -> AbstractSet[str]:
-    """Return the queues that would get a message from its exchange or an alternate exchange.
+    """Return the queues that would get a message that is published to an exchange, or to one of its alternates.
 
     Raises the errors of `require_exchange`.
     """

@@ -24,7 +24,7 @@ from sluice.operator.site_names import REGION
 
 POLL_S = 0.5
 MAX_NAME_CHARACTERS = 100
-MAX_SITES_CHECKED = 16  # Reading a site takes about a second, so problems of a new route are sought at few sites.
+MAX_SITES_CHECKED = 16  # Reading a site takes about a second, so a new route is checked at few sites.
 HASH_CHARACTERS = 12
 # A link stays in these states until an operator intervenes.
 STUCK_STATES = frozenset({LinkState.CLOSING, LinkState.FAILED, LinkState.PAUSED})
@@ -39,7 +39,7 @@ class DuplicateRoute(BadRoute):
 
 
 class NotOperational(SluiceError):
-    """Raised if a new route does not forward messages within the time-out, or not until an operator intervenes."""
+    """Raised if a new route doesn't forward messages in time, or won't until an operator intervenes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from sluice.splitting.filters.values import QueueFilters
 from sluice.splitting.operations import AnySession, FindSession, KeepSession, QueueView, StartSession, StopSession
 from sluice.splitting.sessions.state import ALIVE, Status
 
-READY_WITHIN_S = 960.0  # The control function fails earlier, with the reason why the session isn't ready.
+READY_WITHIN_S = 960.0  # The control function's own limit is shorter, and its error says why the session isn't ready.
 POLL_S = 0.25
 HEARTBEAT_INTERVAL_S = 8.0  # A session expires after three missed heartbeats.
 GIVEN_UP_AFTER_S = 60.0  # After this number of seconds without a successful heartbeat, the session has expired.

@@ -42,7 +42,7 @@ from sluice.rendezvous.operations import RendezvousView, ShowRendezvous
 from sluice.splitting.operations import ShowSplitting
 from sluice.stages import add_stage_prefix
 
-PART_TIMEOUT_S = 15.0  # Reading a part may take longer than a function's cold start and a retried call.
+PART_TIMEOUT_S = 15.0  # This number of seconds is longer than a function's cold start and a retried call.
 Part = Mapping[str, Any]
 T = TypeVar("T")
 
@@ -97,7 +97,7 @@ def read_site(site: "SiteClient", *, within_s: float = PART_TIMEOUT_S) -> SiteRe
 def run_in_thread(task: Callable[[], T]) -> "Future[T]":
     """Run a task in a daemon thread, which does not keep the program from exiting."""
     future = Future[T]()
-    future.set_running_or_notify_cancel()  # A running future can't be cancelled when a wait for it is.
+    future.set_running_or_notify_cancel()  # This keeps a cancelled `await` from cancelling the task.
 
     def run() -> None:
         try:

@@ -22,7 +22,7 @@ from sluice.operator.federated_sites import open_site
 app = SiteCommands()
 
 PATH_COLUMNS = ("exchange", "origin", "path", "state", "bindings", "keys")
-SHOWN_KEYS = 5  # maximum number of binding keys in a row of the table
+SHOWN_KEYS = 5  # A row of the table shows at most this number of binding keys.
 
 Exchange = Annotated[
     str, typer.Argument(help="The exchange, with the same name at both sites.", autocompletion=complete_exchanges)

@@ -41,7 +41,7 @@ from sluice.operator.queues import queue_url
 from sluice.operator.site_names import SiteName
 
 MAX_NAME_CHARACTERS = 80  # SQS's maximum length of a queue's name
-FOUND_WITHIN_S = 60  # maximum seconds until SQS finds a new queue; usually one second is enough
+FOUND_WITHIN_S = 60  # SQS may need this number of seconds until it finds a new queue, but usually one second.
 POLL_S = 0.5
 MOVE_WAIT_S = 2  # A queue counts as empty after this number of seconds without a message.
 # Attributes of new queues, in seconds: 14 days, and 30 seconds, which suit routes. The stacks use the same values.

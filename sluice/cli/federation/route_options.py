@@ -49,7 +49,7 @@ class FieldOption(NamedTuple):
     kinds: frozenset[RouteKind] = EVERY_KIND
 
     def build_parameter(self, name: str, *, changes: bool = False) -> Parameter:
-        """Return the option as a parameter of a command's function, without a default if `changes` (`route change`)."""
+        """Return the option as a parameter of a command's function. With `changes`, the parameter has no default."""
         field, option = FIELDS[self.field], copy(self.typer_option)
         [type_] = (member for member in get_args(field.type) or [field.type] if member not in {UnsetType, NoneType})
         default = type_() if field.default is UNSET else field.default
@@ -240,7 +240,7 @@ def add_and_show_route(dest: str, src: str, declaration: BridgeDeclaration, opti
     try:
         route = add_route(ends, declaration, link=options.link)
     except DuplicateRoute:
-        if is_quiet():  # As with qpid-route, a script with --quiet can be run again.
+        if is_quiet():  # With --quiet, an existing route is no error, so that a script can be run again.
             return
         raise
     address, own = ends.peer.address, ends.view.address

@@ -134,7 +134,7 @@ def delete(
 
 
 def _find_own_route(view: operations.SiteView, name: str, remedy: str) -> operations.BridgeView:
-    """Find a route that the site declared. Raises `BadRoute` for a peer's route, with the `remedy` at the peer."""
+    """Find a route that the site declared. Raises `BadRoute` with the `remedy` for a route that a peer declared."""
     shown = view.find_bridge(name)
     if shown is None:
         raise BadRoute(f"no such route at {view.tag}: {name}")
@@ -151,7 +151,7 @@ def flush(site: SiteText, *, del_empty_link: DelEmptyLink = False) -> None:
     own = [shown for shown in view.bridges if not shown.served]
     for shown in own:
         opened.client.ask(operations.CloseBridge(name=shown.name))
-    # A link may be closed at once: until it is closed, its routes forward the messages that are still in their queues.
+    # These links can be closed now. A closing link's routes first forward the messages that are still in their queues.
     emptied = {shown.link for shown in own} if del_empty_link else set()
     for link in opened.view().links:
         if link.name in emptied:

@@ -26,7 +26,7 @@ from sluice.operator.federated_sites import OpenSite, open_named
 from sluice.operator.site_names import BadSiteName, SiteName
 
 SCHEMA = "topology.schema.json"  # This file is in the same folder as this module.
-TIMEOUT_S = 300.0  # A route closes after its queue has been empty for a minute, so this is enough.
+TIMEOUT_S = 300.0  # This number of seconds is enough: a route closes after its queue has been empty for a minute.
 EXIT_CHANGES = 2  # `sluice topology plan` has this exit code for changes, as `terraform plan -detailed-exitcode`.
 
 app = SiteCommands()

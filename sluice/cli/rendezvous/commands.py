@@ -39,7 +39,7 @@ OFFER_STATE_LABELS = {
     End.OFFER_REFUSED.state: "malformed",
 }
 STUN_URLS = tuple(f"stun:stun.{host}:3478" for host in ("antisip.com", "epygi.com", "uls.co.za", "nextcloud.com"))
-MAX_REASON = 160  # Longer reasons are cut in the table, in characters; `sluice dlq show` prints the whole reason.
+MAX_REASON = 160  # The table cuts reasons to this number of characters; `sluice dlq show` prints the whole reason.
 
 app = SiteCommands()
 

@@ -80,7 +80,7 @@ def show(attempts: Sequence[Attempt]) -> None:
     show_pairs((name, value) for name, value in pairs if value is not None)
 
 
-SERVED = frozenset({VolunteerStep.CLOSED, VolunteerStep.CUT_OFF})  # These steps mean that an open channel has ended.
+SERVED = frozenset({VolunteerStep.CLOSED, VolunteerStep.CUT_OFF})  # A client has been served after one of these steps.
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 POLLING = "polling"  # The demo waits until a proxy's output contains this word.
 SID_SHOWN = 8  # This number of characters of a Sid is shown, which is enough to distinguish clients.

@@ -21,11 +21,11 @@ from sluice.splitting import operations
 from sluice.splitting.consumers.targets import describe_target
 
 MAX_STEP_S = 70.0  # A step with all its requests takes at most this number of seconds.
-BUSY_INTERVAL_S, IDLE_INTERVAL_S = 1.0, 5.0  # seconds until the next call if there were steps, and if there were none
+BUSY_INTERVAL_S, IDLE_INTERVAL_S = 1.0, 5.0  # Calls are this many seconds apart, with and without pending steps.
 
 
 class BadCluster(BadConfiguration):
-    """The --cluster option is malformed, or the site has nothing to re-point."""
+    """Raised if an option --cluster is malformed, or the site has no consumers to re-point."""
 
 
 def parse_clusters(clusters: Sequence[str]) -> Mapping[str, str]:

@@ -138,7 +138,7 @@ def register(
     unchecked: Annotated[bool, typer.Option("--unchecked", help="Don't check the queues to adopt.")] = False,
     site: SiteOptions,
 ) -> None:
-    """Add a queue to cdk.json; the next deployment creates or adopts it and puts the splitter in its path.
+    """Add a queue to cdk.json. The next deployment creates or adopts the queue, and the splitter then reads it.
 
     Queues to adopt are checked first, and refused if splitting them would fail or lose messages. Who reads the source
     is given by --main-arn, --consumer or --consumer-follows.
@@ -198,7 +198,7 @@ def import_resources(
         bool, typer.Option("--agent", help="With --cluster: `sluice split agent` re-points them.")
     ] = False,
 ) -> None:
-    """Convert mirrord's MirrordWorkloadQueueRegistry and MirrordSplitConfig to the section of cdk.json, and print it.
+    """Convert mirrord's MirrordWorkloadQueueRegistry and MirrordSplitConfig to a section of cdk.json, and print it.
 
     Notes on standard error list the fields that can't be converted.
     """
@@ -347,7 +347,7 @@ def stop(
     *,
     site: SiteOptions,
 ) -> None:
-    """Stop sessions, even of other users. Messages that they haven't read return to the deployed consumer."""
+    """Stop sessions, even other users'. Messages that a session hasn't read return to the deployed consumer."""
     client = ControlClient.connect(site.connect())
     sessions = client.ask(ShowSplitting()).sessions
     ids = dict.fromkeys(

@@ -27,7 +27,7 @@ from sluice.operator.functions import DeployedFunction
 from sluice.operator.queues import queue_arn
 from sluice.operator.sessions import OpenSession
 
-# A long poll of one queue is short (in seconds), because meanwhile the session's other queues wait.
+# A long poll of a queue takes only this number of seconds, because the session's other queues wait meanwhile.
 POLL_S = 1
 RETRY_AFTER_S = 5.0
 

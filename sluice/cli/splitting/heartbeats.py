@@ -13,7 +13,7 @@ from sluice.operator.functions import ControlClient
 from sluice.operator.sessions import HEARTBEAT_INTERVAL_S
 from sluice.splitting.operations import KeepSession
 
-PACKAGES = Path(__file__).parents[3]  # the folder that contains the package `sluice`
+PACKAGES = Path(__file__).parents[3]  # This folder contains the package `sluice`.
 
 
 @contextmanager

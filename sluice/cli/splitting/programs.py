@@ -14,7 +14,7 @@ DEFAULT_VARIABLE = "SLUICE_QUEUE_URL"
 URL, NAME = "_URL", "_NAME"
 FORWARDED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 CHECK_INTERVAL_S = 0.2
-TERMINATE_TIMEOUT_S = 20.0  # seconds that a program has to end after SIGTERM, before SIGKILL
+TERMINATE_TIMEOUT_S = 20.0  # After SIGTERM, a program has this number of seconds to end before SIGKILL.
 
 
 def queue_variables(urls: Mapping[str, str], queues: Sequence[str]) -> Mapping[str, str]:

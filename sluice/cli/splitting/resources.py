@@ -253,7 +253,7 @@ def _read_properties(resource: _Resource, notes: list[str]) -> Mapping[str, Any]
 
 
 def _list_consumers(queue: _Queue, cluster: str, *, by_agent: bool) -> Iterator[dict[str, Any]]:
-    """Yield a consumer to re-point for each place of the queue's name. Raises `BadResource` if Sluice can't set it."""
+    """Yield a consumer to re-point for each place that has the queue's name. Raises `BadResource` for some places."""
     for source in queue.sources:
         if source.pod_file is not None:
             raise BadResource(f"{queue.queue_id}: {source.words} isn't in a ConfigMap's volume: leave out --cluster")

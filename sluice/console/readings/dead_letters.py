@@ -100,7 +100,7 @@ def redrive(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
 
 
 def purge(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
-    """Start deleting selected dead letters that are there now. Raises `BadRequest` without the queue's typed name."""
+    """Start deleting the selected dead letters. Raises `BadRequest` unless the user has typed the queue's name."""
     queue, url, selection = _parse_target(site, fields)
     if text_field(fields, "typed") != queue:
         raise BadRequest(f"deleted letters can't be restored: type {queue} to continue")

@@ -21,7 +21,7 @@ from sluice.operator.site_status import read_site
 from sluice.times import HOUR_MS
 
 FUNCTIONS = 4  # Reading a site's status invokes this number of functions.
-LOCAL_FUNCTIONS = 3  # On the embedded cloud, the pipeline's state is in a folder instead of behind a function.
+LOCAL_FUNCTIONS = 3  # On the embedded cloud, no function is invoked for the pipeline's state, which is in a folder.
 ALARMS_INTERVAL_S = 15.0
 LOCAL_ALARMS_INTERVAL_S = 5.0
 HISTORY_INTERVAL_S = 60.0
