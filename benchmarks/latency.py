@@ -33,7 +33,7 @@ from sluice.local.requests import BY_CALL
 from sluice.local.sites import DEFAULT_SITE
 from sluice.operator.federated_sites import open_site
 from sluice.operator.functions import ControlClient
-from sluice.operator.queues import queue_url
+from sluice.operator.queues import find_queue_url
 from sluice.parameters.event_sources import Profile
 from sluice.splitting.operations import ShowSplitting
 from tests.site_access import SiteAccess
@@ -105,7 +105,7 @@ def measure(
     laid = lay(here, peer, route, queue="bound")
     with asked_sites(cloud):
         open_site(str(here.site)).client.ask(BindQueue(exchange=EXCHANGE, queue="bound", key="here.#"))
-    client, bound = here.connection.client("sqs"), queue_url(here.connection, "bound")
+    client, bound = here.connection.client("sqs"), find_queue_url(here.connection, "bound")
     [split] = ControlClient.connect(here.connection).ask(ShowSplitting()).queues
     publisher = Publisher(read_stack_outputs(here.connection, STACK)[STANDARD_INGRESS], client)
 
@@ -128,7 +128,7 @@ def measure(
             laid.hops[1],
             publish(route.key),
             peer.connection.client("sqs"),
-            queue_url(peer.connection, "bound"),
+            find_queue_url(peer.connection, "bound"),
         ),
     ):
         offset = cloud.request_log.stat().st_size

@@ -23,7 +23,7 @@ from sluice.local.sites import DEFAULT_SITE, Site
 from sluice.message import Message
 from sluice.operator.federated_sites import OpenSite, open_site, use_clients
 from sluice.operator.functions import FEDERATION, ControlClient
-from sluice.operator.queues import queue_url
+from sluice.operator.queues import find_queue_url
 from sluice.operator.routes import LinkEnds, add_route, wait_until_operational
 from sluice.operator.site_names import SiteName
 from sluice.parameters.event_sources import Profile
@@ -88,7 +88,7 @@ def lay(source: SiteAccess, dest: SiteAccess, route: BridgeDeclaration, *, queue
     ingress_url = read_stack_outputs(source.connection, STACK)[FIFO_INGRESS if route.fifo else STANDARD_INGRESS]
     address = both.view.address
     from_links_url = address.fifo_ingress_url if route.fifo else address.ingress_url
-    consumed_url = queue_url(dest.connection, queue)
+    consumed_url = find_queue_url(dest.connection, queue)
     stops = [_name(ingress_url), bridge_queue, _name(from_links_url), _name(consumed_url)]
     hops = zip(FUNCTIONS, pairwise(stops), strict=True)
     return Way(

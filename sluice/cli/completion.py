@@ -18,7 +18,7 @@ from sluice.local.cloud import find_cloud
 from sluice.operator.dead_letters import read_queue_urls
 from sluice.operator.federated_sites import OpenSite, open_site
 from sluice.operator.functions import ControlClient
-from sluice.operator.site_names import HERE, SiteOptions, current_options, default_region, with_options
+from sluice.operator.site_names import HERE, SiteOptions, find_default_region, get_site_options, use_site_options
 from sluice.splitting.operations import ShowSplitting
 
 DEADLINE_S = 2.0
@@ -27,16 +27,16 @@ Names = Callable[[typer.Context], Iterable[str]]
 Completion = Callable[[typer.Context, str], list[str]]
 
 
-def complete_from(names: Names) -> Completion:
+def complete_from(list_names: Names) -> Completion:
     """Return a completion that offers the names that start with the typed word, or nothing if reading them fails."""
 
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
-        results: list[list[str]] = []
+        completed_names: list[list[str]] = []
 
         def read_names() -> None:
             try:
-                with with_options(SiteOptions.from_parameters(ctx.params)):
-                    results.append([name for name in names(ctx) if name.startswith(incomplete)])
+                with use_site_options(SiteOptions.from_parameters(ctx.params)):
+                    completed_names.append([name for name in list_names(ctx) if name.startswith(incomplete)])
             except Exception:  # noqa: BLE001, S110 - a completion has nowhere to report an error
                 pass
 
@@ -45,20 +45,20 @@ def complete_from(names: Names) -> Completion:
         with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
             thread.start()
             thread.join(DEADLINE_S)
-        return results[0] if results else []
+        return completed_names[0] if completed_names else []
 
     return complete
 
 
-def _local_sites(_: Any) -> list[str]:
+def _list_local_sites(_: Any) -> list[str]:
     cloud = find_cloud()
     return [] if cloud is None else [str(site) for site in cloud.sites]
 
 
-def _site_names(ctx: typer.Context) -> list[str]:
-    own_region = default_region(None)
+def _list_site_names(ctx: typer.Context) -> list[str]:
+    own_region = find_default_region(None)
     profile_sites = [f"{profile}@{region}" for profile, region in profiles().items() if region]
-    return [*_local_sites(ctx), *([own_region] if own_region else []), *profile_sites]
+    return [*_list_local_sites(ctx), *([own_region] if own_region else []), *profile_sites]
 
 
 def _open_site(ctx: typer.Context) -> OpenSite:
@@ -66,18 +66,18 @@ def _open_site(ctx: typer.Context) -> OpenSite:
 
 
 def _list_bindings(ctx: typer.Context) -> Iterable[Any]:
-    wanted_values = {name: ctx.params.get(name) for name in ("exchange", "queue")}
-    for binding in _open_site(ctx).client.ask(ListBindings(exchange=wanted_values["exchange"])).bindings:
-        if wanted_values["queue"] in {None, binding.queue}:
+    wanted_names = {name: ctx.params.get(name) for name in ("exchange", "queue")}
+    for binding in _open_site(ctx).client.ask(ListBindings(exchange=wanted_names["exchange"])).bindings:
+        if wanted_names["queue"] in {None, binding.queue}:
             yield binding
 
 
-def _control_client() -> ControlClient:
-    return ControlClient.connect(current_options().connect())
+def _connect_control_client() -> ControlClient:
+    return ControlClient.connect(get_site_options().connect())
 
 
-complete_sites = complete_from(_site_names)
-complete_local_sites = complete_from(_local_sites)
+complete_sites = complete_from(_list_site_names)
+complete_local_sites = complete_from(_list_local_sites)
 
 
 def complete_local(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -100,9 +100,9 @@ complete_bound_queues = complete_from(
 )
 complete_keys = complete_from(lambda ctx: sorted({binding.key for binding in _list_bindings(ctx)}))
 complete_split_queues = complete_from(
-    lambda _: [queue.queue_id for queue in _control_client().ask(ShowSplitting()).queues]
+    lambda _: [queue.queue_id for queue in _connect_control_client().ask(ShowSplitting()).queues]
 )
 complete_sessions = complete_from(
-    lambda _: [session.session_id for session in _control_client().ask(ShowSplitting()).sessions]
+    lambda _: [session.session_id for session in _connect_control_client().ask(ShowSplitting()).sessions]
 )
-complete_dead_letter_queues = complete_from(lambda _: read_queue_urls(current_options().connect()))
+complete_dead_letter_queues = complete_from(lambda _: read_queue_urls(get_site_options().connect()))

@@ -59,7 +59,7 @@ app = SiteCommands()
 
 
 @app.command("list")
-def list_(
+def list_queues(
     *,
     looked_at: Annotated[
         int, typer.Option(min=1, max=100_000, help="Most dead letters to read from each queue.")
@@ -111,23 +111,23 @@ def show(
     """
     connection = site.connect()
     selection = _parse_selection(reason, source, id_)
-    shown: list[dict[str, Any]] = []
+    documents: list[dict[str, Any]] = []
     for letter in peek_letters(
         connection.client("sqs"), find_queue_url(read_queue_urls(connection), queue), most=DEFAULT_LOOKED_AT
     ):
         if selection.includes(letter):
-            shown.append(dead_letter_document(letter))
-        if len(shown) == count:
+            documents.append(dead_letter_document(letter))
+        if len(documents) == count:
             break
     if is_json():
-        show_json(shown)
-    for entry in () if is_json() else shown:
+        show_json(documents)
+    for entry in () if is_json() else documents:
         attributes = [(f"  {name}", value) for name, value in entry["attributes"].items()]
         times = [("failed at", format_time(entry["died_ms"])), ("receive count", entry["receives"])]
         cause = [("reason", entry["reason"]), ("detail", entry["said"]), ("source queue", entry["source"])]
         own = [("id", entry["id"]), *cause, *times, ("message group", entry["group"])]
         show_pairs([*own, *attributes, ("body", entry["body"]), ("", "")])
-    require_found(len(shown), named=min(count, len(selection.ids)))
+    require_found(len(documents), named_count=min(count, len(selection.ids)))
 
 
 @app.command()
@@ -156,9 +156,9 @@ def redrive(
     sqs = connection.client("sqs")
     run_move(
         lambda may_go_on: prepare_redrive(sqs, url, selection, most=count, may_go_on=may_go_on),
-        done="letters were redriven to the queues that they came from",
+        outcome="letters were redriven to the queues that they came from",
         per_second=per_second,
-        named=len(selection.ids) if count is None else min(count, len(selection.ids)),
+        named_count=len(selection.ids) if count is None else min(count, len(selection.ids)),
     )
 
 
@@ -181,8 +181,8 @@ def purge(
     sqs, now_ms = connection.client("sqs"), time.time_ns() // 1_000_000
     run_move(
         lambda may_go_on: prepare_purge(sqs, url, selection, until_ms=now_ms, may_go_on=may_go_on),
-        done="letters were deleted",
-        named=len(selection.ids),
+        outcome="letters were deleted",
+        named_count=len(selection.ids),
     )
 
 

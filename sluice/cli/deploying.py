@@ -29,8 +29,8 @@ from sluice.local.assemblies import Assembly
 from sluice.operator.accounts import (
     ACCOUNT_CONCURRENCY,
     RESERVES,
-    AccountLacks,
-    Concurrency,
+    AccountNotReady,
+    ConcurrencyLimits,
     check_dead_letters,
     check_emr,
     check_function_urls,
@@ -39,6 +39,7 @@ from sluice.operator.accounts import (
 )
 from sluice.operator.deployments import (
     RemovedQueue,
+    Template,
     end_application,
     find_removed_queues,
     find_taken_names,
@@ -122,7 +123,7 @@ def deploy(
         synthesize(assembly, context, is_local=site.is_local, stage=connection.stage)
         new_templates = read_templates(assembly)
         progress("checking which queues would be removed")
-        check_removals(connection, new_templates, agreed=remove or ())
+        check_removals(connection, new_templates, confirmed=remove or ())
         check_splits(connection, read_parameters(context).splitting.queues)
         is_first = not any(is_deployed(connection, stack) for stack in new_templates)
         if not site.is_local:
@@ -157,10 +158,10 @@ def destroy(
     with TemporaryDirectory(prefix="sluice-cdk-") as folder:
         assembly = Path(folder)
         synthesize(assembly, context or [], is_local=site.is_local, stage=connection.stage)
-        nothing: dict[str, Mapping[str, Any]] = {name: {} for name in read_templates(assembly)}
-        check_removals(connection, nothing, agreed=remove or (), also_kept=False)
+        empty_templates: dict[str, Mapping[str, Any]] = {name: {} for name in read_templates(assembly)}
+        check_removals(connection, empty_templates, confirmed=remove or (), with_retained=False)
         if not force:
-            typer.confirm(f"Delete {', '.join(nothing)}?", abort=True)
+            typer.confirm(f"Delete {', '.join(empty_templates)}?", abort=True)
         check_splits(connection)  # This is checked last, because the user may have confirmed minutes later.
         with suppress(NotDeployed):
             # The streaming job is stopped first. Otherwise it would be restarted while the application stops.
@@ -177,11 +178,11 @@ def destroy(
         environment = build_environment(connection, os.environ)
         _run_cdk(["destroy", "--all", "--app", folder, "--force"], environment, to_stderr=is_json())
         if is_json():
-            show_json(_build_document(connection, "destroyed", nothing))
+            show_json(_build_document(connection, "destroyed", empty_templates))
 
 
-def _build_document(connection: Connection, done: str, stacks: Iterable[str]) -> dict[str, Any]:
-    return {"region": connection.region, "stage": connection.stage, done: list(stacks)}
+def _build_document(connection: Connection, action: str, stacks: Iterable[str]) -> dict[str, Any]:
+    return {"region": connection.region, "stage": connection.stage, action: list(stacks)}
 
 
 def synthesize(assembly: Path, context: Iterable[str], *, is_local: bool, stage: str | None = None) -> None:
@@ -203,17 +204,14 @@ def read_templates(assembly: Path) -> Mapping[str, Mapping[str, Any]]:
 
 
 def check_removals(
-    connection: Connection, wanted: Mapping[str, Mapping[str, Any]], *, agreed: Collection[str], also_kept: bool = True
+    connection: Connection, templates: Mapping[str, Template], *, confirmed: Collection[str], with_retained: bool = True
 ) -> None:
-    """Raise `QueuesHoldMessages` if a queue to be removed holds messages, unless `agreed` contains its name.
-
-    With `also_kept`, queues that CloudFormation would retain are checked, too.
-    """
-    removed = [queue for queue in find_removed_queues(connection, wanted) if also_kept or not queue.kept]
+    """Raise `QueuesHoldMessages` if a queue that is not in `templates` holds messages, unless it is `confirmed`."""
+    removed = [queue for queue in find_removed_queues(connection, templates) if with_retained or not queue.is_retained]
     for queue in removed:
-        if not queue.messages or queue.name in agreed:
+        if not queue.messages or queue.name in confirmed:
             print_note(f"will be removed: {_describe_queue(queue)}")
-    blocking = [queue for queue in removed if queue.messages and queue.name not in agreed]
+    blocking = [queue for queue in removed if queue.messages and queue.name not in confirmed]
     if blocking:
         listed = "\n".join(f"  {_describe_queue(queue)}" for queue in blocking)
         options = " ".join(f"--remove {queue.name}" for queue in blocking)
@@ -223,13 +221,13 @@ def check_removals(
         )
 
 
-def check_splits(connection: Connection, kept: "Iterable[SplitQueueParameters]" = ()) -> None:
-    """Raise `QueuesAreSplit` if a queue has sessions or still drains, unless `kept` has it with the same consumers."""
-    registry, queues = read_registry(connection), {queue.queue_id: queue for queue in kept}
+def check_splits(connection: Connection, remaining_queues: "Iterable[SplitQueueParameters]" = ()) -> None:
+    """Raise `QueuesAreSplit` if a queue has sessions or drains, unless it is unchanged in `remaining_queues`."""
+    registry, queues = read_registry(connection), {queue.queue_id: queue for queue in remaining_queues}
     listed = "".join(
         f"  {split.queue_id}: {split.phase} since {time.ctime(split.phase_since_ms / 1_000)}\n"
         for split in registry.splits.values()
-        if not split.is_at_rest and not _is_kept(split, registry, queues.get(split.queue_id), connection.stage)
+        if not split.is_at_rest and not _has_same_queues(split, registry, queues.get(split.queue_id), connection.stage)
     )
     if listed:
         raise QueuesAreSplit(
@@ -239,7 +237,7 @@ def check_splits(connection: Connection, kept: "Iterable[SplitQueueParameters]" 
         )
 
 
-def _is_kept(split: Split, registry: Registry, queue: "SplitQueueParameters | None", stage: str | None) -> bool:
+def _has_same_queues(split: Split, registry: Registry, queue: "SplitQueueParameters | None", stage: str | None) -> bool:
     """Return whether the parameters in `queue` still have the consumers and queue names that the split uses."""
     if queue is None:
         return False
@@ -257,15 +255,18 @@ def _is_kept(split: Split, registry: Registry, queue: "SplitQueueParameters | No
 def reserve_concurrency(connection: Connection, context: Sequence[str]) -> Sequence[str]:
     """Return `NAME=VALUE` parameters that reserve as many concurrent executions as the account's limit allows.
 
-    Parameters in `context`, and numbers in cdk.json, stay as they are. Raises `AccountLacks`, `CallFailed`.
+    Parameters in `context`, and numbers in cdk.json, stay as they are. Raises `AccountNotReady`, `CallFailed`.
     """
-    concurrency, option_names = Concurrency.fetch(connection), {parameter.partition("=")[0] for parameter in context}
+    concurrency, option_names = (
+        ConcurrencyLimits.fetch(connection),
+        {parameter.partition("=")[0] for parameter in context},
+    )
     parameters = read_parameters(context)
     configured: dict[str, Any] = {name: reduce(getattr, name.split(".")[1:], parameters) for name in RESERVES}
     default_reserves = {
         name: number for name, number in RESERVES.items() if configured[name] is None and name not in option_names
     }
-    reserved = concurrency.reserve(configured, default_reserves)
+    reserved = concurrency.choose_reserves(configured, default_reserves)
     chosen = [f"{name}={number}" for name, number in reserved.items()]
     if ACCOUNT_CONCURRENCY not in option_names:
         chosen.append(f"{ACCOUNT_CONCURRENCY}={concurrency.limit}")
@@ -278,7 +279,7 @@ def reserve_concurrency(connection: Connection, context: Sequence[str]) -> Seque
 def check_account(
     connection: Connection, templates: Collection[str], context: Sequence[str], *, force: bool = False
 ) -> None:
-    """Raise `AccountLacks` if the account or the region lacks what the stacks need; with `force`, print a note instead.
+    """Raise `AccountNotReady` if the account or region lacks what the stacks need. With `force`, print a note instead.
 
     `templates` are those of stacks that don't exist yet. Adopted queues are checked at each deployment.
     """
@@ -300,9 +301,9 @@ def check_account(
                 print_note(note)
         except DestinationFault as error:
             print_note(f"not checked: {error}")
-        except AccountLacks as lack:
+        except AccountNotReady as lack:
             if not force:
-                raise AccountLacks(f"nothing was changed: {lack}; deploy all the same with --force") from lack
+                raise AccountNotReady(f"nothing was changed: {lack}; deploy all the same with --force") from lack
             print_note(str(lack))
 
 
@@ -336,7 +337,7 @@ def read_parameters(context: Iterable[str]) -> "Parameters":
 
 
 def _describe_queue(queue: RemovedQueue) -> str:
-    kept = ", retained by CloudFormation" if queue.kept else ""
+    kept = ", retained by CloudFormation" if queue.is_retained else ""
     return f"{queue.name} of {queue.stack}: about {queue.messages} messages{kept}"
 
 

@@ -9,7 +9,7 @@ import typer
 from sluice.cli.completion import complete_local_sites
 from sluice.cli.output import print_result, show_pairs
 from sluice.cli.progress import steps
-from sluice.cli.sites import CloudCommand, PlainCommand, SiteCommands
+from sluice.cli.sites import LocalSiteCommand, PlainCommand, SiteCommands
 from sluice.cli.terminal import print_note
 from sluice.local.cloud import FOLDER, Cloud, CloudFailed, describe_lost_state, find_cloud, require_running, start_cloud
 from sluice.local.deployer import Deployer
@@ -51,7 +51,7 @@ Scale = Annotated[float, typer.Option(min=0, help="With --harsh: factor for all 
 Seed = Annotated[int, typer.Option(help="With --harsh: seed of the random choices.")]
 
 
-@app.command(cls=CloudCommand)
+@app.command(cls=LocalSiteCommand)
 def up(
     sites: SiteArguments,
     *,
@@ -98,12 +98,12 @@ def up(
     _print_cloud(cloud)
 
 
-def _resolve_sites(arguments: SiteOptions, text: str, cloud: Cloud) -> list[Site]:
+def _resolve_sites(options: SiteOptions, site_name: str, cloud: Cloud) -> list[Site]:
     """Return the selected sites of the embedded cloud: by default, all deployed sites, or those of the given stage."""
-    if text == HERE and arguments.site is None and arguments.region is None and arguments.local in {None, FIRST_SITE}:
-        deployed = [deployed_site for deployed_site in cloud.sites if arguments.stage in {None, deployed_site.stage}]
-        return deployed or [replace(DEFAULT_SITE, stage=arguments.stage)]
-    named = replace(arguments, local=arguments.local or FIRST_SITE).resolve(text, find_running_cloud=lambda: cloud)
+    if site_name == HERE and options.site is None and options.region is None and options.local in {None, FIRST_SITE}:
+        deployed = [deployed_site for deployed_site in cloud.sites if options.stage in {None, deployed_site.stage}]
+        return deployed or [replace(DEFAULT_SITE, stage=options.stage)]
+    named = replace(options, local=options.local or FIRST_SITE).resolve(site_name, find_running_cloud=lambda: cloud)
     if named.local_account is None or named.region is None:
         raise BadSiteName(f"{named} is not a site of the embedded cloud: name one as ACCOUNT/REGION")
     return [Site(named.local_account, named.region, named.stage)]
@@ -127,14 +127,14 @@ def status() -> None:
     _print_cloud(cloud)
 
 
-@app.command(cls=CloudCommand)
-def env(which: SiteArgument, *, site: SiteOptions) -> None:
+@app.command(cls=LocalSiteCommand)
+def env(site_name: SiteArgument, *, site: SiteOptions) -> None:
     """Print the environment variables with which AWS programs reach a site: `eval "$(sluice local env)"`.
 
     The keys are valid until the embedded cloud is stopped.
     """
     cloud = require_running(find_cloud())
-    variables = cloud.environment(_resolve_sites(site, which, cloud)[0])
+    variables = cloud.environment(_resolve_sites(site, site_name, cloud)[0])
     lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
     print_result(variables, lambda: typer.echo("\n".join(lines)))
 

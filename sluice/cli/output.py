@@ -64,16 +64,16 @@ def is_quiet() -> bool:
     return _options.get().quiet
 
 
-def print_result(document: Any, people: str | Callable[[], object]) -> None:
-    """Print a result: with --json the document, with --quiet nothing, otherwise `people`, a text or a function."""
+def print_result(document: Any, text_or_printer: str | Callable[[], object]) -> None:
+    """Print a result: with --json the document, with --quiet nothing, else the text, or call the printer."""
     if is_json():
         show_json(document)
     elif is_quiet():
         return
-    elif isinstance(people, str):
-        print_note(people)
+    elif isinstance(text_or_printer, str):
+        print_note(text_or_printer)
     else:
-        people()
+        text_or_printer()
 
 
 def console(*, width: int | None = None) -> Console:

@@ -17,18 +17,18 @@ from sluice.cli.terminal import (
     SETTINGS,
     SIGNAL_EXIT_BASE,
     ShortHelp,
-    log_all,
+    enable_debug_log,
     show_error,
     show_unexpected_error,
 )
 from sluice.errors import SluiceError
 
 
-class Commands(ShortHelp, TyperGroup):
+class RootCommands(ShortHelp, TyperGroup):
     """The group of all commands. Prints a `SluiceError` as its text, and other errors (bugs) with the line of code."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings | {"commands": LazyCommands()})
+        super().__init__(**settings | {"commands": CommandsByName()})
 
     def list_commands(self, _: Any) -> list[str]:
         """List the commands' names, in the order of --help."""
@@ -87,7 +87,7 @@ def _iter_leaf_errors(group: ExceptionGroup[SluiceError]) -> Iterator[SluiceErro
             yield error
 
 
-class LazyCommands(Mapping[str, Any]):
+class CommandsByName(Mapping[str, Any]):
     """A mapping of all commands by name. A command's module is imported when the command is first looked up."""
 
     def __getitem__(self, name: str) -> Any:
@@ -135,7 +135,7 @@ COMMANDS = {
     "local": ("sluice.cli.local", "The embedded cloud: AWS emulated on loopback."),
 }  # fmt: skip
 app = typer.Typer(
-    cls=Commands,
+    cls=RootCommands,
     pretty_exceptions_enable=False,  # Typer's pretty tracebacks would show the values of variables, even secrets.
     help="A serverless switching fabric for Amazon SQS.",
     **SETTINGS,
@@ -166,4 +166,4 @@ def configure(
     """Apply the options that precede the command's name."""
     del version  # `_print_version` has already printed the version.
     if debug:
-        log_all()
+        enable_debug_log()

@@ -14,35 +14,37 @@ from sluice.cli.terminal import print_note
 
 
 @dataclass(slots=True)
-class Steps:
+class StepCount:
     """Counts and shows the steps of a command as they begin. Several threads may count steps."""
 
     total: int
-    _show: Callable[[int, int, str], None]
-    _begun: int = field(default=0)
+    _show_step: Callable[[int, int, str], None]
+    _begun_steps: int = field(default=0)
 
     def __call__(self, text: str) -> None:
         """Count the next step, and show its description `text`."""
-        self._begun += 1
-        self.total = max(self.total, self._begun)
-        self._show(self._begun, self.total, text)
+        self._begun_steps += 1
+        self.total = max(self.total, self._begun_steps)
+        self._show_step(self._begun_steps, self.total, text)
 
-    def expect(self, more: int) -> None:
-        """Add `more` to the expected number of steps; a negative number reduces it."""
-        self.total += more
+    def expect(self, step_count: int) -> None:
+        """Add `step_count` to the expected number of steps; a negative number reduces it."""
+        self.total += step_count
 
 
 @contextmanager
-def steps(total: int, *, lines: bool = False) -> Iterator[Steps]:
+def steps(total: int, *, lines: bool = False) -> Iterator[StepCount]:
     """Show a command's progress while the context is open. The caller calls the yielded object at each step.
 
     With `lines` each step is a line even on a terminal, for commands whose child processes print there, too.
     """
     if lines or not sys.stderr.isatty():
         began_s = time.monotonic()
-        yield Steps(total, lambda n, of, text: print_note(f"{n} of {of}, {time.monotonic() - began_s:.0f} s: {text}"))
+        yield StepCount(
+            total, lambda n, of, text: print_note(f"{n} of {of}, {time.monotonic() - began_s:.0f} s: {text}")
+        )
         return
     columns = SpinnerColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}")
     with Progress(*columns, console=Console(stderr=True), transient=True) as drawn:
         task = drawn.add_task("", total=total)
-        yield Steps(total, lambda n, of, text: drawn.update(task, completed=n, total=of, description=escape(text)))
+        yield StepCount(total, lambda n, of, text: drawn.update(task, completed=n, total=of, description=escape(text)))

@@ -41,15 +41,15 @@ def status(
         report = read_site(SiteClient(connection, is_local=site.is_local))
         if watch is not None and not is_json():
             console().clear()
-        print_result(report.document, partial(show, report))
+        print_result(report.document, partial(show_report, report))
         if watch is None:
             raise typer.Exit(1 if report.failed or not report.parts else 0)
         time.sleep(watch)
 
 
-def show(report: SiteReport) -> None:
+def show_report(report: SiteReport) -> None:
     """Print a site's report: each part with its status, or the reason why the part has no status."""
-    shown: Mapping[str, Callable[[Part], None]] = {
+    part_printers: Mapping[str, Callable[[Part], None]] = {
         "rendezvous": _show_rendezvous,
         "splitting": _show_splitting,
         "federation": _show_federation,
@@ -59,7 +59,7 @@ def show(report: SiteReport) -> None:
         ),
     }
     console().print(f"[bold]site {report.region}[/bold]")
-    for name, show_part in shown.items():
+    for name, show_part in part_printers.items():
         console().print(f"\n[bold reverse] {name.replace('_', ' ')} [/bold reverse]")
         if name in report.parts:
             show_part(report.parts[name])

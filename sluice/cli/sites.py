@@ -23,8 +23,8 @@ from sluice.operator.site_names import (
     PARAMETER_PREFIX,
     ParsedSiteName,
     SiteOptions,
-    is_site,
-    with_options,
+    is_site_name,
+    use_site_options,
 )
 from sluice.stages import STAGE, is_stage
 
@@ -118,27 +118,27 @@ class SiteCommand(PlainCommand):
         for argument in self.params:
             if argument.param_type_name == "argument":
                 argument.metavar = argument.metavar or argument.name.upper()
-        for first in self._sites[:1]:
+        for first in self._site_arguments[:1]:
             first.required = False
             first.default = HERE if first.nargs == 1 else [HERE]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Add an omitted site argument, then parse. Raises `UsageError` if options and arguments are contradictory."""
-        rest = super().parse_args(ctx, self._with_site(ctx, with_first_site(args)))
+        rest = super().parse_args(ctx, self._add_default_site(ctx, add_local_value(args)))
         if not ctx.resilient_parsing:
-            _check_contradictions(ctx, self._sites)
+            _check_contradictions(ctx, self._site_arguments)
         return rest
 
     @property
-    def _sites(self) -> Sequence[Any]:
+    def _site_arguments(self) -> Sequence[Any]:
         """The command's arguments that name sites."""
         return [
             argument for argument in self.params if argument.param_type_name == "argument" and argument.metavar in SITES
         ]
 
-    def _with_site(self, ctx: Any, args: list[str]) -> list[str]:
+    def _add_default_site(self, ctx: Any, args: list[str]) -> list[str]:
         """Prepend the argument `.`, the site of the options, if the command needs a site and the user named none."""
-        if not self._sites:
+        if not self._site_arguments:
             return args
         arguments = [argument for argument in self.params if argument.param_type_name == "argument"]
         parsed, rest, _ = self.make_parser(ctx).parse_args(list(args))
@@ -151,18 +151,20 @@ class SiteCommand(PlainCommand):
         has_room = len(values) < len(fixed) or len(fixed) < len(arguments)
         said = parsed.get(f"{PARAMETER_PREFIX}site")
         if said is not None:
-            named = values[: min(2, len(self._sites))]
-            if named and all(map(is_site, named)) and (len(self._sites) == 1 or len(named) > 1):
-                ctx.fail(f"{named[0]} and --site {said} both name {self._sites[0].metavar}: leave out one of them")
+            named = values[: min(2, len(self._site_arguments))]
+            if named and all(map(is_site_name, named)) and (len(self._site_arguments) == 1 or len(named) > 1):
+                ctx.fail(
+                    f"{named[0]} and --site {said} both name {self._site_arguments[0].metavar}: leave out one of them"
+                )
             return [HERE, *args]
-        is_named = bool(values) and is_site(values[0])
+        is_named = bool(values) and is_site_name(values[0])
         if not is_named and any(f"{PARAMETER_PREFIX}{option}" in parsed for option in ("profile", "region", "local")):
             return [HERE, *args] if has_room else args
         lacks = len(values) < 1 + sum(argument.required for argument in arguments)
         return [HERE, *args] if lacks and not is_named and not ctx.resilient_parsing else args
 
 
-class CloudCommand(SiteCommand):
+class LocalSiteCommand(SiteCommand):
     """A command about sites of the embedded cloud, which has no profiles."""
 
     common_options = "site", "region", "local", "stage"
@@ -219,52 +221,54 @@ def _with_options(
     site_parameters = [name for name, parameter in own.parameters.items() if parameter.annotation is SiteOptions]
 
     @wraps(callback)
-    def at_site(*given: Any, **options: Any) -> Any:
-        said = SiteOptions(**{name: options.pop(PARAMETER_PREFIX + name) for name in common_options})
+    def run_with_options(*given: Any, **options: Any) -> Any:
+        given_options = SiteOptions(**{name: options.pop(PARAMETER_PREFIX + name) for name in common_options})
         output_options = {name: options.pop(name, False) for name in ("as_json", "quiet")}
-        with with_options(said), use_output_options(**output_options):
-            return callback(*given, **options, **dict.fromkeys(site_parameters, said))
+        with use_site_options(given_options), use_output_options(**output_options):
+            return callback(*given, **options, **dict.fromkeys(site_parameters, given_options))
 
     kept = [parameter for name, parameter in own.parameters.items() if name not in site_parameters]
     annotations = {PARAMETER_PREFIX + name: OPTIONS[name] for name in common_options}
     added = [Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=of) for name, of in output.items()]
     added += [Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=of) for name, of in annotations.items()]
-    at_site.__signature__ = own.replace(parameters=[*kept, *added])  # type: ignore[attr-defined]  # inspect reads it
-    at_site.__annotations__ = {parameter.name: parameter.annotation for parameter in [*kept, *added]}
-    return at_site
+    run_with_options.__signature__ = own.replace(parameters=[*kept, *added])  # type: ignore[attr-defined]  # inspect reads it
+    run_with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in [*kept, *added]}
+    return run_with_options
 
 
-def with_first_site(arguments: list[str]) -> list[str]:
+def add_local_value(arguments: list[str]) -> list[str]:
     """Insert a default value after every `--local` without a value, because typer has no options with optional values.
 
     The argument after `--local` is its value if it begins like a site of the embedded cloud. Arguments after `--` are
     another program's and stay as they are.
     """
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    said: list[str] = []
+    extended: list[str] = []
     for argument, following in zip_longest(own, own[1:], fillvalue=""):
-        said.append(argument)
+        extended.append(argument)
         if argument == "--local" and not re.match(r"[0-9]{12}/", following):
-            said.append(FIRST_SITE)
-    return said + arguments[len(own) :]
+            extended.append(FIRST_SITE)
+    return extended + arguments[len(own) :]
 
 
 def _check_contradictions(ctx: Any, sites: Sequence[Any]) -> None:
     """Raise `UsageError` if an option contradicts another option, or all the sites that the arguments name."""
     options = {PARAMETER_PREFIX + name for name in OPTIONS} & ctx.params.keys()
-    said = SiteOptions.from_parameters(
+    given_options = SiteOptions.from_parameters(
         {name: ctx.params[name] for name in options if ctx.get_parameter_source(name).name == "COMMANDLINE"}
     )
-    texts: list[str] = [] if said.site is None else [said.site]
+    site_texts: list[str] = [] if given_options.site is None else [given_options.site]
     for site in sites:
         value = ctx.params[site.name]
-        texts += [value] if isinstance(value, str) else value or ()
-    if said.site is not None:  # The argument `.` means the site of the options.
-        texts = [text for text in texts if text != HERE]
-    named = {text: ParsedSiteName.parse(text) for text in texts if text == said.site or is_site(text)}
-    against = [*_local_contradictions(said, named)] if said.local is not None else []
+        site_texts += [value] if isinstance(value, str) else value or ()
+    if given_options.site is not None:  # The argument `.` means the site of the options.
+        site_texts = [text for text in site_texts if text != HERE]
+    named = {
+        text: ParsedSiteName.parse(text) for text in site_texts if text == given_options.site or is_site_name(text)
+    }
+    against = [*_local_contradictions(given_options, named)] if given_options.local is not None else []
     for option in ("profile", "region", "stage"):
-        value = getattr(said, option)
+        value = getattr(given_options, option)
         others = [
             text
             for text, name in named.items()

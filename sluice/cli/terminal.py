@@ -59,7 +59,7 @@ def _replace_surrogates(text: str) -> str:
     return text.encode(errors="replace").decode()
 
 
-class MaskedLines(logging.Formatter):
+class MaskingFormatter(logging.Formatter):
     """Formats log lines and tracebacks with secrets masked."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -76,10 +76,10 @@ def mask_secrets(text: str) -> str:
     return _SIGNATURE.sub(rf"\1{MASK}", _NAMED_SECRET.sub(rf"\1{MASK}", text))
 
 
-def log_all() -> None:
+def enable_debug_log() -> None:
     """Log everything to standard error, including boto3's messages."""
     handler = logging.StreamHandler()
-    handler.setFormatter(MaskedLines("%(asctime)s %(name)s %(levelname)s %(message)s"))
+    handler.setFormatter(MaskingFormatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
     logging.basicConfig(level=logging.DEBUG, handlers=[handler], force=True)
 
 

@@ -29,12 +29,12 @@ class Listener:
     unsent: dict[str, str] = field(default_factory=dict)
     has_unsent: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def tell(self, topic: str, event: str) -> None:
+    def queue_event(self, topic: str, event: str) -> None:
         """Queue an event for the page. It replaces an older unsent event of the same topic."""
         self.unsent[topic] = event
         self.has_unsent.set()
 
-    def take(self) -> list[str]:
+    def take_events(self) -> list[str]:
         """Return the page's unsent events and remove them from the queue."""
         events = list(self.unsent.values())
         self.unsent.clear()
@@ -45,12 +45,12 @@ class Listener:
 @dataclass(slots=True)
 class _Feed:
     listeners: set[Listener] = field(default_factory=set)
-    last: str = ""
+    last_event: str = ""
     task: "asyncio.Task[None]" = field(init=False)
 
 
 @dataclass(slots=True, kw_only=True)
-class Feeds:
+class TopicFeeds:
     """Reads all topics that pages follow, in one event loop. `read` may block, because each call has its own thread."""
 
     read: Callable[[Topic], Document]
@@ -65,8 +65,8 @@ class Feeds:
         """The topics that at least one page follows."""
         return list(self._feeds)
 
-    async def follow(self, topics: Sequence[Topic]) -> AsyncGenerator[str]:
-        """Yield the event stream of a page until the page disconnects or `end` is called. Begins with the last data."""
+    async def stream_events(self, topics: Sequence[Topic]) -> AsyncGenerator[str]:
+        """Yield a page's events, the topics' last ones first, until the page disconnects or `end_streams` is called."""
         if self._ended:
             return
         listener = Listener()
@@ -75,11 +75,11 @@ class Feeds:
             for name in names:
                 if name not in self._feeds:
                     self._feeds[name] = feed = _Feed()
-                    feed.task = asyncio.create_task(self._run(Topic.parse(name), feed))
+                    feed.task = asyncio.create_task(self._read_repeatedly(Topic.parse(name), feed))
                 feed = self._feeds[name]
                 feed.listeners.add(listener)
-                if feed.last:
-                    listener.tell(name, feed.last)
+                if feed.last_event:
+                    listener.queue_event(name, feed.last_event)
             yield ": follows\n\n"
             while not self._ended:
                 try:
@@ -87,7 +87,7 @@ class Feeds:
                         await listener.has_unsent.wait()
                 except TimeoutError:
                     yield ": still here\n\n"
-                for event in listener.take():
+                for event in listener.take_events():
                     yield f"data: {event}\n\n"
         finally:
             for name in names:
@@ -97,7 +97,7 @@ class Feeds:
                     feed.task.cancel()
                     del self._feeds[name]
 
-    def end(self) -> None:
+    def end_streams(self) -> None:
         """End all current event streams, and let future ones end immediately."""
         self._ended = True
         for feed in self._feeds.values():
@@ -106,7 +106,7 @@ class Feeds:
         for reading in list(self._running_reads.values()):
             reading.cancel()
 
-    async def _run(self, topic: Topic, feed: _Feed) -> None:
+    async def _read_repeatedly(self, topic: Topic, feed: _Feed) -> None:
         """Read a topic repeatedly until the task is cancelled. No read starts while an earlier one still runs."""
         name = str(topic)
         while not self._ended:
@@ -115,10 +115,10 @@ class Feeds:
                 self._running_reads[name] = reading
                 reading.add_done_callback(lambda _: self._running_reads.pop(name))
             event = await asyncio.shield(self._running_reads[name])
-            if event != feed.last:
-                feed.last = event
+            if event != feed.last_event:
+                feed.last_event = event
                 for listener in feed.listeners:
-                    listener.tell(name, event)
+                    listener.queue_event(name, event)
             await asyncio.sleep(self.every_s)
 
     def _read_as_event(self, topic: Topic) -> str:

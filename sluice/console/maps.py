@@ -47,14 +47,14 @@ class PeerCache:
 class CachingClient:
     """A client of a site's links function that caches responses for ten seconds, for the map."""
 
-    asker: BudgetedSite
+    site: BudgetedSite
     name: SiteName
 
     def ask(self, operation: Operation[R], /) -> R:
         """Return the operation's cached response, or invoke it. Raises `NotReadYet` and the client's errors."""
         result: Any
         if isinstance(operation, ShowSite) and self._is_own:
-            result = read_site_view(self.asker)
+            result = read_site_view(self.site)
         else:
             result = self._ask_cached(operation)
         if result is None:
@@ -62,13 +62,13 @@ class CachingClient:
         answer: R = result
         return answer
 
-    def ask_now(self, operation: Operation[R]) -> R:
+    def ask_uncached(self, operation: Operation[R]) -> R:
         """Invoke the operation even if no AWS calls are left in the budget. Raises the client's errors."""
         if self._is_own:
-            return self.asker.client(FEDERATION).ask(operation)
-        clients, name = peer_cache(self.asker).clients, str(self.name)
+            return self.site.find_client(FEDERATION).ask(operation)
+        clients, name = get_peer_cache(self.site).clients, str(self.name)
         if name not in clients:
-            clients[name] = ControlClient.connect(self.asker.connect(self.name), FEDERATION)
+            clients[name] = ControlClient.connect(self.site.connect(self.name), FEDERATION)
         try:
             return clients[name].ask(operation)
         except SluiceError:
@@ -77,23 +77,23 @@ class CachingClient:
 
     @property
     def _is_own(self) -> bool:
-        return self.name == self.asker.name
+        return self.name == self.site.name
 
     def _ask_cached(self, operation: Operation[R]) -> R | None:
-        known = str(self.name) in peer_cache(self.asker).clients
+        known = str(self.name) in get_peer_cache(self.site).clients
         calls = 0 if self._is_own else 1 if known else 2  # `BudgetedSite` itself counts calls to its site.
         key = "map", str(self.name), encode(operation)
-        return self.asker.read_cached(key, partial(self.ask_now, operation), every_s=PEER_INTERVAL_S, calls=calls)
+        return self.site.read_cached(key, partial(self.ask_uncached, operation), every_s=PEER_INTERVAL_S, calls=calls)
 
 
-def peer_cache(site: BudgetedSite) -> PeerCache:
+def get_peer_cache(site: BudgetedSite) -> PeerCache:
     """Return the cache of other sites that belongs to the site's map."""
-    return site.memory.of("map", PeerCache)
+    return site.memory.get_state("map", PeerCache)
 
 
 def read_site_view(site: BudgetedSite) -> SiteView:
     """Read the state of the site's federation, at most once a second. Raises `NotUsable`, `CallFailed`."""
-    return site.run_once("federation", lambda: site.client(FEDERATION).ask(ShowSite())).result()
+    return site.run_once("federation", lambda: site.find_client(FEDERATION).ask(ShowSite())).result()
 
 
 def discover_peers(site: BudgetedSite) -> DiscoveredSites:
@@ -110,7 +110,7 @@ def draw_map(site: BudgetedSite, sites: DiscoveredSites, *, downwards: bool) -> 
     if len(edges) > MAX_LABELLED:
         edges = [(replace(edge, lines=()), routes) for edge, routes in edges]
     sized_edges = tuple(replace(edge, lines=(*edge.lines, LONGEST_RATE)) if edge.lines else edge for edge, _ in edges)
-    layouts = peer_cache(site).layouts
+    layouts = get_peer_cache(site).layouts
     key = tuple(nodes.items()), sized_edges, downwards
     if key not in layouts:
         while len(layouts) >= MAX_LAYOUTS:

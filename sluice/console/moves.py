@@ -19,7 +19,7 @@ class RunningMove:
     kind: str  # The kind is "redrive" or "purge".
     began_ms: int
     move: Move
-    stopped: threading.Event
+    stop_requested: threading.Event
     ended: bool = False
     error: str = ""
 
@@ -46,43 +46,40 @@ class RunningMove:
             "moved": self.move.moved,
             "stays": len(stays),
             "stay": dict(stays[:MAX_LISTED_FAILURES]),
-            "stopped": self.stopped.is_set(),
+            "stopped": self.stop_requested.is_set(),
             "ended": self.ended,
             "error": self.error,
         }
 
 
 @dataclass(slots=True)
-class Moves:
+class QueueMoves:
     """The last redrive or purge of each dead-letter queue of a site. Thread-safe."""
 
     by_queue: dict[str, RunningMove] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def documents(self) -> Sequence[Document]:
+    def list_progress(self) -> Sequence[Document]:
         """Return the progress of each queue's last redrive or purge."""
         return [move.document for move in list(self.by_queue.values())]
 
-    def stop(self, queue: str) -> bool:
+    def stop_move(self, queue: str) -> bool:
         """Stop a queue's redrive or purge. Returns False if none is running."""
         move = self.by_queue.get(queue)
         if move is None or move.ended:
             return False
-        move.stopped.set()
+        move.stop_requested.set()
         return True
 
-    def begin(self, queue: str, kind: str, make: Callable[[Callable[[], bool]], Move]) -> Document:
-        """Start a redrive or purge. `make` builds the move, and gets a function that returns whether it may continue.
-
-        Raises `BadRequest` if a redrive or purge of the queue is running.
-        """
+    def start_move(self, queue: str, kind: str, prepare_move: Callable[[Callable[[], bool]], Move]) -> Document:
+        """Start a redrive or purge. Raises `BadRequest` if another one of the queue is running."""
         with self._lock:
             before = self.by_queue.get(queue)
             if before is not None and not before.ended:
                 raise BadRequest(f"letters of {queue} are being moved already: stop that move first")
-            stopped = threading.Event()
-            move = make(lambda: not stopped.is_set())
-            running = RunningMove(queue=queue, kind=kind, began_ms=now_ms(), move=move, stopped=stopped)
+            stop_requested = threading.Event()
+            move = prepare_move(lambda: not stop_requested.is_set())
+            running = RunningMove(queue=queue, kind=kind, began_ms=now_ms(), move=move, stop_requested=stop_requested)
             self.by_queue[queue] = running
         threading.Thread(target=running.run, daemon=True).start()
         return running.document

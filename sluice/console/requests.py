@@ -55,7 +55,7 @@ def parse_form(body: bytes) -> Form:
         raise BadRequest(f"not a form: {error}") from None
 
 
-def text_field(fields: Mapping[str, Any], name: str, *, default: str | None = None) -> str:
+def get_text_field(fields: Mapping[str, Any], name: str, *, default: str | None = None) -> str:
     """Return a form's text field, which is required unless there is a default. Raises `BadRequest`."""
     value = fields.get(name, default)
     if not isinstance(value, str) or (not value and default is None):
@@ -63,7 +63,7 @@ def text_field(fields: Mapping[str, Any], name: str, *, default: str | None = No
     return value
 
 
-def text_list_field(fields: Mapping[str, Any], name: str) -> Sequence[str]:
+def get_text_list_field(fields: Mapping[str, Any], name: str) -> Sequence[str]:
     """Return a form's field that is a list of texts; empty if the field is missing. Raises `BadRequest`."""
     value = fields.get(name, [])
     if not isinstance(value, list) or len(value) > MAX_TEXTS or not all(isinstance(text, str) for text in value):
@@ -71,7 +71,7 @@ def text_list_field(fields: Mapping[str, Any], name: str) -> Sequence[str]:
     return value
 
 
-def number_field(fields: Mapping[str, Any], name: str, *, least: int, most: int, default: int) -> int:
+def get_number_field(fields: Mapping[str, Any], name: str, *, least: int, most: int, default: int) -> int:
     """Return a form's integer field. Raises `BadRequest` if the number is not from `least` to `most`."""
     value = fields.get(name, default)
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:

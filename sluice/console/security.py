@@ -34,7 +34,7 @@ HEADERS: Mapping[str, str] = {
 }
 
 
-def new_token() -> str:
+def generate_token() -> str:
     """Generate a random secret token for the console's address."""
     return secrets.token_urlsafe(TOKEN_BYTES)
 
@@ -80,10 +80,10 @@ class GuardedApp:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                kept: list[Any] = [
+                kept_headers: list[Any] = [
                     header for header in message.get("headers", []) if header[0].decode().lower() not in HEADERS
                 ]
-                message["headers"] = kept + [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+                message["headers"] = kept_headers + [(name.encode(), value.encode()) for name, value in HEADERS.items()]
             await send(message)
 
         if refusal is not None:

@@ -22,9 +22,9 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from sluice.console.events import MAX_TOPICS, READ_INTERVAL_S, Feeds, to_json
+from sluice.console.events import MAX_TOPICS, READ_INTERVAL_S, TopicFeeds, to_json
 from sluice.console.requests import Topic, parse_form
-from sluice.console.security import AccessPolicy, GuardedApp, new_token
+from sluice.console.security import AccessPolicy, GuardedApp, generate_token
 from sluice.console.sites import Document, WatchedSite
 from sluice.console.watching import ACTIONS, QUESTIONS, READERS, WatchedSites
 from sluice.errors import BadConfiguration, BadRequest, Malformed, SluiceError
@@ -57,7 +57,7 @@ class Console:
 
     watched_sites: WatchedSites
     options: Options
-    feeds: Feeds
+    feeds: TopicFeeds
 
     def app(self) -> ASGIApp:
         """Build the ASGI app with the routes of all handlers."""
@@ -89,7 +89,7 @@ class Console:
             topics = [Topic.parse(text) for text in texts]
         except Malformed as error:
             return _error_response(str(error), HTTPStatus.BAD_REQUEST)
-        return StreamingResponse(self.feeds.follow(topics), media_type="text/event-stream")
+        return StreamingResponse(self.feeds.stream_events(topics), media_type="text/event-stream")
 
     async def question(self, request: Request) -> Response:
         """Answer a page's question about a site. Questions have no side effects."""
@@ -137,13 +137,13 @@ def _error_response(text: str, status: HTTPStatus) -> Response:
 class Server(uvicorn.Server):
     """A uvicorn server that ends event streams before it shuts down. uvicorn would log open streams as errors."""
 
-    def __init__(self, config: uvicorn.Config, feeds: Feeds) -> None:
+    def __init__(self, config: uvicorn.Config, feeds: TopicFeeds) -> None:
         super().__init__(config)
         self._feeds = feeds
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End all event streams, then shut down the server."""
-        self._feeds.end()
+        self._feeds.end_streams()
         await super().shutdown(sockets)
 
 
@@ -166,9 +166,9 @@ class ConsoleServer:
         except OSError as error:
             listening.close()
             raise PortTaken(f"port {options.port}: {error.strerror}") from error
-        feeds = Feeds(read=watching.read, every_s=options.every_s)
+        feeds = TopicFeeds(read=watching.read, every_s=options.every_s)
         console = Console(watched_sites=watching, options=options, feeds=feeds)
-        policy = AccessPolicy(token=new_token(), port=listening.getsockname()[1])
+        policy = AccessPolicy(token=generate_token(), port=listening.getsockname()[1])
         config = uvicorn.Config(
             GuardedApp(console.app(), policy),
             http="h11",

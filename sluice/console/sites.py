@@ -59,26 +59,26 @@ class SiteCache:
     kept: dict[object, CachedResult] = field(default_factory=dict)
     stacks: Mapping[str, StackView] | None = None
     outputs: dict[str, Mapping[str, str]] = field(default_factory=dict)
-    absent: dict[str, SluiceError] = field(default_factory=dict)  # errors by the name of a stack that isn't deployed
-    stacks_at_s: float = -math.inf
+    absent_stacks: dict[str, SluiceError] = field(default_factory=dict)  # errors by the name of the absent stack
+    stacks_read_at_s: float = -math.inf
     # The time at which each item was last requested, by kind of item, in monotonic seconds.
     requested_at_s: dict[str, dict[object, float]] = field(default_factory=dict)
     calls: int = 0  # the number of calls to AWS since the console's start
-    own: dict[str, Any] = field(default_factory=dict)
+    page_states: dict[str, Any] = field(default_factory=dict)
     lock: Lock = field(default_factory=Lock)
     now_s: Callable[[], float] = time.monotonic
 
-    def count(self, **_: object) -> None:
+    def count_call(self, **_: object) -> None:
         """Handle botocore's event `before-call`: count a call to AWS. Retries are not counted."""
         with self.lock:
             self.calls += 1
 
-    def of(self, name: str, make: Callable[[], T]) -> T:
+    def get_state(self, name: str, make: Callable[[], T]) -> T:
         """Return a page's state by its name. `make` creates new state under a lock, and therefore must not call AWS."""
         with self.lock:
-            if name not in self.own:
-                self.own[name] = make()
-            state: T = self.own[name]
+            if name not in self.page_states:
+                self.page_states[name] = make()
+            state: T = self.page_states[name]
             return state
 
 
@@ -105,7 +105,7 @@ class BudgetedSite(SiteClient):
         self._reserved = 0
         self._spending = Lock()
 
-    def spend(self, calls: int, *, leaving: int = 0) -> bool:
+    def spend_calls(self, calls: int, *, leaving: int = 0) -> bool:
         """Take AWS calls from the round's budget. Returns False if fewer than `leaving` would remain."""
         with self._spending:
             if calls and self._left - leaving < calls:
@@ -156,7 +156,7 @@ class BudgetedSite(SiteClient):
         """
         now_s = self.memory.now_s()
         known = self.memory.kept.get(name)
-        if (known is None or now_s - known.at_s >= every_s) and self.spend(calls, leaving=leaving):
+        if (known is None or now_s - known.at_s >= every_s) and self.spend_calls(calls, leaving=leaving):
             try:
                 known = CachedResult(now_s, task())
             except SluiceError as error:
@@ -169,38 +169,38 @@ class BudgetedSite(SiteClient):
         value: T = known.value
         return value
 
-    def stacks(self) -> Mapping[str, StackView]:
+    def list_stacks(self) -> Mapping[str, StackView]:
         """Return all stacks of the account and region, by name. Raises the errors of `list_stacks`."""
         if self.memory.stacks is None:
-            self.run_once("call for stacks", partial(self.spend, 1)).result()
-            self.memory.stacks = super().stacks()
+            self.run_once("call for stacks", partial(self.spend_calls, 1)).result()
+            self.memory.stacks = super().list_stacks()
         return self.memory.stacks
 
-    def outputs(self, stack: str) -> Mapping[str, str]:
+    def read_outputs(self, stack: str) -> Mapping[str, str]:
         """Return the outputs of a stack, named without the stage. Raises `NotDeployed` and `list_stacks`' errors."""
-        known, absent = self.memory.outputs, self.memory.absent
+        known, absent = self.memory.outputs, self.memory.absent_stacks
         if stack in absent:
             raise absent[stack].with_traceback(None)
         if stack not in known:
-            if add_stage_prefix(stack, self.connection.stage) not in self.stacks():
+            if add_stage_prefix(stack, self.connection.stage) not in self.list_stacks():
                 # The outputs may be in Parameter Store, which takes another call.
-                self.run_once(f"call for {stack}", partial(self.spend, 1)).result()
+                self.run_once(f"call for {stack}", partial(self.spend_calls, 1)).result()
             try:
-                known[stack] = super().outputs(stack)
+                known[stack] = super().read_outputs(stack)
             except NotDeployed as error:
                 absent[stack] = error
                 raise
         return known[stack]
 
-    def client(self, where: tuple[str, str]) -> ControlClient:
+    def find_client(self, where: tuple[str, str]) -> ControlClient:
         """Find a function by its stack and output, and take its invocation from the budget. Raises `NotUsable`."""
-        client = super().client(where)
+        client = super().find_client(where)
         self._spend_on_function()
         return client
 
-    def pipeline(self) -> PipelineClient:
+    def connect_pipeline(self) -> PipelineClient:
         """Connect to the pipeline, and take an invocation of its function from the budget. Raises `NotUsable`."""
-        pipeline = super().pipeline()
+        pipeline = super().connect_pipeline()
         if not self.is_local:
             self._spend_on_function()
         return pipeline
@@ -209,13 +209,13 @@ class BudgetedSite(SiteClient):
         """Return the folder with the Spark jobs' data of a local site. Only the first call requests the account."""
         if self._landed is not None:
             return self._landed
-        known = self.memory.of("jobs folder", list[Path])
+        known = self.memory.get_state("jobs folder", list[Path])
         if not known:
-            self.spend(1)
+            self.spend_calls(1)
             known.append(super().jobs_folder())
         return known[0]
 
-    def depth(self, url: str) -> Future[QueueDepth]:
+    def start_reading_depth(self, url: str) -> Future[QueueDepth]:
         """Start reading a queue's depth, or return the cached depth. `UNKNOWN_DEPTH` if it has never been read."""
         return self.run_once(url, partial(self._read_depth, url))
 
@@ -223,7 +223,7 @@ class BudgetedSite(SiteClient):
         ask = partial(super().read_depth, url)
         with suppress(SluiceError):
             if url in self._sweeper_queue_urls():
-                return self.rendezvous().result().depths[url]
+                return self.read_rendezvous().result().depths[url]
         depth = self.read_cached_in_turn("depth", url, ask, every_s=DEPTH_INTERVAL_S, leaving=CALLS_RESERVED_BY_DEPTHS)
         return QueueDepth(visible=UNKNOWN_DEPTH, in_flight=UNKNOWN_DEPTH) if depth is None else depth
 
@@ -234,9 +234,11 @@ class BudgetedSite(SiteClient):
             for url, depth in super().read_depths(urls).items()
         }
 
-    def lags(self, queues: Mapping[str, str | None]) -> Mapping[str, Mapping[str, Any]]:
+    def read_lags(self, queues: Mapping[str, str | None]) -> Mapping[str, Mapping[str, Any]]:
         """Read the lags of routes, at most a minute old. Raises `CallFailed`."""
-        return self.read_cached("lags", lambda: super(BudgetedSite, self).lags(queues), every_s=LAG_INTERVAL_S) or {}
+        return (
+            self.read_cached("lags", lambda: super(BudgetedSite, self).read_lags(queues), every_s=LAG_INTERVAL_S) or {}
+        )
 
     @property
     def metrics_every_s(self) -> float:
@@ -259,8 +261,8 @@ class WatchedSite:
     connect: Connect = SiteName.connect
     landed: Path | None = None
     memory: SiteCache = field(default_factory=SiteCache)
-    _current: BudgetedSite | None = None
-    _current_since_s: float = 0.0
+    _current_round: BudgetedSite | None = None
+    _round_began_s: float = 0.0
     _lock: Lock = field(default_factory=Lock)
 
     @property
@@ -272,16 +274,16 @@ class WatchedSite:
         """Return the site with the current round's budget of calls. Raises a `BadConfiguration` or `CloudFailed`."""
         with self._lock:
             now_s = time.monotonic()
-            if self._current is None or now_s - self._current_since_s > CACHED_S:
+            if self._current_round is None or now_s - self._round_began_s > CACHED_S:
                 memory = self.memory
-                if self._current is None:
+                if self._current_round is None:
                     connection = self.connect(self.name)
-                    connection.session.events.register("before-call", memory.count)
+                    connection.session.events.register("before-call", memory.count_call)
                 else:
-                    connection = self._current.connection
-                if now_s - memory.stacks_at_s > (ABSENT_INTERVAL_S if memory.absent else STACKS_INTERVAL_S):
-                    memory.stacks, memory.outputs, memory.absent, memory.stacks_at_s = None, {}, {}, now_s
-                self._current = BudgetedSite(
+                    connection = self._current_round.connection
+                if now_s - memory.stacks_read_at_s > (ABSENT_INTERVAL_S if memory.absent_stacks else STACKS_INTERVAL_S):
+                    memory.stacks, memory.outputs, memory.absent_stacks, memory.stacks_read_at_s = None, {}, {}, now_s
+                self._current_round = BudgetedSite(
                     connection,
                     memory,
                     is_local=self.is_local,
@@ -290,11 +292,11 @@ class WatchedSite:
                     landed=self.landed,
                     connect=self.connect,
                 )
-                self._current_since_s = now_s
-            return self._current
+                self._round_began_s = now_s
+            return self._current_round
 
-    def forget(self) -> None:
+    def disconnect(self) -> None:
         """Drop the connection, so that `now` connects again. The embedded cloud or the credentials may be new."""
         with self._lock:
-            self._current = None
-            self.memory.stacks_at_s = -math.inf
+            self._current_round = None
+            self.memory.stacks_read_at_s = -math.inf

@@ -66,22 +66,22 @@ class WatchedSites:
 
     def read(self, topic: Topic) -> Document:
         """Read the data of a topic. If the site can't be reached, the next reading connects again."""
-        site, reader = self._get_site(topic.site), _look_up(self.readers, topic.reading, "reading")
+        site, reader = self._get_site(topic.site), _find_by_name(self.readers, topic.reading, "reading")
         try:
             return reader(site.now(), topic.query)
         except NotDeployed:
             raise
         except (CloudFailed, NoConnection, NotUsable):
-            site.forget()
+            site.disconnect()
             raise
 
     def ask(self, question: str, site: int, fields: Mapping[str, Any]) -> Document:
         """Answer a question about a site. Questions have no side effects."""
-        return _look_up(self.questions, question, "question")(self._get_site(site).now(), fields)
+        return _find_by_name(self.questions, question, "question")(self._get_site(site).now(), fields)
 
     def act(self, action: str, site: int, fields: Mapping[str, Any]) -> Document:
         """Run an action, which may change the site."""
-        return _look_up(self.actions, action, "action")(self._get_site(site).now(), fields)
+        return _find_by_name(self.actions, action, "action")(self._get_site(site).now(), fields)
 
     def _get_site(self, number: int) -> WatchedSite:
         if not 0 <= number < len(self.sites):
@@ -89,7 +89,7 @@ class WatchedSites:
         return self.sites[number]
 
 
-def _look_up(known: Mapping[str, T], name: str, kind: str) -> T:
-    if name not in known:
+def _find_by_name(functions: Mapping[str, T], name: str, kind: str) -> T:
+    if name not in functions:
         raise BadRequest(f"there is no {kind} {name!r}")
-    return known[name]
+    return functions[name]

@@ -52,43 +52,44 @@ NEXT = """[bold]What to try next[/]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reconciled:
+class DemoResults:
     """The demo's results: bytes that clients got back, and the ids of orders in the queue, session and table."""
 
     bytes_back: int
-    there: Sequence[str]  # naming: The demo's second site is called `there`, and its queue gets every order.
-    mine: Sequence[str]
-    landed: Sequence[str]
+    queue_ids: Sequence[str]
+    session_ids: Sequence[str]
+    table_ids: Sequence[str]
 
     @property
-    def lost(self) -> int:
+    def lost_count(self) -> int:
         """The number of orders that never reached the queue, plus those that then reached neither session nor table."""
-        return max(0, MINE + OTHERS - len(set(self.there))) + len(set(self.there) - {*self.mine, *self.landed})
+        arrived = set(self.queue_ids)
+        return max(0, MINE + OTHERS - len(arrived)) + len(arrived - {*self.session_ids, *self.table_ids})
 
     @property
-    def duplicates(self) -> int:
+    def duplicate_count(self) -> int:
         """The number of extra copies of orders in the queue, plus that in the session and the table together."""
-        ends = Counter([*self.mine, *self.landed])
-        return len(self.there) - len(set(self.there)) + ends.total() - len(ends)
+        ends = Counter([*self.session_ids, *self.table_ids])
+        return len(self.queue_ids) - len(set(self.queue_ids)) + ends.total() - len(ends)
 
-    def is_right(self) -> bool:
+    def is_complete(self) -> bool:
         """Return whether each order arrived exactly once, and clients, session and table got all of their share."""
-        shares = len(self.mine) == MINE, len(self.landed) == OTHERS
-        return self.lost == self.duplicates == 0 and all(shares) and self.bytes_back == CLIENTS * BYTES
+        shares = len(self.session_ids) == MINE, len(self.table_ids) == OTHERS
+        return self.lost_count == self.duplicate_count == 0 and all(shares) and self.bytes_back == CLIENTS * BYTES
 
     @property
-    def verdict(self) -> str:
+    def summary(self) -> str:
         """The demo's results as one line of text."""
-        if self.is_right():
+        if self.is_complete():
             return f"{SENT}: every one accounted for"
-        return f"{SENT}: {self.lost} lost, {self.duplicates} doubled, {self.bytes_back:,} bytes came back"
+        return f"{SENT}: {self.lost_count} lost, {self.duplicate_count} doubled, {self.bytes_back:,} bytes came back"
 
-    def rows(self) -> Iterator[tuple[str, str, str]]:
+    def iter_rows(self) -> Iterator[tuple[str, str, str]]:
         """Yield rows for a table of the results: the kind of data, how much was sent, and how much arrived."""
         yield f"bytes of {CLIENTS} clients, through a proxy and back", f"{CLIENTS * BYTES:,}", f"{self.bytes_back:,}"
-        yield "orders over the route, in the queue there", f"{MINE + OTHERS}", f"{len(self.there)}"
-        yield "of these split, to the session of user me", f"{MINE}", f"{len(self.mine)}"
-        yield "of these landed in a table, by Spark", f"{OTHERS}", f"{len(self.landed)}"
+        yield "orders over the route, in the queue there", f"{MINE + OTHERS}", f"{len(self.queue_ids)}"
+        yield "of these split, to the session of user me", f"{MINE}", f"{len(self.session_ids)}"
+        yield "of these landed in a table, by Spark", f"{OTHERS}", f"{len(self.table_ids)}"
 
 
 def main(
@@ -105,11 +106,11 @@ def main(
     try:
         with _open_terminal(out, verbose=verbose) as terminal, ExitStack() as others:
             _print_step(out, 1, "Two sites, deployed to an embedded cloud: takes a minute")
-            terminal.type("sluice local up $here $there")
+            terminal.run("sluice local up $here $there")
             watched = others.enter_context(_run_console(terminal)) if console else None
-            reconciled = _run_commands(terminal)
+            results = _run_commands(terminal)
             table = Table("", "sent", "arrived", box=None)
-            for name, sent, arrived in reconciled.rows():
+            for name, sent, arrived in results.iter_rows():
                 table.add_row(name, sent, arrived if arrived == sent else f"[red]{arrived}")
             out.print("", table)
             if watched is not None:
@@ -122,17 +123,17 @@ def main(
         sys.exit(1)
     out.print(f"\n{NEXT}\n", soft_wrap=True)
     out.print(f"The routes as a picture: {FOLDER / MAP}. Nothing is left running.", soft_wrap=True)
-    out.print(f"[bold]{reconciled.verdict}[/], in {time.monotonic() - started:.0f} s", soft_wrap=True)
-    sys.exit(0 if reconciled.is_right() else 1)
+    out.print(f"[bold]{results.summary}[/], in {time.monotonic() - started:.0f} s", soft_wrap=True)
+    sys.exit(0 if results.is_complete() else 1)
 
 
 @contextmanager
 def _open_terminal(out: Console, *, verbose: bool) -> Iterator[Terminal]:
     """Open a terminal in an empty folder, and stop the demo's embedded cloud at the end."""
     python = find_spark_python(None)
-    left = find_cloud(CLOUD)
-    if left is not None:  # If a demo was killed, its embedded cloud still runs.
-        left.stop()
+    running_cloud = find_cloud(CLOUD)
+    if running_cloud is not None:  # If a demo was killed, its embedded cloud still runs.
+        running_cloud.stop()
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
     ours = {name: value for name, value in clean_environment().items() if not name.startswith("SLUICE_")}
@@ -145,13 +146,13 @@ def _open_terminal(out: Console, *, verbose: bool) -> Iterator[Terminal]:
         yield terminal
     finally:
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # A second ctrl-C must not interrupt this.
-        terminal.type("sluice local down")
+        terminal.run("sluice local down")
         signal.signal(signal.SIGINT, before)
 
 
-def _run_commands(terminal: Terminal) -> Reconciled:
+def _run_commands(terminal: Terminal) -> DemoResults:
     """Run the demo's commands of all four capabilities: rendezvous, pipeline, federation and splitting."""
-    out, type_ = terminal.out, terminal.type
+    out, run = terminal.out, terminal.run
     _print_step(out, 2, "Rendezvous: clients find a proxy, and bytes go through it and back")
     with terminal.run_in_background(
         "sluice rendezvous proxy --local $here --loopback --count 4", name="proxy"
@@ -163,42 +164,42 @@ def _run_commands(terminal: Terminal) -> Reconciled:
     job = "sluice pipeline run-local land --local $there --folder landed"
     with terminal.run_in_background(job, name="landing") as landing:
         _print_step(out, 4, "Federation: what is published here gets there, in another account and region")
-        type_("sluice binding add $there amq.topic sluice-queue-orders 'orders.#' --create")
-        type_("sluice binding add $there amq.topic pipeline 'orders.#'")
-        type_("sluice route add $there $here amq.topic 'orders.#'")
-        type_(f"sluice route map $there --svg {MAP}")
+        run("sluice binding add $there amq.topic sluice-queue-orders 'orders.#' --create")
+        run("sluice binding add $there amq.topic pipeline 'orders.#'")
+        run("sluice route add $there $here amq.topic 'orders.#'")
+        run(f"sluice route map $there --svg {MAP}")
 
         _print_step(out, 5, "Splitting: a session takes its share of the split queue, Spark has the rest")
         consumer = f'sluice consume "$SLUICE_QUEUE_URL" --count {MINE} --wait 120 --json'
         session = f"sluice split run --local $there --filter 'pipeline:user=^me$' -- sh -c '{consumer}' > mine.jsonl"
         with terminal.run_in_background(session, name="session") as running:
-            type_("until sluice split status --local $there --json | grep -q Ready; do sleep 1; done")
-            type_(f"sluice publish $here amq.topic orders.new 'for me' --header user=me --count {MINE}")
-            type_(f"sluice publish $here amq.topic orders.new 'for you' --header user=you --count {OTHERS}")
-            type_(f"sluice consume $there sluice-queue-orders --count {MINE + OTHERS} --wait 60 --json > there.jsonl")
+            run("until sluice split status --local $there --json | grep -q Ready; do sleep 1; done")
+            run(f"sluice publish $here amq.topic orders.new 'for me' --header user=me --count {MINE}")
+            run(f"sluice publish $here amq.topic orders.new 'for you' --header user=you --count {OTHERS}")
+            run(f"sluice consume $there sluice-queue-orders --count {MINE + OTHERS} --wait 60 --json > there.jsonl")
             running.wait(within_s=ARRIVED_WITHIN_S)
-        type_("sluice consume $there sluice-queue-orders --json >> there.jsonl   # nothing comes twice")
+        run("sluice consume $there sluice-queue-orders --json >> there.jsonl   # nothing comes twice")
         deadline = time.monotonic() + ARRIVED_WITHIN_S
         while len(_read_landed_ids()) < OTHERS and landing.process.poll() is None and time.monotonic() < deadline:
             time.sleep(LOOK_EVERY_S)
-        type_("sluice status --local $there")
-    return Reconciled(
+        run("sluice status --local $there")
+    return DemoResults(
         bytes_back=bytes_back,
-        there=_read_message_ids("there.jsonl"),
-        mine=_read_message_ids("mine.jsonl"),
-        landed=_read_landed_ids(),
+        queue_ids=_read_message_ids("there.jsonl"),
+        session_ids=_read_message_ids("mine.jsonl"),
+        table_ids=_read_landed_ids(),
     )
 
 
 def _run_clients(terminal: Terminal) -> int:
     """Run clients, and rerun those that find no proxy within five seconds. Returns how many bytes were echoed."""
     written = FOLDER / "clients.json"
-    back: list[int] = []
+    received_bytes: list[int] = []
     for _ in range(TRIES):
-        count = CLIENTS - len(back) if back else 1  # One client runs first, during cold starts.
+        count = CLIENTS - len(received_bytes) if received_bytes else 1  # One client runs first, during cold starts.
         several = f" --count {count} --concurrency 4" if count > 1 else ""
         line = f"sluice rendezvous offer --local $here --loopback --bytes {BYTES}{several}"
-        terminal.type(f"{line} --json > {written.name}", may_fail=True)
+        terminal.run(f"{line} --json > {written.name}", may_fail=True)
         if not written.stat().st_size:
             raise CommandFailed(f"{line}: it failed")
         report = json.loads(written.read_text())
@@ -206,10 +207,10 @@ def _run_clients(terminal: Terminal) -> int:
         after = f", connected after {report['opened_ms_p50']:,.0f} ms (median)" if echoed else ""
         again = "" if len(echoed) == count else "; the rest had no answer in five seconds, and try again"
         terminal.out.print(f"{len(echoed)} of {count} had all bytes back over WebRTC{after}{again}", soft_wrap=True)
-        back += echoed
-        if len(back) == CLIENTS:
+        received_bytes += echoed
+        if len(received_bytes) == CLIENTS:
             break
-    return sum(back)
+    return sum(received_bytes)
 
 
 @contextmanager

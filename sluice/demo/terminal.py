@@ -70,9 +70,9 @@ class Terminal:
     out: Console
     verbose: bool = False
 
-    def type(self, line: str, *, may_fail: bool = False) -> None:
+    def run(self, line: str, *, may_fail: bool = False) -> None:
         """Run a command until it ends. If it fails, raises `CommandFailed` with its last output, unless `may_fail`."""
-        self._show(line)
+        self._print_command(line)
         log = self.folder / "printed.log"
         with log.open("wb") as file:
             process = self._start(line, None if self.verbose else file)
@@ -87,7 +87,7 @@ class Terminal:
     @contextmanager
     def run_in_background(self, line: str, *, name: str) -> Iterator[BackgroundCommand]:
         """Run a command in the background until the context ends. The file `<name>.log` gets the command's output."""
-        self._show(f"{line}   # in another terminal")
+        self._print_command(f"{line}   # in another terminal")
         log = self.folder / f"{name}.log"
         with log.open("wb") as output:
             process = self._start(line, output, in_background=True)
@@ -107,7 +107,7 @@ class Terminal:
             start_new_session=in_background,  # ctrl-C doesn't reach the session, which can be ended as a whole.
         )
 
-    def _show(self, line: str) -> None:
+    def _print_command(self, line: str) -> None:
         self.out.print(f"[bold]$ {line.replace('[', chr(92) + '[')}[/]", soft_wrap=True)
 
 

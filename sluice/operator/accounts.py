@@ -34,12 +34,12 @@ VPCS, VCPUS = "VPCs per Region", "Max concurrent vCPUs per account"
 LEAST_WORKERS = 2  # A Spark job on EMR Serverless needs at least a driver and an executor.
 
 
-class AccountLacks(BadConfiguration):
+class AccountNotReady(BadConfiguration):
     """Raised if the account or the region lacks something that the site needs. The text says what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Concurrency:
+class ConcurrencyLimits:
     """Limits of Lambda's concurrent executions in an account and region.
 
     `available` is the number that the site's functions can reserve together, including those that they have reserved.
@@ -49,7 +49,7 @@ class Concurrency:
     available: int
 
     @classmethod
-    def fetch(cls, connection: Connection) -> "Concurrency":
+    def fetch(cls, connection: Connection) -> "ConcurrencyLimits":
         """Fetch the limits from Lambda, and the site's reserved numbers from CloudFormation. Raises `CallFailed`."""
         client = connection.client("lambda")
         with calls("GetAccountSettings"):
@@ -60,22 +60,22 @@ class Concurrency:
         available = limits["UnreservedConcurrentExecutions"] + own - STAYS_UNRESERVED
         return cls(limit=limits["ConcurrentExecutions"], available=max(0, available))
 
-    def reserve(self, configured: Mapping[str, int | None], wanted: Mapping[str, int]) -> Mapping[str, int]:
-        """Return the numbers to reserve by parameter: those in `wanted`, or the same share of each, or none.
+    def choose_reserves(self, numbers: Mapping[str, int | None], defaults: Mapping[str, int]) -> Mapping[str, int]:
+        """Return the numbers to reserve by parameter: those in `defaults`, or the same share of each, or none.
 
-        `configured` has the numbers that the user has set. Raises `AccountLacks` if these alone exceed the limit.
+        `numbers` has the numbers that the user has set. Raises `AccountNotReady` if these alone exceed the limit.
         """
-        fixed = {parameter: number for parameter, number in configured.items() if number is not None}
+        fixed = {parameter: number for parameter, number in numbers.items() if number is not None}
         left = self.available - sum(fixed.values())
         if fixed and left < 0:
             listed = ", ".join(f"{parameter}={number}" for parameter, number in fixed.items())
-            raise AccountLacks(
+            raise AccountNotReady(
                 f"nothing was changed: only {self.available} of the account's {self.limit:,} concurrent executions can "
                 f"be reserved, as {STAYS_UNRESERVED} must stay unreserved: {listed} is more. Set it to less or to "
                 "null, or request a higher quota for Lambda's concurrent executions in Service Quotas"
             )
-        part = min(1.0, left / sum(wanted.values())) if wanted else 0
-        return {name: int(number * part) for name, number in wanted.items()} if part >= LEAST_PART else {}
+        part = min(1.0, left / sum(defaults.values())) if defaults else 0
+        return {name: int(number * part) for name, number in defaults.items()} if part >= LEAST_PART else {}
 
     def describe(self, reserved: Mapping[str, int], *, region: str, held_polls: int) -> str:
         """Describe the reserved numbers and their consequences. `held_polls` is the maximum number of held polls."""
@@ -95,13 +95,13 @@ class Concurrency:
 
 
 def check_function_urls(connection: Connection) -> None:
-    """Raise `AccountLacks` if Lambda functions can't have URLs in the region."""
+    """Raise `AccountNotReady` if Lambda functions can't have URLs in the region."""
     if connection.region in WITHOUT_FUNCTION_URLS:
-        raise AccountLacks(f"{connection.region} has no URLs for Lambda functions, and the broker has one")
+        raise AccountNotReady(f"{connection.region} has no URLs for Lambda functions, and the broker has one")
 
 
 def check_emr(connection: Connection, *, worker_vcpu: int) -> None:
-    """Raise `AccountLacks` if EMR Serverless is missing in the region or has too small a quota. Raises `CallFailed`."""
+    """Raise `AccountNotReady` if the region has no EMR Serverless or the quota is too small. Raises `CallFailed`."""
     client = connection.client("emr-serverless")
     try:
         with calls("ListApplications"):
@@ -109,10 +109,10 @@ def check_emr(connection: Connection, *, worker_vcpu: int) -> None:
     except CallFailed as error:
         if error.code != "EndpointConnectionError":
             raise
-        raise AccountLacks(f"{connection.region} has no EMR Serverless, which runs the pipeline's jobs") from error
+        raise AccountNotReady(f"{connection.region} has no EMR Serverless, which runs the pipeline's jobs") from error
     quota, least = _fetch_quota(connection, "emr-serverless", VCPUS), worker_vcpu * LEAST_WORKERS
     if quota is not None and quota < least:
-        raise AccountLacks(
+        raise AccountNotReady(
             f"EMR Serverless has {quota:g} vCPUs in this account, and a job run needs {least}: request more of "
             f"`{VCPUS}` in Service Quotas"
         )
@@ -135,17 +135,17 @@ def check_release(connection: Connection, *, release_label: str) -> str | None:
 
 
 def check_dead_letters(connection: Connection, *, source_arn: str) -> None:
-    """Raise `AccountLacks` if the redrive policy of an adopted queue can't be copied to a temporary main queue."""
+    """Raise `AccountNotReady` if the redrive policy of an adopted queue can't be copied to a temporary main queue."""
     for remark in find_dead_letter_remarks(read_adopted_queue(connection, SOURCE, source_arn)):
-        raise AccountLacks(f"{remark.queue}: {remark.problem}")
+        raise AccountNotReady(f"{remark.queue}: {remark.problem}")
 
 
 def check_vpcs(connection: Connection) -> None:
-    """Raise `AccountLacks` if the account can't have another VPC in the region. Raises `CallFailed`."""
+    """Raise `AccountNotReady` if the account can't have another VPC in the region. Raises `CallFailed`."""
     quota = _fetch_quota(connection, "vpc", VPCS)
     existing = sum(len(page["Vpcs"]) for page in connection.pages("ec2", "describe_vpcs"))
     if quota is not None and existing >= quota:
-        raise AccountLacks(
+        raise AccountNotReady(
             f"{connection.region} has {existing} VPCs and may have {quota:g}, and the pipeline needs one: name one in "
             f"sluice.pipeline.vpc_id, or request more of `{VPCS}` in Service Quotas"
         )

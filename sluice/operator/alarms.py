@@ -47,7 +47,7 @@ def read_alarms(connection: Connection) -> Sequence[AlarmView]:
         AlarmView(
             name=alarm["AlarmName"],
             state=alarm["StateValue"],
-            since_ms=_epoch_ms(alarm.get("StateUpdatedTimestamp")),
+            since_ms=_to_epoch_ms(alarm.get("StateUpdatedTimestamp")),
             about=alarm.get("AlarmDescription", ""),
             reason=alarm.get("StateReason", ""),
         )
@@ -66,7 +66,7 @@ def read_alarm_changes(connection: Connection, *, since_ms: int) -> Sequence[Sit
         )["AlarmHistoryItems"]
     prefix = add_stage_prefix(NAME_PREFIX, connection.stage)
     return [
-        SiteEvent(at_ms=_epoch_ms(change["Timestamp"]), text=f"{change['AlarmName']}: {change['HistorySummary']}")
+        SiteEvent(at_ms=_to_epoch_ms(change["Timestamp"]), text=f"{change['AlarmName']}: {change['HistorySummary']}")
         for change in changes
         if change["AlarmName"].startswith(prefix) and "ALARM" in change["HistorySummary"]
     ]
@@ -81,5 +81,5 @@ def list_deployments(stacks: Mapping[str, StackView], *, stage: str | None) -> S
     ]
 
 
-def _epoch_ms(at: datetime | None) -> int:
+def _to_epoch_ms(at: datetime | None) -> int:
     return 0 if at is None else round(at.timestamp() * 1000)

@@ -80,7 +80,7 @@ def peek_letters(client: SQSClient, url: str, *, most: int) -> Iterator[DeadLett
         queue.release(hidden)
 
 
-def source_queue_name(letter: DeadLetter) -> str:
+def find_source_name(letter: DeadLetter) -> str:
     """Return the name of the queue or stream that the dead letter came from; empty if the source is not recorded."""
     return letter.source.rsplit(":", 1)[-1]
 
@@ -99,7 +99,7 @@ class DeadLetterSummary:
         reason, at_ms = classify_reason(letter), letter.message.sent_at_ms or 0
         self.letters += 1
         self.oldest_ms = at_ms if self.oldest_ms is None else min(self.oldest_ms, at_ms)
-        self.by_reason.setdefault(reason, Counter())[source_queue_name(letter)] += 1
+        self.by_reason.setdefault(reason, Counter())[find_source_name(letter)] += 1
         self.oldest_by_reason[reason] = min(self.oldest_by_reason.get(reason, at_ms), at_ms)
 
     @property
@@ -154,7 +154,7 @@ class DeadLetterSelection:
         """Return whether the dead letter is selected."""
         return (
             (not self.reasons or classify_reason(letter) in self.reasons)
-            and (not self.sources or source_queue_name(letter) in self.sources)
+            and (not self.sources or find_source_name(letter) in self.sources)
             and (not self.ids or letter.message.message_id in self.ids)
         )
 
@@ -177,7 +177,7 @@ def prepare_redrive(
         letter = read(message)
         if not selection.includes(letter):
             return None
-        return copy_to(original_queue_url(letter, beside=url), letter.message)
+        return copy_to(find_source_queue_url(letter, sibling_url=url), letter.message)
 
     return Move(
         source=open_queue(client, url),
@@ -204,11 +204,8 @@ def prepare_purge(
     )
 
 
-def original_queue_url(letter: DeadLetter, *, beside: str) -> str:
-    """Return the URL of a dead letter's source queue. `beside` is the URL of any queue in the region.
-
-    Raises `Unmovable` if the letter can't be redriven.
-    """
+def find_source_queue_url(letter: DeadLetter, *, sibling_url: str) -> str:
+    """Return the URL of the source queue, which is in the same region as `sibling_url`'s queue. Raises `Unmovable`."""
     if is_offer_placeholder(letter.message):
         raise Unmovable("an offer can't be redriven: only its length is kept, and its client has given up")
     _, _, service, _, account, name = [*letter.source.split(":", 5), *[""] * 6][:6]
@@ -216,4 +213,4 @@ def original_queue_url(letter: DeadLetter, *, beside: str) -> str:
         raise Unmovable(
             f"its source is not a queue but {letter.source}" if letter.source else "its source queue is not recorded"
         )
-    return f"{beside.rsplit('/', 2)[0]}/{account}/{name}"
+    return f"{sibling_url.rsplit('/', 2)[0]}/{account}/{name}"

@@ -40,13 +40,13 @@ Template = Mapping[str, Any]
 class RemovedQueue:
     """A queue that a deployment removes from its stack. `messages` includes messages in flight and delayed messages.
 
-    If `kept`, CloudFormation doesn't delete the queue, which is then outside of any stack and has no consumer.
+    If `is_retained`, CloudFormation doesn't delete the queue, which is then outside of any stack and has no consumer.
     """
 
     stack: str
     name: str
     messages: int
-    kept: bool
+    is_retained: bool
 
 
 def is_deployed(connection: Connection, stack: str) -> bool:
@@ -70,10 +70,7 @@ def read_template(connection: Connection, stack: str) -> Template | None:
 
 
 def find_removed_queues(connection: Connection, templates: Mapping[str, Template]) -> Iterable[RemovedQueue]:
-    """Yield the queues in deployed stacks that the new templates, by stack name, would remove or replace.
-
-    Raises `NotUsable`, `CallFailed`.
-    """
+    """Yield deployed queues that the new templates would remove or replace. Raises `NotUsable`, `CallFailed`."""
     sqs: SQSClient = connection.client("sqs")
     for stack, template in templates.items():
         deployed = read_template(connection, stack)
@@ -94,8 +91,8 @@ def find_removed_queues(connection: Connection, templates: Mapping[str, Template
             except QueueGone:
                 continue
             messages = sum(int(attributes[name]) for name in COUNTS)
-            kept = before.get("DeletionPolicy" if after is None else "UpdateReplacePolicy") in RETAIN_POLICIES
-            yield RemovedQueue(stack=stack, name=url.rsplit("/", 1)[-1], messages=messages, kept=kept)
+            is_retained = before.get("DeletionPolicy" if after is None else "UpdateReplacePolicy") in RETAIN_POLICIES
+            yield RemovedQueue(stack=stack, name=url.rsplit("/", 1)[-1], messages=messages, is_retained=is_retained)
 
 
 def read_registry(connection: Connection) -> Registry:
@@ -166,9 +163,9 @@ def end_application(
             response = client.get_application(applicationId=application_id)
         return str(response["application"]["state"]) in STOPPED_STATES
 
-    def wait_until(is_so: Callable[[], bool], error: str) -> None:
+    def wait_until(condition: Callable[[], bool], error: str) -> None:
         for _ in range(MAX_POLLS):
-            if is_so():
+            if condition():
                 return
             sleep(POLL_INTERVAL_S)
         raise NotStopped(f"application {application_id} can't be deleted: {error}")

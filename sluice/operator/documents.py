@@ -43,7 +43,7 @@ class _Loader(yaml.SafeLoader):
         """Build the next YAML node, or return the node that an alias repeats. Raises an error if nested too deep."""
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]  # the stubs leave the parser's types out
         anchor, mark = event.anchor or "", event.start_mark
-        self._check(self._depth + isinstance(event, yaml.CollectionStartEvent), mark)
+        self._check_depth(self._depth + isinstance(event, yaml.CollectionStartEvent), mark)
         self._depth += 1
         node = super().compose_node(parent, index)
         self._depth -= 1
@@ -56,7 +56,7 @@ class _Loader(yaml.SafeLoader):
                 )
             of_parts = (self._levels[id(part)] for part in _child_nodes(node))
             self._levels[id(node)] = 1 + max(of_parts, default=0) if isinstance(node, yaml.CollectionNode) else 0
-        self._check(self._depth + self._levels[id(node)], mark)
+        self._check_depth(self._depth + self._levels[id(node)], mark)
         return node
 
     def compose_document(self) -> yaml.Node | None:
@@ -64,7 +64,7 @@ class _Loader(yaml.SafeLoader):
         self._levels.clear()
         return super().compose_document()
 
-    def _check(self, depth: int, mark: yaml.Mark) -> None:
+    def _check_depth(self, depth: int, mark: yaml.Mark) -> None:
         if depth > MAX_DEPTH:
             raise yaml.composer.ComposerError(
                 problem=f"nested too deep, more than {MAX_DEPTH} levels", problem_mark=mark
@@ -91,7 +91,7 @@ _UNREADABLE = (
 )  # fmt: skip
 
 
-def _object_without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Build a JSON object from its pairs. Raises ValueError for a duplicate key: Python would keep the last value."""
     for key, number in Counter(key for key, _ in pairs).items():
         if number > 1:
@@ -110,7 +110,7 @@ def read_documents(file: Path, *, prepare: Callable[[str], str] = str) -> list[A
             return [tomllib.loads(text)]
         # The YAML parser would accept JSON too, but its error messages are less precise.
         return (
-            [read_json(text, object_pairs_hook=_object_without_duplicates)]
+            [read_json(text, object_pairs_hook=_build_object)]
             if file.suffix == ".json"
             else list(yaml.load_all(text, _Loader))
         )
@@ -169,11 +169,11 @@ def read_document_with_lines(file: Path) -> tuple[Any, FindLine]:
     return document, find_line
 
 
-def _count_values(node: yaml.Node, known: dict[int, int]) -> int:
+def _count_values(node: yaml.Node, counts: dict[int, int]) -> int:
     """Count the values in a YAML node, with aliases expanded."""
-    if id(node) not in known:
-        known[id(node)] = 1 + sum(_count_values(part, known) for part in _child_nodes(node))
-    return known[id(node)]
+    if id(node) not in counts:
+        counts[id(node)] = 1 + sum(_count_values(part, counts) for part in _child_nodes(node))
+    return counts[id(node)]
 
 
 def _child_nodes(node: yaml.Node) -> list[yaml.Node]:

@@ -25,7 +25,7 @@ from sluice.stages import parse_stage
 MAX_SITES = 200
 
 
-class Client(Protocol):
+class LinksClient(Protocol):
     """A client of a site's links function, such as `sluice.operator.functions.ControlClient`."""
 
     def ask(self, operation: Operation[R], /) -> R:
@@ -37,7 +37,7 @@ class OpenSite:
     """A site's name with a client that invokes the site's links function."""
 
     name: SiteName
-    client: Client
+    client: LinksClient
 
     def view(self) -> SiteView:
         """Fetch the site's current state. Raises `Malformed` and the client's errors."""
@@ -56,10 +56,7 @@ def require_exchange(site: OpenSite, exchange: str) -> Mapping[str, Exchange]:
 
 
 def find_bound_queues(site: OpenSite, publication: Publication) -> AbstractSet[str]:
-    """Return the queues that would get a message that is published to an exchange, or to one of its alternates.
-
-    Raises the errors of `require_exchange`.
-    """
+    """Return the queues that would get a published message. Raises the errors of `require_exchange`."""
     exchanges = require_exchange(site, publication.exchange)
     for name in list_alternates(publication.exchange, exchanges):
         index = exchanges[name].type.index_class()
@@ -70,7 +67,7 @@ def find_bound_queues(site: OpenSite, publication: Publication) -> AbstractSet[s
     return frozenset()
 
 
-OpenClient = Callable[[SiteName], Client]
+OpenClient = Callable[[SiteName], LinksClient]
 
 
 def open_site(text: str) -> OpenSite:
@@ -83,14 +80,14 @@ def open_named(name: SiteName) -> OpenSite:
     return OpenSite(name, _open_client.get()(name))
 
 
-def _invocation_client(name: SiteName) -> Client:
+def _connect_client(name: SiteName) -> LinksClient:
     try:
         return ControlClient.connect(name.connect(), FEDERATION)
     except NotUsable as error:
         raise NotUsable(f"{name}: {error}") from error  # A command may read several sites, so the error names the site.
 
 
-_open_client: ContextVar[OpenClient] = ContextVar("asking", default=_invocation_client)
+_open_client: ContextVar[OpenClient] = ContextVar("asking", default=_connect_client)
 
 
 @contextmanager
@@ -176,7 +173,7 @@ def _find_peer_name(opened: OpenSite, view: SiteView, link: Link) -> SiteName | 
     """Return the name of the site at the other end of a link; None if our credentials are for another account."""
     endpoint = link.endpoints[0]
     stage = parse_stage(endpoint.control_queue_url.rsplit("/", 1)[-1])
-    return opened.name.peer_name(endpoint.region, endpoint.account, of_account=view.address.account, stage=stage)
+    return opened.name.name_peer(endpoint.region, endpoint.account, own_account=view.address.account, stage=stage)
 
 
 def open_peer(opened: OpenSite, view: SiteView, link: Link) -> tuple[OpenSite, SiteView]:

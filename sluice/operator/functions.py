@@ -27,9 +27,9 @@ class ControlClient:
     function: str
 
     @classmethod
-    def connect(cls, connection: Connection, where: tuple[str, str] = SPLITTING) -> "ControlClient":
+    def connect(cls, connection: Connection, stack_output: tuple[str, str] = SPLITTING) -> "ControlClient":
         """Find the function from a stack and the stack's output with the function's name. Raises `NotUsable`."""
-        stack, output = where
+        stack, output = stack_output
         outputs = read_stack_outputs(connection, stack)
         if output not in outputs:
             raise NotUsable(f"stack {stack} has no output {output}: its deployment is incomplete; run `make deploy`")

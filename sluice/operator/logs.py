@@ -27,7 +27,9 @@ class FunctionLogs:
     _yielded: dict[object, int] = field(default_factory=dict)  # the times of lines already yielded, by line id
     _next_page: Mapping[str, str] = field(default_factory=dict)  # the token of the page where the last call stopped
 
-    def new_lines(self, word: str, *, now_ms: int, may_go_on: Callable[[], bool] = lambda: True) -> Iterator[LogLine]:
+    def read_new_lines(
+        self, word: str, *, now_ms: int, may_go_on: Callable[[], bool] = lambda: True
+    ) -> Iterator[LogLine]:
         """Yield lines that contain `word` and that no earlier call yielded, in order of time. Raises `CallFailed`.
 
         CloudWatch Logs searches about a mebibyte per request. Further requests are made while `may_go_on` returns true.

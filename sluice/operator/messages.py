@@ -90,10 +90,7 @@ def parse_typed_values(options: Iterable[str], *, option: str) -> dict[str, Type
 
 
 def parse_attributes(options: Iterable[str], *, option: str) -> dict[str, Value]:
-    """Parse SQS message attributes from `NAME[:TYPE]=VALUE` options. Raises `BadParameter`.
-
-    The value of type Binary is encoded as Base64.
-    """
+    """Parse message attributes from `NAME[:TYPE]=VALUE`. Binary values are Base64-encoded. Raises `BadParameter`."""
     values: dict[str, Value] = {}
     for text in options:
         declared, equals, value = text.partition("=")

@@ -31,7 +31,7 @@ class Metric:
     statistic: str = "Sum"
 
 
-def metrics_per_request(periods: int) -> int:
+def count_metrics_per_request(periods: int) -> int:
     """Return how many metrics fit into one request to CloudWatch, if each has this number of values."""
     return max(1, min(MAX_QUERIES, MAX_VALUES // periods))
 
@@ -65,7 +65,7 @@ def read_series(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lag:
+class RouteLag:
     """The delay of a route's messages. Values are None if there is no recent data.
 
     `forwarded_ms` is the age of the oldest message in the last forwarded batches. `waiting_s` is the age of the oldest
@@ -78,7 +78,7 @@ class Lag:
 
 def read_lags(
     cloudwatch: Any, queues: Mapping[str, str | None], *, now_ms: int, stage: str | None = None
-) -> Mapping[str, Lag]:
+) -> Mapping[str, RouteLag]:
     """Read the lags of routes from CloudWatch. `queues` has each route's source queue if known. Raises `CallFailed`."""
     namespace = add_stage_prefix(NAMESPACE, stage)
     routes = list(queues)[:MAX_ROUTES]
@@ -94,7 +94,7 @@ def read_lags(
     series = read_series(cloudwatch, metrics, since_ms=now_ms - LOOK_BACK_MS, until_ms=now_ms)
     latest = {key: values[-1][1] for key, values in series.items() if values}
     return {
-        route: Lag(forwarded_ms=latest.get(("forwarded", route)), waiting_s=latest.get(("waiting", route)))
+        route: RouteLag(forwarded_ms=latest.get(("forwarded", route)), waiting_s=latest.get(("waiting", route)))
         for route in routes
     }
 

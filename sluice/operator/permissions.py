@@ -36,7 +36,7 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CommandGrants:
     """Commands, and the permissions that each of them needs in addition to those of `EVERY_COMMAND`."""
 
     commands: tuple[str, ...]
@@ -53,7 +53,7 @@ def _grant(action: str, resource: Resource, *others: str) -> Grant:
     return Grant((action, *(f"{service}:{name}" for name in others)), resource)
 
 
-def _ask(stack: str, function: str) -> tuple[Grant, Grant]:
+def _grant_invocation(stack: str, function: str) -> tuple[Grant, Grant]:
     """Return two permissions to invoke a function: for operations that only read, and for all operations."""
     # The second permission includes the alias for reading, because commands that change a site also read it.
     pattern = f"lambda:{{place}}:function:{{stage}}{stack}-{function}*"
@@ -87,10 +87,10 @@ SESSIONS = _queue_resource("sessions' queues ([one's own](../deploy.md#queues-of
 BINDABLE = _queue_resource("queues that can be bound", "SluiceState-*", "sluice-queue-*")
 ROUTES = _queue_resource("the stacks' and routes' queues", "SluiceState-*", "snowflake-broker", "sluice-*")
 
-SEE_SWEEPER, _ = _ask("SluiceRendezvous", "Sweeper")
-SEE_CONTROL, CONTROL = _ask("SluiceSplitting", "Control")
-SEE_LINKS, LINKS = _ask("SluiceFederation", "Links")
-SEE_JOBS, JOBS = _ask("SluicePipeline", "Jobs")
+SEE_SWEEPER, _ = _grant_invocation("SluiceRendezvous", "Sweeper")
+SEE_CONTROL, CONTROL = _grant_invocation("SluiceSplitting", "Control")
+SEE_LINKS, LINKS = _grant_invocation("SluiceFederation", "Links")
+SEE_JOBS, JOBS = _grant_invocation("SluicePipeline", "Jobs")
 ADOPT = (_grant("sqs:GetQueueUrl", ANY, "GetQueueAttributes"), _grant("lambda:ListEventSourceMappings", ANY))
 FIND_QUEUE = _grant("sqs:GetQueueUrl", BINDABLE)
 PEEK = _grant("sqs:ReceiveMessage", DEAD_LETTERS, "ChangeMessageVisibility")
@@ -108,7 +108,7 @@ DEPLOY = (
 SESSION = (CONTROL, _grant("sqs:ReceiveMessage", SESSIONS, "DeleteMessage", "GetQueueAttributes", "GetQueueUrl"))
 CREATE = _grant("sqs:CreateQueue", BINDABLE, "TagQueue", "GetQueueAttributes")
 
-EVERY_COMMAND = Row(
+EVERY_COMMAND = CommandGrants(
     ("every command",), (_grant("cloudformation:DescribeStacks", STACKS), _grant("ssm:GetParametersByPath", OUTPUTS))
 )
 # CloudFormation creates the stacks with this role. Its permissions for IAM are limited to names of ours, because the
@@ -118,7 +118,7 @@ DEPLOYED_SERVICES = (
     *("lambda", "sqs", "dynamodb", "s3", "logs", "events", "cloudwatch", "sns", "ssm", "budgets"),
     *("emr-serverless", "ec2"),  # Only the pipeline needs these two services.
 )
-DEPLOYMENT = Row(
+DEPLOYMENT = CommandGrants(
     (EXECUTION_ROLE,),
     (
         _grant(
@@ -146,8 +146,8 @@ FREE = (
     "local env",
 )
 ROWS = (
-    Row(("status",), STATUS),
-    Row(
+    CommandGrants(("status",), STATUS),
+    CommandGrants(
         ("console",),
         (
             *STATUS,
@@ -159,7 +159,7 @@ ROWS = (
             _grant("s3:ListBucket", BUCKET, "GetObject"),
         ),
     ),
-    Row(
+    CommandGrants(
         ("deploy",),
         (
             *DEPLOY,
@@ -174,7 +174,7 @@ ROWS = (
             _grant("elasticmapreduce:ListReleaseLabels", ANY),
         ),
     ),
-    Row(
+    CommandGrants(
         ("destroy",),
         (
             *DEPLOY,
@@ -186,36 +186,38 @@ ROWS = (
             _grant("ec2:DeleteVpcEndpoints", ENDPOINTS),
         ),
     ),
-    Row(("publish",), (SEE_LINKS, _grant("sqs:SendMessage", INGRESS))),
-    Row(("consume",), (FIND_QUEUE, _grant("sqs:ReceiveMessage", BINDABLE, "DeleteMessage", "ChangeMessageVisibility"))),
-    Row(
+    CommandGrants(("publish",), (SEE_LINKS, _grant("sqs:SendMessage", INGRESS))),
+    CommandGrants(
+        ("consume",), (FIND_QUEUE, _grant("sqs:ReceiveMessage", BINDABLE, "DeleteMessage", "ChangeMessageVisibility"))
+    ),
+    CommandGrants(
         ("rendezvous status",), (_grant("sqs:GetQueueAttributes", STATE_QUEUES), PEEK, _grant("dynamodb:Query", TABLES))
     ),
-    Row(
+    CommandGrants(
         ("rendezvous creds",),
         (
             _grant("iam:ListAccessKeys", CLIENTS, "CreateAccessKey", "DeleteAccessKey"),
             _grant("iam:GetAccessKeyLastUsed", ANY),
         ),
     ),
-    Row(
+    CommandGrants(
         ("rendezvous offer",), (_grant("sqs:SendMessage", OFFERS), _grant("sqs:GetQueueUrl", ANSWERS, "ReceiveMessage"))
     ),
-    Row(("rendezvous proxy",), ()),
-    Row(("split list", "split status"), (SEE_CONTROL,)),
-    Row(("split stop", "split release", "split agent"), (CONTROL,)),
-    Row(("split start", "split run"), SESSION),
-    Row(("split run --lambda",), (*SESSION, _grant("lambda:GetFunctionConfiguration", FUNCTIONS))),
-    Row(("split tail",), (_grant("logs:FilterLogEvents", SPLITTER_LOGS),)),
-    Row(("split register",), ADOPT),
-    Row(
+    CommandGrants(("rendezvous proxy",), ()),
+    CommandGrants(("split list", "split status"), (SEE_CONTROL,)),
+    CommandGrants(("split stop", "split release", "split agent"), (CONTROL,)),
+    CommandGrants(("split start", "split run"), SESSION),
+    CommandGrants(("split run --lambda",), (*SESSION, _grant("lambda:GetFunctionConfiguration", FUNCTIONS))),
+    CommandGrants(("split tail",), (_grant("logs:FilterLogEvents", SPLITTER_LOGS),)),
+    CommandGrants(("split register",), ADOPT),
+    CommandGrants(
         (
             *("exchange list", "binding list", "peer list", "link list", "link address"),
             *("route list", "route map", "route status", "dynamic paths", "topology export", "topology plan"),
         ),
         (SEE_LINKS,),
     ),
-    Row(
+    CommandGrants(
         (
             *("exchange add", "exchange del", "binding add", "binding del", "peer add", "peer del"),
             *("link add", "link del", "link pause", "link resume", "link drain", "link retry"),
@@ -225,24 +227,28 @@ ROWS = (
         ),
         (LINKS,),
     ),
-    Row(("binding add --create",), (LINKS, CREATE)),
-    Row(("queue create",), (SEE_LINKS, CREATE)),
-    Row(("queue delete",), (LINKS, _grant("sqs:GetQueueAttributes", BINDABLE, "DeleteQueue"))),
-    Row(("queue list",), (SEE_LINKS, _grant("sqs:ListQueues", ANY), _grant("sqs:GetQueueAttributes", BINDABLE))),
-    Row(
+    CommandGrants(("binding add --create",), (LINKS, CREATE)),
+    CommandGrants(("queue create",), (SEE_LINKS, CREATE)),
+    CommandGrants(("queue delete",), (LINKS, _grant("sqs:GetQueueAttributes", BINDABLE, "DeleteQueue"))),
+    CommandGrants(
+        ("queue list",), (SEE_LINKS, _grant("sqs:ListQueues", ANY), _grant("sqs:GetQueueAttributes", BINDABLE))
+    ),
+    CommandGrants(
         ("queue move",),
         (FIND_QUEUE, _grant("sqs:ReceiveMessage", BINDABLE, "DeleteMessage", "ChangeMessageVisibility", "SendMessage")),
     ),
-    Row(("pipeline status",), (SEE_JOBS,)),
-    Row(("pipeline start", "pipeline stop", "pipeline drain"), (JOBS,)),
-    Row(("pipeline logs",), (SEE_JOBS, _grant("logs:DescribeLogStreams", JOB_LOGS, "FilterLogEvents"))),
-    Row(
+    CommandGrants(("pipeline status",), (SEE_JOBS,)),
+    CommandGrants(("pipeline start", "pipeline stop", "pipeline drain"), (JOBS,)),
+    CommandGrants(("pipeline logs",), (SEE_JOBS, _grant("logs:DescribeLogStreams", JOB_LOGS, "FilterLogEvents"))),
+    CommandGrants(
         ("pipeline run-local",),
         (_grant("sqs:ReceiveMessage", STATE_QUEUES, "DeleteMessage", "ChangeMessageVisibility", "GetQueueAttributes"),),
     ),
-    Row(("dlq list", "dlq show"), (_grant("sqs:GetQueueAttributes", DEAD_LETTERS), PEEK)),
-    Row(("dlq redrive",), (PEEK, _grant("sqs:DeleteMessage", DEAD_LETTERS), _grant("sqs:SendMessage", ROUTES))),
-    Row(("dlq purge",), (PEEK, _grant("sqs:DeleteMessage", DEAD_LETTERS))),
+    CommandGrants(("dlq list", "dlq show"), (_grant("sqs:GetQueueAttributes", DEAD_LETTERS), PEEK)),
+    CommandGrants(
+        ("dlq redrive",), (PEEK, _grant("sqs:DeleteMessage", DEAD_LETTERS), _grant("sqs:SendMessage", ROUTES))
+    ),
+    CommandGrants(("dlq purge",), (PEEK, _grant("sqs:DeleteMessage", DEAD_LETTERS))),
 )
 
 

@@ -73,19 +73,19 @@ def connect_pipeline(
     if folder is None:
         return DeployedPipeline(connection, output(outputs, *FUNCTION), outputs.get("JobLogGroupName", ""))
     settings = local_settings(
-        folder, queue_url=outputs["QueueUrl"], ingress_url=outputs["IngressUrl"], sqs_endpoint=aws_endpoint(connection)
+        folder, queue_url=outputs["QueueUrl"], ingress_url=outputs["IngressUrl"], sqs_endpoint=find_endpoint(connection)
     )
     runs = LocalRuns(folder=folder, given_python=python, variables=program_variables(connection))
     return LocalPipeline.create(runs, settings, now_ms)
 
 
-def local_jobs_folder(connection: Connection) -> Path:
+def find_jobs_folder(connection: Connection) -> Path:
     """Return the data folder of a local site's Spark jobs. It is deleted together with the embedded cloud's state."""
     account = connection.client("sts").get_caller_identity()["Account"]
     return FOLDER / JOBS_FOLDER / add_stage_prefix(f"{account}-{connection.region}", connection.stage)
 
 
-def aws_endpoint(connection: Connection) -> SqsEndpoint:
+def find_endpoint(connection: Connection) -> SqsEndpoint:
     """Return the region and the endpoint of SQS for Spark jobs that run on this machine."""
     return SqsEndpoint(region=connection.region, endpoint=connection.endpoint_url)
 

@@ -15,7 +15,7 @@ FEDERATION_STACK = "SluiceFederation"
 QUEUE_OUTPUT = re.compile(r"Queue\w+Url")
 
 
-def queue_url(connection: Connection, name: str) -> str:
+def find_queue_url(connection: Connection, name: str) -> str:
     """Find a queue's URL by its name in SQS, its name in cdk.json, or the URL. Raises `QueueGone`, `CallFailed`."""
     if name.startswith(("http://", "https://")):
         return name

@@ -16,7 +16,7 @@ from sluice.aws.rendezvous.offers import DynamoOfferStore, DynamoProxyPools, par
 from sluice.aws.rendezvous.pace import DynamoPaceStore
 from sluice.codec import to_document
 from sluice.operations import QueueDepth
-from sluice.operator.dead_letters import peek_letters, source_queue_name
+from sluice.operator.dead_letters import find_source_name, peek_letters
 from sluice.rendezvous.counts.stream import OFFERS_PREFIX
 from sluice.rendezvous.operations import RendezvousView
 from sluice.rendezvous.protocol.matching import Pool
@@ -66,7 +66,7 @@ def read_status(connection: Connection) -> RendezvousStatus:
         RecentDeadLetter(
             sent_at_ms=letter.message.sent_at_ms or 0,
             reason=letter.reason or NO_REASON,
-            source=source_queue_name(letter),
+            source=find_source_name(letter),
         )
         for letter in peek_letters(sqs, deployment.dead_letters_url, most=MAX_DEAD_LETTERS)
     ]

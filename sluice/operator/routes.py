@@ -154,8 +154,8 @@ def delete_link(ends: LinkEnds, *, name: str | None, force: bool = False) -> tup
         named = "" if name is None else f" {name}"
         raise BadRoute(f"no link{named} goes from {ends.view.tag} to {ends.peer.tag}")
     ends.site.client.ask(CloseLink(name=link_name, force=force))
-    closed = [route for route in ends.view.bridges if route.link == link_name]
-    return link_name, withdraw_grants(ends, closed)
+    closed_routes = [route for route in ends.view.bridges if route.link == link_name]
+    return link_name, withdraw_grants(ends, closed_routes)
 
 
 def add_route(ends: LinkEnds, declaration: BridgeDeclaration, *, link: str | None) -> Bridge:
@@ -173,7 +173,7 @@ def add_route(ends: LinkEnds, declaration: BridgeDeclaration, *, link: str | Non
     if link_name is None:
         new_link = _build_link(ends, link or ends.peer.tag, durable=declaration.durable)
         link_name = ends.site.client.ask(AddLink(link=new_link)).name
-    route = Bridge(**asdict(declaration), link=link_name, name=route_name(declaration, link_name))
+    route = Bridge(**asdict(declaration), link=link_name, name=build_route_name(declaration, link_name))
     for other in ends.view.bridges:
         if route.name == other.name or route.identity == other.identity:
             if other.state == LinkState.CLOSING:
@@ -183,7 +183,7 @@ def add_route(ends: LinkEnds, declaration: BridgeDeclaration, *, link: str | Non
     return route
 
 
-def route_name(bridge: BridgeDeclaration, link: str) -> str:
+def build_route_name(bridge: BridgeDeclaration, link: str) -> str:
     """Build a route's name from its direction, link, source, destination and key. Adds a hash if these don't fit.
 
     Routes of a site that differ in any of these have different names.
@@ -199,9 +199,9 @@ def route_name(bridge: BridgeDeclaration, link: str) -> str:
     return f"{_NOT_IN_NAMES.sub('-', plain)[: MAX_NAME_CHARACTERS - HASH_CHARACTERS - 1]}.{digest}"
 
 
-def withdraw_all_grants(site: OpenSite, view: SiteView, closed: Sequence[BridgeView]) -> list[str]:
+def withdraw_all_grants(site: OpenSite, view: SiteView, closed_routes: Sequence[BridgeView]) -> list[str]:
     """Call `withdraw_grants` for closed routes of all peers. `view` is the site's state before they were closed."""
-    links = {link.peer: link for link in view.links if link.name in {route.link for route in closed}}
+    links = {link.peer: link for link in view.links if link.name in {route.link for route in closed_routes}}
     kept: list[str] = []
     for tag, link in links.items():
         try:
@@ -209,11 +209,11 @@ def withdraw_all_grants(site: OpenSite, view: SiteView, closed: Sequence[BridgeV
             peer = PeerSite(tag=tag, site=peer_site, view=peer_view)
         except SluiceError:
             peer = PeerSite(tag=tag)
-        kept += withdraw_grants(LinkEnds(site=site, view=view, peer=peer), closed)
+        kept += withdraw_grants(LinkEnds(site=site, view=view, peer=peer), closed_routes)
     return kept
 
 
-def withdraw_grants(ends: LinkEnds, closed: Sequence[BridgeView]) -> list[str]:
+def withdraw_grants(ends: LinkEnds, closed_routes: Sequence[BridgeView]) -> list[str]:
     """Withdraw the permissions that the peer's site gave for closed routes, if no other route needs them.
 
     Permissions to publish stay, because messages are still in the routes' queues. Returns a text for each of these.
@@ -221,8 +221,8 @@ def withdraw_grants(ends: LinkEnds, closed: Sequence[BridgeView]) -> list[str]:
     peer_view, tag = ends.peer.view, ends.peer.tag
     links = {link.name for link in ends.view.links if link.peer == tag and not link.served}
     routes = [route for route in ends.view.bridges if route.link in links]
-    gone = [route for route in routes if route in closed]
-    kept = [route for route in routes if route not in closed and route.state != LinkState.CLOSING]
+    gone = [route for route in routes if route in closed_routes]
+    kept = [route for route in routes if route not in closed_routes and route.state != LinkState.CLOSING]
     here = None if peer_view is None else peer_view.find_peer(ends.view.tag)
     if peer_view is not None and ends.peer.site is not None and here is not None and not here.declared:
         following_keys = {exchange.name for exchange in peer_view.exchanges if exchange.type.follows_keys}
@@ -265,10 +265,7 @@ def _is_same_route(bridge: BridgeView, declaration: BridgeDeclaration) -> bool:
 
 
 def wait_until_operational(site: OpenSite, name: str, *, timeout_s: float) -> BridgeView:
-    """Wait until a route forwards messages, and return the route. Doesn't wait if `timeout_s` is 0.
-
-    Raises `NotOperational`.
-    """
+    """Wait up to `timeout_s` seconds until a route forwards messages, and return the route. Raises `NotOperational`."""
     deadline = time.monotonic() + timeout_s
     while True:
         view = site.view()
@@ -293,7 +290,7 @@ def wait_until_operational(site: OpenSite, name: str, *, timeout_s: float) -> Br
         time.sleep(POLL_S)
 
 
-def find_problems(ends: LinkEnds, route: Bridge) -> tuple[Finding, ...]:
+def find_route_problems(ends: LinkEnds, route: Bridge) -> tuple[Finding, ...]:
     """Find problems of a new route by which messages are duplicated or lost, from the sites that are linked nearby.
 
     Returns no problems if sites can't be read, because the route was added and `route map` shows problems, too.

@@ -50,24 +50,24 @@ class OpenSession:
         try:
             session_view = self.client.ask(KeepSession(session_id=self.view.session_id))
         except RequestRefused as error:
-            self._end(str(error))
+            self._end_session(str(error))
         except CallFailed as error:
             if self._failing_since_s is None:
                 self._failing_since_s = self.now_s()
                 self.say(f"heartbeats fail, and without them the session ends in 30 s: {error}")
             elif self.now_s() - self._failing_since_s >= GIVEN_UP_AFTER_S:
-                self._end(f"no heartbeat for {GIVEN_UP_AFTER_S:.0f} s: {error}")
+                self._end_session(f"no heartbeat for {GIVEN_UP_AFTER_S:.0f} s: {error}")
         else:
             self._failing_since_s = None
             if session_view.status not in ALIVE:
-                self._end(session_view.reason or session_view.status)
+                self._end_session(session_view.reason or session_view.status)
 
     def send_heartbeats(self, every_s: float = HEARTBEAT_INTERVAL_S) -> None:
         """Send heartbeats every `every_s` seconds until the session ends for any reason."""
         while not self.ended.wait(every_s):
             self.send_heartbeat()
 
-    def _end(self, reason: str) -> None:
+    def _end_session(self, reason: str) -> None:
         self.reason = reason
         self.ended.set()
 

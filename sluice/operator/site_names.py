@@ -31,7 +31,7 @@ class BadSiteName(BadConfiguration):
     """Raised if a text is not a site's name."""
 
 
-class OtherAccount(BadConfiguration):
+class WrongAccount(BadConfiguration):
     """Raised if the credentials belong to another account than the one in the site's name."""
 
 
@@ -74,7 +74,7 @@ class ParsedSiteName:
         return cls(region=region, profile=profile or None, stage=stage or None)
 
 
-def is_site(text: str) -> bool:
+def is_site_name(text: str) -> bool:
     """Return whether a text is a valid site name."""
     try:
         ParsedSiteName.parse(text)
@@ -99,7 +99,7 @@ class SiteName:
     @classmethod
     def parse(cls, text: str) -> "SiteName":
         """Parse a site's name and complete it from the command's options. Raises `BadSiteName` or `CloudFailed`."""
-        return current_options().resolve(text)
+        return get_site_options().resolve(text)
 
     def __str__(self) -> str:
         stage = f":{self.stage}" if self.stage else ""
@@ -107,11 +107,11 @@ class SiteName:
             return f"{self.local_account}/{self.region}{stage}"
         return (f"{self.profile}@{self.region}" if self.profile and self.region else self.region or HERE) + stage
 
-    def peer_name(self, region: str, account: str, *, of_account: str, stage: str | None = None) -> "SiteName | None":
-        """Return a peer's name; None if this site's credentials, for account `of_account`, can't reach the peer."""
+    def name_peer(self, region: str, account: str, *, own_account: str, stage: str | None = None) -> "SiteName | None":
+        """Return a peer's name; None if this site's credentials, for account `own_account`, can't reach the peer."""
         if self.local_account is not None:
             return SiteName(region, local_account=account, stage=stage)
-        return SiteName(region, profile=self.profile, stage=stage) if account == of_account else None
+        return SiteName(region, profile=self.profile, stage=stage) if account == own_account else None
 
     def connect(self) -> Connection:
         """Connect to the site with this name. Raises a `BadConfiguration` or `CloudFailed` that says what to do."""
@@ -120,7 +120,7 @@ class SiteName:
             return connect_environment(require_running(find_cloud()).environment(site), stage=site.stage)
         connection = connect_user(region=self.region, profile=self.profile, stage=self.stage)
         if self.account is not None and (account := fetch_account(connection)) != self.account:
-            raise OtherAccount(f"the credentials are of account {account}, not {self.account}: pass another --profile")
+            raise WrongAccount(f"the credentials are of account {account}, not {self.account}: pass another --profile")
         return connection
 
 
@@ -165,7 +165,7 @@ class SiteOptions:
             is_local = cloud is not None and Site(account, region, stage) in cloud.sites
         if not is_local:
             profile = parsed.profile or self.profile
-            return SiteName(region or default_region(profile), profile=profile, stage=stage, account=account)
+            return SiteName(region or find_default_region(profile), profile=profile, stage=stage, account=account)
         if account is not None and region is not None:
             return SiteName(region, local_account=account, stage=stage)
         site = _find_deployed_site(require_running(find_running_cloud()), region, stage)
@@ -175,13 +175,13 @@ class SiteOptions:
 _options: ContextVar[SiteOptions | None] = ContextVar("options", default=None)
 
 
-def current_options() -> SiteOptions:
+def get_site_options() -> SiteOptions:
     """Return the site options of the running command."""
     return _options.get() or SiteOptions()
 
 
 @contextmanager
-def with_options(options: SiteOptions) -> Iterator[None]:
+def use_site_options(options: SiteOptions) -> Iterator[None]:
     """Complete sites' names from these options while the context is open."""
     before = _options.set(options)
     try:
@@ -190,7 +190,7 @@ def with_options(options: SiteOptions) -> Iterator[None]:
         _options.reset(before)
 
 
-def default_region(profile: str | None) -> str | None:
+def find_default_region(profile: str | None) -> str | None:
     """Return the AWS region that environment variables or the profile set; None if neither does, and boto3 chooses."""
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     return region or profiles().get(profile or os.environ.get("AWS_PROFILE") or "default")

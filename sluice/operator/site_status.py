@@ -35,7 +35,7 @@ from sluice.operator.dead_letters import OPERATIONS_STACK, URLS_OUTPUT
 from sluice.operator.functions import FEDERATION, SPLITTING, SWEEPER, ControlClient
 from sluice.operator.metrics import read_lags
 from sluice.operator.pipelines import STACK as PIPELINE_STACK
-from sluice.operator.pipelines import PipelineClient, connect_pipeline, local_jobs_folder
+from sluice.operator.pipelines import PipelineClient, connect_pipeline, find_jobs_folder
 from sluice.operator.rendezvous_status import build_status, rendezvous_document
 from sluice.pipeline.operations import ShowPipeline
 from sluice.rendezvous.operations import RendezvousView, ShowRendezvous
@@ -75,7 +75,7 @@ def read_site(site: "SiteClient", *, within_s: float = PART_TIMEOUT_S) -> SiteRe
         "splitting": _read_splitting,
         "federation": _read_federation,
         "pipeline": _read_pipeline,
-        "dead_letters": _dead_letters,
+        "dead_letters": _read_dead_letters,
     }
     futures = {name: run_in_thread(partial(reader, site)) for name, reader in readers.items()}
     parts, absent, failed = {}, {}, {}
@@ -118,43 +118,43 @@ class SiteClient:
         self._lock = Lock()
         self._futures: dict[str, Future[Any]] = {}
 
-    def outputs(self, stack: str) -> Mapping[str, str]:
+    def read_outputs(self, stack: str) -> Mapping[str, str]:
         """Return the outputs of a stack, named without the stage. Raises `NotDeployed` and `list_stacks`' errors."""
         name = add_stage_prefix(stack, self.connection.stage)
-        stacks = self.stacks()
+        stacks = self.list_stacks()
         if name in stacks:
             return stacks[name].outputs
         return self.run_once(name, partial(read_stored_outputs, self.connection, name)).result()
 
-    def stacks(self) -> Mapping[str, StackView]:
+    def list_stacks(self) -> Mapping[str, StackView]:
         """Return all stacks of the account and region, by name. Raises `list_stacks`' errors."""
         return self.run_once("stacks", partial(list_stacks, self.connection)).result()
 
-    def pipeline(self) -> PipelineClient:
+    def connect_pipeline(self) -> PipelineClient:
         """Connect to the site's pipeline, deployed or local. Raises `NotUsable`."""
         folder = self.jobs_folder() if self.is_local else None
-        return connect_pipeline(self.connection, folder=folder, python=None, outputs=self.outputs(PIPELINE_STACK))
+        return connect_pipeline(self.connection, folder=folder, python=None, outputs=self.read_outputs(PIPELINE_STACK))
 
     def jobs_folder(self) -> Path:
         """Return the data folder of a local site's Spark jobs."""
-        return local_jobs_folder(self.connection)
+        return find_jobs_folder(self.connection)
 
-    def client(self, where: tuple[str, str]) -> ControlClient:
+    def find_client(self, where: tuple[str, str]) -> ControlClient:
         """Find a function by a stack and the stack's output with the function's name (`where`). Raises `NotUsable`."""
         stack, name = where
-        return ControlClient(self.connection, output(self.outputs(stack), stack, name))
+        return ControlClient(self.connection, output(self.read_outputs(stack), stack, name))
 
-    def rendezvous(self) -> Future[RendezvousView]:
+    def read_rendezvous(self) -> Future[RendezvousView]:
         """Invoke the sweeper function for the rendezvous's status and its queues' depths, and return the future."""
         return self.run_once(
-            "rendezvous", lambda: self.client(SWEEPER).ask(ShowRendezvous(queues=self._sweeper_queue_urls()))
+            "rendezvous", lambda: self.find_client(SWEEPER).ask(ShowRendezvous(queues=self._sweeper_queue_urls()))
         )
 
     def _sweeper_queue_urls(self) -> tuple[str, ...]:
-        outputs = self.outputs(STACK)
+        outputs = self.read_outputs(STACK)
         return tuple(outputs[name] for name in ("OffersQueueUrl", "DeadLettersUrl") if name in outputs)
 
-    def depth(self, url: str) -> Future[QueueDepth]:
+    def start_reading_depth(self, url: str) -> Future[QueueDepth]:
         """Start reading a queue's depth (its number of messages), and return the future."""
         return self.run_once(url, partial(self.read_depth, url))
 
@@ -162,17 +162,17 @@ class SiteClient:
         """Read a queue's depth from the sweeper's response if it has the depth, else from SQS. Raises `CallFailed`."""
         with suppress(SluiceError):
             if url in self._sweeper_queue_urls():
-                return self.rendezvous().result().depths[url]
+                return self.read_rendezvous().result().depths[url]
         return fetch_depth(self.connection.client("sqs"), url)
 
-    def lags(self, queues: Mapping[str, str | None]) -> Mapping[str, Mapping[str, Any]]:
+    def read_lags(self, queues: Mapping[str, str | None]) -> Mapping[str, Mapping[str, Any]]:
         """Read the lags of routes, by route. `queues` has the source queue of each route. Raises `CallFailed`."""
         lags = read_lags(self.connection.client("cloudwatch"), queues, now_ms=now_ms(), stage=self.connection.stage)
         return {route: asdict(lag) for route, lag in lags.items()}
 
     def read_depths(self, urls: Iterable[str]) -> dict[str, dict[str, Any]]:
         """Read the depths of several queues, by URL. Raises `CallFailed`."""
-        depths = {url: self.depth(url) for url in urls}
+        depths = {url: self.start_reading_depth(url) for url in urls}
         return {url: {"url": url, **to_document(depth.result())} for url, depth in depths.items()}
 
     def read_route_queue(self, bridge: BridgeView, *, ingress_url: str) -> dict[str, Any] | None:
@@ -196,13 +196,13 @@ class SiteClient:
 
 
 def _read_rendezvous(site: SiteClient) -> Part:
-    deployment = read_deployment(site.connection, site.outputs(STACK))
-    return rendezvous_document(build_status(site.rendezvous().result(), deployment, region=site.connection.region))
+    deployment = read_deployment(site.connection, site.read_outputs(STACK))
+    return rendezvous_document(build_status(site.read_rendezvous().result(), deployment, region=site.connection.region))
 
 
 def _read_splitting(site: SiteClient) -> Part:
     """Read split queues with their depths, and sessions, as in `sluice split status`."""
-    view = site.client(SPLITTING).ask(ShowSplitting())
+    view = site.find_client(SPLITTING).ask(ShowSplitting())
     depths = site.read_depths(url for queue in view.queues for url in (queue.source, queue.main))
     queues = [
         {"queue_id": queue.queue_id, "source": depths[queue.source], "main": depths[queue.main]}
@@ -213,14 +213,14 @@ def _read_splitting(site: SiteClient) -> Part:
 
 def _read_federation(site: SiteClient) -> Part:
     """Read exchanges, links, and routes with their queues' depths and lags."""
-    view = site.client(FEDERATION).ask(ShowSite())
+    view = site.find_client(FEDERATION).ask(ShowSite())
     ingress_url = view.address.ingress_url
     for bridge in view.bridges:
         if (url := _local_queue_url(bridge, ingress_url)) is not None:
-            site.depth(url)
+            site.start_reading_depth(url)
     lags, unknown = dict[str, Mapping[str, Any]](), None
     try:
-        lags |= site.lags({bridge.name: bridge.reads for bridge in view.bridges})
+        lags |= site.read_lags({bridge.name: bridge.reads for bridge in view.bridges})
     except CallFailed as error:  # The user may lack the permission to read metrics, which is a separate one.
         unknown = str(error)
     fields = ("name", "link", "src", "dest", "key", "state", "error", "last_forward_ms")
@@ -252,14 +252,14 @@ def _local_queue_url(bridge: BridgeView, ingress_url: str) -> str | None:
 
 def _read_pipeline(site: SiteClient) -> Part:
     """Read the pipeline's status, as in `sluice pipeline status`, with the depth of its queue."""
-    url = output(site.outputs(PIPELINE_STACK), PIPELINE_STACK, "QueueUrl")
-    site.depth(url)
-    view = site.pipeline().ask(ShowPipeline())
+    url = output(site.read_outputs(PIPELINE_STACK), PIPELINE_STACK, "QueueUrl")
+    site.start_reading_depth(url)
+    view = site.connect_pipeline().ask(ShowPipeline())
     return {**to_document(view), "queue": site.read_depths([url])[url]}
 
 
-def _dead_letters(site: SiteClient) -> Part:
+def _read_dead_letters(site: SiteClient) -> Part:
     """Read the depth of each of the site's dead-letter queues."""
-    urls: Mapping[str, str] = json.loads(output(site.outputs(OPERATIONS_STACK), OPERATIONS_STACK, URLS_OUTPUT))
+    urls: Mapping[str, str] = json.loads(output(site.read_outputs(OPERATIONS_STACK), OPERATIONS_STACK, URLS_OUTPUT))
     depths = site.read_depths(urls.values())
     return {name: depths[url] for name, url in urls.items()}

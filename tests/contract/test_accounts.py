@@ -15,8 +15,8 @@ from sluice.operator.accounts import (
     VCPUS,
     VPCS,
     WITHOUT_FUNCTION_URLS,
-    AccountLacks,
-    Concurrency,
+    AccountNotReady,
+    ConcurrencyLimits,
     check_dead_letters,
     check_emr,
     check_function_urls,
@@ -67,22 +67,24 @@ class Account:
     ],
 )
 def test_all_that_is_wanted_is_reserved_or_an_equal_part_of_each(available: int, reserved: dict[str, int]) -> None:
-    concurrency = Concurrency(limit=available + 100, available=available)
-    assert concurrency.reserve(dict.fromkeys(TWO), TWO) == reserved
+    concurrency = ConcurrencyLimits(limit=available + 100, available=available)
+    assert concurrency.choose_reserves(dict.fromkeys(TWO), TWO) == reserved
 
 
 def test_what_is_configured_is_reserved_first() -> None:
-    concurrency = Concurrency(limit=400, available=300)
-    assert concurrency.reserve({"proxy": 260, "offers": None}, {"offers": 100}) == {"offers": 40}
-    assert concurrency.reserve({"proxy": 300, "offers": None}, {"offers": 100}) == {}
-    with pytest.raises(AccountLacks, match=r"only 300 of the account's 400 .* as 100 must stay .*: proxy=301 is more"):
-        concurrency.reserve({"proxy": 301, "offers": None}, {"offers": 100})
+    concurrency = ConcurrencyLimits(limit=400, available=300)
+    assert concurrency.choose_reserves({"proxy": 260, "offers": None}, {"offers": 100}) == {"offers": 40}
+    assert concurrency.choose_reserves({"proxy": 300, "offers": None}, {"offers": 100}) == {}
+    with pytest.raises(
+        AccountNotReady, match=r"only 300 of the account's 400 .* as 100 must stay .*: proxy=301 is more"
+    ):
+        concurrency.choose_reserves({"proxy": 301, "offers": None}, {"offers": 100})
 
 
 @pytest.mark.parametrize("region", sorted(WITHOUT_FUNCTION_URLS))
 def test_a_region_without_function_urls_lacks_them(region: str) -> None:
     check_function_urls(Account().connection)
-    with pytest.raises(AccountLacks, match=f"{region} has no URLs"):
+    with pytest.raises(AccountNotReady, match=f"{region} has no URLs"):
         check_function_urls(Account(region).connection)
 
 
@@ -93,7 +95,7 @@ def test_a_region_without_emr_serverless_lacks_it(monkeypatch: pytest.MonkeyPatc
         raise EndpointConnectionError(endpoint_url="https://emr-serverless.eu-central-1.amazonaws.com")
 
     monkeypatch.setattr(account.client("emr-serverless"), "list_applications", unreachable)
-    with pytest.raises(AccountLacks, match="eu-central-1 has no EMR Serverless"):
+    with pytest.raises(AccountNotReady, match="eu-central-1 has no EMR Serverless"):
         check_emr(account.connection, worker_vcpu=1)
 
 
@@ -105,7 +107,7 @@ def test_a_job_run_needs_a_driver_and_an_executor(name: str, vcpus: float, *, la
     if not lacks:
         check_emr(account.connection, worker_vcpu=4)
         return
-    with pytest.raises(AccountLacks, match="has 7 vCPUs in this account, and a job run needs 8"):
+    with pytest.raises(AccountNotReady, match="has 7 vCPUs in this account, and a job run needs 8"):
         check_emr(account.connection, worker_vcpu=4)
 
 
@@ -128,7 +130,7 @@ def test_a_pipeline_needs_room_for_a_vpc(existing: int, *, lacks: bool) -> None:
     if not lacks:
         check_vpcs(account.connection)
         return
-    with pytest.raises(AccountLacks, match=r"has 5 VPCs and may have 5.*sluice\.pipeline\.vpc_id"):
+    with pytest.raises(AccountNotReady, match=r"has 5 VPCs and may have 5.*sluice\.pipeline\.vpc_id"):
         check_vpcs(account.connection)
 
 
@@ -154,5 +156,5 @@ def test_an_adopted_queues_dead_letter_queue_must_take_temporary_queues(permissi
     if permission == "allowAll":
         check_dead_letters(account.connection, source_arn=f"{arn}orders")
         return
-    with pytest.raises(AccountLacks, match=r"orders: sessions would fail, .*RedriveAllowPolicy is byQueue"):
+    with pytest.raises(AccountNotReady, match=r"orders: sessions would fail, .*RedriveAllowPolicy is byQueue"):
         check_dead_letters(account.connection, source_arn=f"{arn}orders")

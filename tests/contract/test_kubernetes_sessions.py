@@ -156,7 +156,7 @@ def test_an_agent_lets_a_workload_read_main_and_puts_it_back(server: Server) -> 
     )
 
     def rolled() -> None:
-        agent.look()
+        agent.apply_pending_steps()
         cluster.roll()
 
     session_id = world.start()

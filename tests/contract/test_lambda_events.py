@@ -60,6 +60,6 @@ def test_lines_with_a_word_are_read_once_in_order_of_time(connection: Connection
         events = [{"timestamp": now_ms + at, "message": text} for at, text in lines]
         client.put_log_events(logGroupName="group", logStreamName=stream, logEvents=events)
     logs = FunctionLogs(client, "group", now_ms + 1)
-    found = list(logs.new_lines("Word", now_ms=now_ms + 5))
+    found = list(logs.read_new_lines("Word", now_ms=now_ms + 5))
     assert found == [LogLine(now_ms + at, f"Word {at}") for at in (1, 3, 4)]
-    assert list(logs.new_lines("Word", now_ms=now_ms + 5)) == []
+    assert list(logs.read_new_lines("Word", now_ms=now_ms + 5)) == []

@@ -14,7 +14,7 @@ from sluice.aws.connections import program_variables
 from sluice.aws.deployment import read_stack_outputs
 from sluice.local.jobs import LocalRuns
 from sluice.local.pipeline import LocalPipeline, local_settings
-from sluice.operator.pipelines import STACK, aws_endpoint
+from sluice.operator.pipelines import STACK, find_endpoint
 from sluice.pipeline.operations import ShowPipeline
 from tests.deployed import Deployed, send_all
 from tests.waiting import wait_until
@@ -33,7 +33,7 @@ class Landing:
             folder,
             queue_url=self.outputs["QueueUrl"],
             ingress_url=self.outputs["IngressUrl"],
-            sqs_endpoint=aws_endpoint(deployed.connection),
+            sqs_endpoint=find_endpoint(deployed.connection),
         )
         runs = LocalRuns(folder=folder, given_python=None, variables=program_variables(deployed.connection))
         self.asked = LocalPipeline.create(runs, told, now_ms)

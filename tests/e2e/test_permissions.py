@@ -25,7 +25,7 @@ from sluice.console.requests import Topic
 from sluice.console.sites import WatchedSite
 from sluice.console.watching import READERS, WatchedSites
 from sluice.operations import READER
-from sluice.operator.accounts import Concurrency
+from sluice.operator.accounts import ConcurrencyLimits
 from sluice.operator.deployments import find_removed_queues, find_taken_names, read_registry
 from sluice.operator.permissions import FREE, ROWS, build_policy
 from sluice.operator.site_names import SiteName
@@ -273,5 +273,5 @@ def test_a_deployer_may_look_for_queues(operators: Operators, command: str) -> N
     assert list(find_removed_queues(connection, {"SluiceState": {}}))
     assert read_registry(connection).splits is not None
     if command == "deploy":
-        assert Concurrency.fetch(connection).limit
+        assert ConcurrencyLimits.fetch(connection).limit
         assert find_taken_names(connection, {"SluiceState": {"Resources": {}}}, now_ms=now_ms) == {}

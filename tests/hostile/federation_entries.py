@@ -271,10 +271,10 @@ def topology(content: bytes) -> str:
         file = Path(folder) / "topology.yaml"
         file.write_bytes(content)
         try:
-            document, line_of = read_document_with_lines(file)
+            document, find_line = read_document_with_lines(file)
         except BadFile as fault:
             return f"refused: {fault}".replace(f"{folder}/", "")
     try:
         return f"sites: {', '.join(parse_topology(document).sites)}"
     except BadTopology as fault:
-        return f"refused: line {line_of(fault.place)}: {fault}"
+        return f"refused: line {find_line(fault.place)}: {fault}"

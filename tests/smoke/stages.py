@@ -26,7 +26,7 @@ from sluice.errors import BadConfiguration, CallFailed, SluiceError
 from sluice.local.cloud import BUILD, Cloud, clean_environment, start_cloud, tail
 from sluice.local.deployer import UNATTENDED
 from sluice.local.sites import DEFAULT_SITE, Site
-from sluice.operator.queues import queue_url
+from sluice.operator.queues import find_queue_url
 from tests.deployed import UNKNOWN_KEY, settled
 from tests.e2e.federated import Federation
 from tests.smoke.stage_contents import Left, StageContents
@@ -166,7 +166,7 @@ class SmokeSite(Federation):
 
     def url(self, name: str) -> str:
         """A queue's by its name in the parameters."""
-        return queue_url(self.connection, name)
+        return find_queue_url(self.connection, name)
 
     def output(self, stack: str, name: str) -> str:
         return read_stack_outputs(self.connection, stack)[name]

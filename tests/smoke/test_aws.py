@@ -399,7 +399,7 @@ def logged_lines(stages: Stages, group: str) -> Iterator[str]:
     since_ms = int(stages.since.timestamp() * 1000)
     for word in ("INIT_START", "Init Duration"):
         logs = FunctionLogs(stages.here.connection.client("logs"), group, since_ms)
-        yield from (line.text for line in logs.new_lines(word, now_ms=since_ms))
+        yield from (line.text for line in logs.read_new_lines(word, now_ms=since_ms))
 
 
 @limit(180)

@@ -16,7 +16,7 @@ import yaml
 from botocore import xform_name
 
 from sluice.cli.program import app
-from sluice.cli.sites import with_first_site
+from sluice.cli.sites import add_local_value
 from sluice.local.sites import DEFAULT_SITE
 from tests.snippets.documents import COMMANDS, COMMENT, ROOT, Block, Command, commands, is_shell
 from tests.sources import parse_source
@@ -174,7 +174,7 @@ def sluice_fault(words: list[str], *, is_whole: bool = True) -> str | None:
     context = command.context_class(command, info_name="sluice", **command.context_settings)
     try:
         said = [SITE if VARIABLE.fullmatch(word) else word for word in given]
-        values, left, _ = command.make_parser(context).parse_args(with_first_site(said))
+        values, left, _ = command.make_parser(context).parse_args(add_local_value(said))
     except Exception as error:  # noqa: BLE001 - of click's own kinds, which typer has a copy of
         words_of_it = str(getattr(error, "message", error))
         return None if not is_whole and "requires an argument" in words_of_it else words_of_it

@@ -118,34 +118,34 @@ def show_address(site: SiteText) -> None:
 
 def add_control_commands(
     app: SiteCommands,
-    ask: Callable[[str, Command], Operation[None]],
+    build_operation: Callable[[str, Command], Operation[None]],
     *,
-    thing: str,
-    argument: Any,
-    helps: Sequence[str],
+    target_kind: str,
+    name_argument: Any,
+    help_texts: Sequence[str],
 ) -> None:
-    """Add the commands `pause`, `resume`, `drain` and `retry` to `app`. `helps` has their help texts in this order."""
+    """Add the commands `pause`, `resume`, `drain` and `retry`, with their help texts in this order, to `app`."""
 
     def add_command(command: Command, help_: str) -> None:
         def send_command(site: SiteText, link_or_route: str) -> None:
             opened = open_site(site)
-            opened.client.ask(ask(link_or_route, command))
-            result = {"site": str(opened.name), thing: link_or_route, "done": command.value}
+            opened.client.ask(build_operation(link_or_route, command))
+            result = {"site": str(opened.name), target_kind: link_or_route, "done": command.value}
             print_result(result, f"{link_or_route}: {command.value}")
 
-        send_command.__annotations__["link_or_route"] = argument  # Typer reads the argument's help from here.
+        send_command.__annotations__["link_or_route"] = name_argument  # Typer reads the argument's help from here.
         app.command(command.value, quiet=True, help=help_)(send_command)
 
-    for command, help_ in zip(Command, helps, strict=True):
+    for command, help_ in zip(Command, help_texts, strict=True):
         add_command(command, help_)
 
 
 add_control_commands(
     app,
     lambda name, what: CommandLink(name=name, command=what),
-    thing="link",
-    argument=Name,
-    helps=(
+    target_kind="link",
+    name_argument=Name,
+    help_texts=(
         "Pause all routes of a link: their queues keep new messages.",
         "Resume a paused or draining link.",
         "Drain a link: accept no new messages, send the queued ones, then pause.",

@@ -23,7 +23,7 @@ from sluice.federation.matching.typed_values import collect_headers, to_json
 from sluice.message import Message
 from sluice.operator.federated_sites import find_bound_queues, open_named
 from sluice.operator.messages import parse_attributes, parse_typed_values
-from sluice.operator.queues import queue_url
+from sluice.operator.queues import find_queue_url
 from sluice.operator.site_names import SiteName
 
 MAX_COUNT = 1_000_000
@@ -62,7 +62,7 @@ def publish(
         parse_typed_values(header or [], option="--header"),
         parse_attributes(attribute or [], option="--attribute"),
     )
-    text = _standard_input() if body == "-" else body
+    text = _read_standard_input() if body == "-" else body
     name = SiteName.parse(site)
     connection = name.connect()
     outputs, output = read_stack_outputs(connection, STACK), FIFO_INGRESS if fifo else INGRESS
@@ -92,7 +92,7 @@ def publish(
         )
 
 
-def _standard_input() -> str:
+def _read_standard_input() -> str:
     if sys.stdin.isatty():
         raise BadConfiguration("no body: pass it after the key, or on standard input")
     try:
@@ -120,8 +120,8 @@ def consume(
     Exit code 1 if there were fewer messages than --count.
     """
     connection = SiteName.parse(site).connect()
-    consumer = ConsumedQueue(connection.client("sqs"), queue_url(connection, queue))
-    kept: list[Message] = []
+    consumer = ConsumedQueue(connection.client("sqs"), find_queue_url(connection, queue))
+    kept_messages: list[Message] = []
     shown = 0
     try:
         for message in _receive_messages(consumer, count, wait_s=wait):
@@ -132,11 +132,11 @@ def consume(
             shown += 1
             # A message is deleted after it is printed, so that a crash in between doesn't lose the message.
             if keep:
-                kept.append(message)
+                kept_messages.append(message)
             else:
                 consumer.delete([message])
     finally:
-        consumer.release(kept)
+        consumer.release(kept_messages)
     if count is not None and shown < count:
         print_note(f"only {shown} of {count} messages: no more arrived within {wait:g} s")
         raise typer.Exit(1)

@@ -37,7 +37,7 @@ from sluice.federation.moves import HIDDEN_S, Move, copy_to
 from sluice.federation.operations import ListBindings, ListQueues, QueuesView, QueueView, UnbindQueue
 from sluice.message import FIFO_SUFFIX
 from sluice.operator.federated_sites import OpenSite, open_site
-from sluice.operator.queues import queue_url
+from sluice.operator.queues import find_queue_url
 from sluice.operator.site_names import SiteName
 
 MAX_NAME_CHARACTERS = 80  # SQS's maximum length of a queue's name
@@ -88,12 +88,12 @@ def ensure_queue(site: OpenSite, name: str) -> None:
         retry_until_found(name, lambda: queues.count(name), within_s=FOUND_WITHIN_S)
 
 
-def retry_until_found(queue: str, ask: Callable[[], T], *, within_s: float) -> T:
-    """Call `ask` until SQS finds the queue, which may be new. Raises `ask`'s error after `within_s` seconds."""
+def retry_until_found(queue: str, request: Callable[[], T], *, within_s: float) -> T:
+    """Call `request` until SQS finds the queue, which may be new. Raises `request`'s error after `within_s` seconds."""
     deadline = time.monotonic() + within_s
     while True:
         try:
-            return ask()
+            return request()
         except (QueueGone, RequestRefused) as error:
             if str(error) != str(QueueGone(queue)) or time.monotonic() > deadline:
                 raise
@@ -132,7 +132,7 @@ def delete(
     if not known.bindings:
         _check_name(name, view)
     if not force:
-        _check_empty(known, queues)
+        _require_empty(known, queues)
     if known.bindings:
         for binding in opened.client.ask(ListBindings()).bindings:
             if binding.queue == known.name:
@@ -142,11 +142,11 @@ def delete(
     print_result(document, f"{name} was deleted from {opened.name}")
 
 
-def _check_empty(queue: QueueView, queues: SplitQueues) -> None:
+def _require_empty(queue: QueueView, queue_client: SplitQueues) -> None:
     """Raise `BadConfiguration` if the queue has bindings or messages, and `QueueGone` if it doesn't exist."""
     if queue.bindings:
         raise BadConfiguration(f"{queue.name} has {queue.bindings} bindings: delete them first, or use --force")
-    messages = queues.count(queue.queue)
+    messages = queue_client.count(queue.queue)
     if messages:
         raise BadConfiguration(
             f"{queue.name} holds {messages} messages: consume them first, or use --force to delete them too"
@@ -214,14 +214,14 @@ def move(
         raise typer.BadParameter("--count and --what-is-there exclude each other: use one of them")
     here = SiteName.parse(site).connect()
     dest_site = here if to is None else SiteName.parse(to).connect()
-    source, target = queue_url(here, src), queue_url(dest_site, dest)
+    source, target = find_queue_url(here, src), find_queue_url(dest_site, dest)
     if source == target:
         raise BadConfiguration(f"{src} and {dest} are the same queue: name another one")
     if source.endswith(FIFO_SUFFIX) and not target.endswith(FIFO_SUFFIX):
         print_note(f"{dest} is a standard queue: it doesn't keep the messages' order")
     until_ms = time.time_ns() // 1_000_000 if what_is_there else None
 
-    def make(may_go_on: Callable[[], bool]) -> Move:
+    def prepare_move(may_go_on: Callable[[], bool]) -> Move:
         return Move(
             source=ConsumedQueue(here.client("sqs"), source, MOVE_WAIT_S, HIDDEN_S),
             send=partial(send_batch, dest_site.client("sqs")),
@@ -232,7 +232,7 @@ def move(
             may_go_on=may_go_on,
         )
 
-    run_move(make, done=f"moved from {src} to {dest}")
+    run_move(prepare_move, outcome=f"moved from {src} to {dest}")
 
 
 DestExchange = Annotated[

@@ -28,8 +28,8 @@ from sluice.operator.routes import (
     DuplicateRoute,
     LinkEnds,
     add_route,
-    find_problems,
     find_route,
+    find_route_problems,
     wait_until_operational,
     withdraw_grants,
 )
@@ -46,7 +46,7 @@ class FieldOption(NamedTuple):
 
     field: str
     typer_option: Any  # The type is `Any` because typer doesn't export the class of its options.
-    kinds: frozenset[RouteKind] = EVERY_KIND
+    route_kinds: frozenset[RouteKind] = EVERY_KIND
 
     def build_parameter(self, name: str, *, changes: bool = False) -> Parameter:
         """Return the option as a parameter of a command's function. With `changes`, the parameter has no default."""
@@ -57,7 +57,7 @@ class FieldOption(NamedTuple):
             default, option.show_default = None, True
         return _keyword_parameter(name, Annotated[type_ if default is not None else type_ | None, option], default)
 
-    def value(self, argument: Any) -> Any:
+    def convert_argument(self, argument: Any) -> Any:
         """Convert the option's argument to the field's value: UNSET for an optional field and an empty argument."""
         return argument or UNSET if FIELDS[self.field].default is UNSET else argument
 
@@ -71,9 +71,9 @@ OPTIONS: Mapping[str, FieldOption] = {
     "expires": FieldOption(
         "expires_s",
         typer.Option(min=1, metavar="SECONDS", help="Drop DEST's bindings after the link was down this long."),
-        kinds=frozenset({RouteKind.DYNAMIC}),
+        route_kinds=frozenset({RouteKind.DYNAMIC}),
     ),
-    "src_local": FieldOption("src_is_local", PUSH, kinds=EVERY_KIND - {RouteKind.DYNAMIC}),
+    "src_local": FieldOption("src_is_local", PUSH, route_kinds=EVERY_KIND - {RouteKind.DYNAMIC}),
     "durable": FieldOption(
         "durable", typer.Option("--durable/--no-durable", "-d", help="Keep the link when its last route is deleted.")
     ),
@@ -89,7 +89,7 @@ OPTIONS: Mapping[str, FieldOption] = {
         typer.Option(
             metavar="KEY", help='Routing key that messages get at DEST; "" keeps their own.', show_default="their own"
         ),
-        kinds=EVERY_KIND - {RouteKind.DYNAMIC},
+        route_kinds=EVERY_KIND - {RouteKind.DYNAMIC},
     ),
     "rate": FieldOption(
         "rate",
@@ -100,7 +100,7 @@ OPTIONS: Mapping[str, FieldOption] = {
         typer.Option(
             metavar="SECONDS", help="Retention of messages in the bridge queue; 0 is 14 days.", show_default="14 days"
         ),
-        kinds=EVERY_KIND - {RouteKind.QUEUE},
+        route_kinds=EVERY_KIND - {RouteKind.QUEUE},
     ),
 }
 # The options of `route change`, in the order of --help. "" or 0 removes an optional value.
@@ -161,7 +161,9 @@ class RouteOptions:
         tag, excludes = arguments.pop("tag"), arguments.pop("excludes")
         values = {name: arguments.pop(name) for name in OPTIONS if name in arguments}
         fields = {
-            OPTIONS[name].field: OPTIONS[name].value(value) for name, value in values.items() if value is not None
+            OPTIONS[name].field: OPTIONS[name].convert_argument(value)
+            for name, value in values.items()
+            if value is not None
         }
         if tag is not None:
             fields["tag"] = tag or None
@@ -186,7 +188,7 @@ def with_route_options(kind: RouteKind | None) -> Callable[[Callable[..., None]]
         last = []
     else:
         tags = {"tag": TagArgument, "excludes": ExcludesArgument}
-        options = [option.build_parameter(name) for name, option in OPTIONS.items() if kind in option.kinds]
+        options = [option.build_parameter(name) for name, option in OPTIONS.items() if kind in option.route_kinds]
         last = [_keyword_parameter("link", LinkOption)]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -246,13 +248,13 @@ def add_and_show_route(dest: str, src: str, declaration: BridgeDeclaration, opti
     address, own = ends.peer.address, ends.view.address
     if declaration.dynamic and address is not None and address.account != own.account:
         print_note(f"{address.tag} sends {own.tag} nothing for other sites unless `peer add --lead` there allows it")
-    warnings = [str(finding) for finding in find_problems(ends, route)]
+    warnings = [str(finding) for finding in find_route_problems(ends, route)]
     for warning in warnings:
         print_note(f"warning: {warning}")
-    show_operational(ends.site, route.name, timeout_s=options.timeout_s, warnings=warnings)
+    wait_and_show_route(ends.site, route.name, timeout_s=options.timeout_s, warnings=warnings)
 
 
-def show_operational(site: OpenSite, name: str, *, timeout_s: float, warnings: Sequence[str] = ()) -> None:
+def wait_and_show_route(site: OpenSite, name: str, *, timeout_s: float, warnings: Sequence[str] = ()) -> None:
     """Wait until a route is Operational, and print its state. Raises `NotOperational` after `timeout_s` seconds."""
     shown = wait_until_operational(site, name, timeout_s=timeout_s)
     print_result({**to_document(shown), "warnings": list(warnings)}, f"{name}: {shown.state}")
@@ -265,14 +267,14 @@ def remove_route(
     ends = LinkEnds.from_names(dest, src, src_local=declaration.src_is_local)
     route = find_route(ends, declaration, link=link)
     ends.site.client.ask(CloseBridge(name=route.name, del_empty_link=del_empty_link))
-    report_closing(ends.site, [route.name], kept=withdraw_grants(ends, [route]))
+    report_closing(ends.site, [route.name], kept_permissions=withdraw_grants(ends, [route]))
 
 
-def report_closing(site: OpenSite, routes: Sequence[str], *, kept: Sequence[str]) -> None:
-    """Print which routes of a site are closing, and which of their permissions were not removed (`kept`)."""
+def report_closing(site: OpenSite, routes: Sequence[str], *, kept_permissions: Sequence[str]) -> None:
+    """Print which routes of a site are closing, and which of their permissions were not removed."""
     document = {"site": str(site.name), "routes": routes, "done": "closing"}
     if is_json() or routes:
         said = "\n".join(f"{name} is closing at {site.name}" for name in routes)
         print_result(document, said)
-    for permission in kept:
+    for permission in kept_permissions:
         print_note(permission)

@@ -22,7 +22,7 @@ from sluice.cli.federation.route_options import (
     read_filter,
     remove_route,
     report_closing,
-    show_operational,
+    wait_and_show_route,
     with_route_options,
 )
 from sluice.cli.output import format_time, is_json, print_result, show_json, show_pairs, show_table
@@ -96,7 +96,7 @@ def change(
         raise typer.BadParameter("--no-filter can't be combined with a filter")
     changes = {**options.fields, **({"filter": new_filter} if no_filter or new_filter is not UNSET else {})}
     opened.client.ask(operations.ChangeBridge(bridge=replace(shown.to_bridge(), **changes)))
-    show_operational(opened, name, timeout_s=options.timeout_s)
+    wait_and_show_route(opened, name, timeout_s=options.timeout_s)
 
 
 @app.command("del", quiet=True)
@@ -127,7 +127,7 @@ def delete(
         view = site.view()
         route = _find_own_route(view, src, "delete it")
         site.client.ask(operations.CloseBridge(name=route.name, del_empty_link=del_empty_link))
-        report_closing(site, [route.name], kept=withdraw_all_grants(site, view, [route]))
+        report_closing(site, [route.name], kept_permissions=withdraw_all_grants(site, view, [route]))
         return
     declaration = BridgeDeclaration(src=exchange, dest=dest_exchange or exchange, key=key, src_is_local=src_local)
     remove_route(dest, src, declaration, link=link, del_empty_link=del_empty_link)
@@ -135,12 +135,12 @@ def delete(
 
 def _find_own_route(view: operations.SiteView, name: str, remedy: str) -> operations.BridgeView:
     """Find a route that the site declared. Raises `BadRoute` with the `remedy` for a route that a peer declared."""
-    shown = view.find_bridge(name)
-    if shown is None:
+    route = view.find_bridge(name)
+    if route is None:
         raise BadRoute(f"no such route at {view.tag}: {name}")
-    if shown.served:
+    if route.served:
         raise BadRoute(f"{name} is pulled by {name.rpartition('@')[2]}: {remedy} there")
-    return shown
+    return route
 
 
 @app.command(quiet=True)
@@ -156,7 +156,7 @@ def flush(site: SiteText, *, del_empty_link: DelEmptyLink = False) -> None:
     for link in opened.view().links:
         if link.name in emptied:
             opened.client.ask(operations.CloseLink(name=link.name))
-    report_closing(opened, [shown.name for shown in own], kept=withdraw_all_grants(opened, view, own))
+    report_closing(opened, [shown.name for shown in own], kept_permissions=withdraw_all_grants(opened, view, own))
 
 
 @app.command("list")
@@ -177,12 +177,12 @@ def list_routes(site: SiteText) -> None:
         show_table(PATH_COLUMNS, [path_row(path) for path in opened.client.ask(operations.ListPaths()).paths])
 
 
-def find_route_ends(view: operations.SiteView, shown: operations.BridgeView) -> tuple[str, str]:
+def find_route_ends(view: operations.SiteView, route: operations.BridgeView) -> tuple[str, str]:
     """Return the tags of a route's source and destination; the peer's tag is `?` if the link no longer exists."""
-    link = view.find_link(shown.link)
+    link = view.find_link(route.link)
     if link is not None:
-        return find_site_tags(shown, link, here=view.tag)
-    return (view.tag, "?") if shown.src_is_local else ("?", view.tag)
+        return find_site_tags(route, link, here=view.tag)
+    return (view.tag, "?") if route.src_is_local else ("?", view.tag)
 
 
 @app.command("map")
@@ -195,26 +195,26 @@ def map_routes(
 
     Credentials of one account can't query a site in another account: name that site too, with its profile.
     """
-    walked = discover_sites(sites)
+    found = discover_sites(sites)
     if svg is not None:
         try:
-            svg.write_text(as_svg(walked.topology), encoding="utf-8")
+            svg.write_text(as_svg(found.topology), encoding="utf-8")
         except OSError as error:
             raise BadConfiguration(f"{svg}: {error.strerror}") from error
     if is_json():
-        show_json(map_document(walked))
+        show_json(build_map_document(found))
         return
-    typer.echo(as_text(walked.topology), nl=False)
-    rows = [(tag, *path_row(path)) for tag, paths in sorted(walked.dynamic_paths.items()) for path in paths]
+    typer.echo(as_text(found.topology), nl=False)
+    rows = [(tag, *path_row(path)) for tag, paths in sorted(found.dynamic_paths.items()) for path in paths]
     if rows:
         show_table(("at", *PATH_COLUMNS), rows)
-    for tag, reason in sorted(walked.not_reached.items()):
+    for tag, reason in sorted(found.not_reached.items()):
         print_note(f"{tag} was not reached: {reason}")
 
 
-def map_document(walked: DiscoveredSites) -> dict[str, Any]:
+def build_map_document(found: DiscoveredSites) -> dict[str, Any]:
     """Return the map's JSON document: sites, routes, warnings, sites that couldn't be read, and advertised paths."""
-    topology = walked.topology
+    topology = found.topology
     return {
         "sites": [
             {"tag": tag, "region": topology.sites[tag].region if tag in topology.sites else None}
@@ -229,8 +229,8 @@ def map_document(walked: DiscoveredSites) -> dict[str, Any]:
             | {"routes": [route.name for route in finding.routes]}
             for finding in list_findings(topology)
         ],
-        "not_reached": dict(walked.not_reached),
-        "paths": [{"at": tag, **asdict(path)} for tag, paths in sorted(walked.dynamic_paths.items()) for path in paths],
+        "not_reached": dict(found.not_reached),
+        "paths": [{"at": tag, **asdict(path)} for tag, paths in sorted(found.dynamic_paths.items()) for path in paths],
     }
 
 
@@ -281,9 +281,9 @@ def describe_repairs(repairs: Repairs) -> str | None:
 add_control_commands(
     app,
     lambda name, what: operations.CommandBridge(name=name, command=what),
-    thing="route",
-    argument=Name,
-    helps=(
+    target_kind="route",
+    name_argument=Name,
+    help_texts=(
         "Pause a route: its queue keeps new messages.",
         "Resume a paused or draining route.",
         "Drain a route: accept no new messages, and send the queued ones.",

@@ -114,7 +114,7 @@ class TopologyFile:
     """A parsed topology file with a connection to each of its sites, by the site's tag."""
 
     file: Path
-    line_of: Callable[[str], int]
+    find_line: Callable[[str], int]
     desired: DesiredTopology
     sites: Mapping[str, OpenSite]
     prune: bool
@@ -122,18 +122,18 @@ class TopologyFile:
     @classmethod
     def load(cls, file: Path, *, prune: bool) -> "TopologyFile":
         """Read a file, and connect to its sites. Raises `BadFile`, and the errors of `open_named`."""
-        document, line_of = read_document_with_lines(file)
-        names: dict[str, SiteName] = {}
+        document, find_line = read_document_with_lines(file)
+        site_names: dict[str, SiteName] = {}
         try:
             desired = parse_topology(document)
             for tag, site in desired.sites.items():
                 try:
-                    names[tag] = SiteName.parse(site.at)
+                    site_names[tag] = SiteName.parse(site.at)
                 except BadSiteName as error:
                     raise BadTopology(f"sites.{tag}.at", str(error)) from error
         except BadTopology as error:
-            raise BadFile(file, f"line {line_of(error.place)}: {error}") from error
-        return cls(file, line_of, desired, {tag: open_named(name) for tag, name in names.items()}, prune)
+            raise BadFile(file, f"line {find_line(error.place)}: {error}") from error
+        return cls(file, find_line, desired, {tag: open_named(name) for tag, name in site_names.items()}, prune)
 
     def plan(self) -> TopologyPlan:
         """Compare the file with the current state of its sites. Raises the errors of the requests to them."""
@@ -166,7 +166,7 @@ def show_plan(plan: TopologyPlan, topology: TopologyFile) -> None:
             [(leftover.site, leftover.kind, leftover.name, leftover.reason) for leftover in plan.leftovers],
         )
     for conflict in plan.conflicts:
-        show_error(f"{topology.file}: line {topology.line_of(conflict.place)}: {conflict}")
+        show_error(f"{topology.file}: line {topology.find_line(conflict.place)}: {conflict}")
     if not rows and not plan.conflicts:
         print_note("nothing to do")
 
@@ -210,31 +210,31 @@ class TopologyApplier:
     now_s: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
 
-    def steps(self, agreed: TopologyPlan) -> Iterator[PlannedStep]:
+    def steps(self, agreed_plan: TopologyPlan) -> Iterator[PlannedStep]:
         """Apply the steps of a plan in order, yield each when it is done, and repeat until no step is left.
 
-        If a step no longer fits a site, the remaining steps are planned again. Only entries that the `agreed` plan
+        If a step no longer fits a site, the remaining steps are planned again. Only entries that the `agreed_plan`
         deletes are deleted. Raises `TopologyIncomplete`, or a site's refusal of a step; finished steps are not undone.
         """
-        confirmed = {step.entry for step in agreed.steps if step.is_destructive}
-        plan = agreed
+        confirmed = {step.entry for step in agreed_plan.steps if step.is_destructive}
+        plan = agreed_plan
         for _ in range(MAX_PLANS):
             if plan.conflicts or any(step.is_destructive and step.entry not in confirmed for step in plan.steps):
                 raise TopologyIncomplete("another operator has changed these sites meanwhile: apply the file again")
             if not plan.stages:
                 return
-            yield from self.run_stages(plan)
+            yield from self.apply_stages(plan)
             plan = self.plan()
         raise TopologyIncomplete("the sites still differ from the file: apply the file again")
 
-    def run_stages(self, plan: TopologyPlan) -> Iterator[PlannedStep]:
+    def apply_stages(self, plan: TopologyPlan) -> Iterator[PlannedStep]:
         """Apply a plan's steps in order, and yield each when it is done. Stops at a step that no longer fits a site."""
         for stage in plan.stages:
             match stage.stage:
                 case Stage.RECREATE | Stage.REMOVE:
                     self.wait("closing", partial(self.find_blocking, stage))
                 case Stage.CLOSE:
-                    self.wait("not Operational, so nothing was deleted", lambda: self.idle(plan))
+                    self.wait("not Operational, so nothing was deleted", lambda: self.list_idle_routes(plan))
                     self.sleep(BINDINGS_REFRESH_S)
             for step in stage.steps:
                 client = self.sites[step.site].client
@@ -246,13 +246,13 @@ class TopologyApplier:
                     return  # The step is obsolete, for example because a link has closed with its last route.
                 yield step
 
-    def wait(self, kind: str, left: Callable[[], list[str]]) -> None:
-        """Wait until `left` returns an empty list. At the deadline, raises `TopologyIncomplete` with the last list."""
+    def wait(self, kind: str, list_remaining: Callable[[], list[str]]) -> None:
+        """Wait until `list_remaining` returns an empty list. Raises `TopologyIncomplete` after `timeout_s` seconds."""
         deadline_s = self.now_s() + self.timeout_s
-        while rest := left():
+        while remaining := list_remaining():
             if self.now_s() >= deadline_s:
                 raise TopologyIncomplete(
-                    f"after {self.timeout_s:g} s still {kind}: {'; '.join(rest)}: apply the file again"
+                    f"after {self.timeout_s:g} s still {kind}: {'; '.join(remaining)}: apply the file again"
                 )
             self.sleep(POLL_S)
 
@@ -263,7 +263,7 @@ class TopologyApplier:
         views = {tag: site.view() for tag, site in self.sites.items()}
         return find_blocking(views, {step.entry for step in stage.steps}, identities)
 
-    def idle(self, plan: TopologyPlan) -> list[str]:
+    def list_idle_routes(self, plan: TopologyPlan) -> list[str]:
         """Return the routes of the plan that aren't Operational and therefore forward no messages."""
         return [
             f"{route} at {tag}"

@@ -21,7 +21,7 @@ from sluice.local.jobs import find_spark_python as find_python
 from sluice.local.pipeline import local_landing
 from sluice.operations import parse_request
 from sluice.operator import pipelines
-from sluice.operator.pipelines import PipelineClient, connect_pipeline, local_jobs_folder, parse_start_operation
+from sluice.operator.pipelines import PipelineClient, connect_pipeline, find_jobs_folder, parse_start_operation
 from sluice.operator.site_names import SiteOptions
 from sluice.pipeline.jobs import JOBS, LAND, STATISTICS
 from sluice.pipeline.operations import DrainQueue, JobOutcome, ShowPipeline, StopJob
@@ -162,7 +162,7 @@ def run_local(
     python = find_python(spark_python)
     connection = site.connect()
     place = (folder or pipelines.RUN_LOCAL_FOLDER).resolve()
-    sqs_endpoint = pipelines.aws_endpoint(connection)
+    sqs_endpoint = pipelines.find_endpoint(connection)
     if job == LAND:
         url = pipelines.queue_url(queue_url, connection, local=site.is_local)
         arguments = local_landing(place, queue_url=url, sqs_endpoint=sqs_endpoint).arguments()
@@ -180,7 +180,7 @@ def run_local(
 
 def _connect_pipeline(site: SiteOptions, python: str | None = None) -> PipelineClient:
     connection = site.connect()
-    return connect_pipeline(connection, folder=local_jobs_folder(connection) if site.is_local else None, python=python)
+    return connect_pipeline(connection, folder=find_jobs_folder(connection) if site.is_local else None, python=python)
 
 
 def _print_outcome(outcome: JobOutcome) -> None:

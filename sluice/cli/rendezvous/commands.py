@@ -154,9 +154,9 @@ def offer(
     )
     connection = site.connect()
     attempts = asyncio.run(
-        webrtc.offer_all(connection, plan, http=http, sqscreds=sqscreds or None, count=count, concurrency=concurrency)
+        webrtc.run_clients(connection, plan, http=http, sqscreds=sqscreds or None, count=count, concurrency=concurrency)
     )
-    print_result(webrtc.document(attempts), lambda: webrtc.show(attempts))
+    print_result(webrtc.build_document(attempts), lambda: webrtc.show_attempts(attempts))
     if not all(attempt.echoed for attempt in attempts):
         raise typer.Exit(1)
 
@@ -195,7 +195,7 @@ def proxy(
     network = _choose_network(loopback=loopback, site=site, stun=stun)
     limits = VolunteerLimits(capacity=min(capacity, offers or capacity))
     url = broker_url or read_deployment(site.connect()).broker_url
-    serving = webrtc.serve(
+    serving = webrtc.run_proxies(
         url,
         network=network,
         nat=nat or (Nat.UNRESTRICTED if network.loopback else Nat.UNKNOWN),

@@ -30,7 +30,7 @@ from sluice.rendezvous.protocol.matching import Nat
 MAX_ROWS = 40  # The table shows at most this number of clients; --json shows all.
 
 
-async def offer_all(
+async def run_clients(
     connection: Connection, plan: AttemptPlan, *, http: bool, sqscreds: str | None, count: int, concurrency: int
 ) -> Sequence[Attempt]:
     """Run the attempts of `count` clients at the connected site, at most `concurrency` of them at the same time.
@@ -43,7 +43,7 @@ async def offer_all(
         return await attempt_all(method, [plan] * count, concurrency=concurrency)
 
 
-def document(attempts: Sequence[Attempt]) -> dict[str, Any]:
+def build_document(attempts: Sequence[Attempt]) -> dict[str, Any]:
     """Build the JSON document: counts of outcomes, median and 99th percentile of the durations, and all attempts."""
     outcomes = Counter(attempt.outcome for attempt in attempts)
     return {
@@ -61,7 +61,7 @@ def _summarize_times(attempts: Sequence[Attempt], name: str) -> dict[str, float 
     return {f"{name}_p50": quantile(times, 0.5), f"{name}_p99": quantile(times, 0.99)}
 
 
-def show(attempts: Sequence[Attempt]) -> None:
+def show_attempts(attempts: Sequence[Attempt]) -> None:
     """Print a table with a line for each client's attempt, then a summary of all attempts."""
     columns = ("client", "outcome", "answered ms", "opened ms", "bytes back", "detail")
     rows = [
@@ -69,7 +69,7 @@ def show(attempts: Sequence[Attempt]) -> None:
         for number, attempt in enumerate(attempts[:MAX_ROWS], 1)
     ]
     show_table(columns, rows)
-    numbers = document(attempts)
+    numbers = build_document(attempts)
     outcomes = ", ".join(f"{number} {outcome}" for outcome, number in numbers["outcomes"].items() if number)
     pairs = [
         (f"{len(attempts)} offers", outcomes),
@@ -86,7 +86,7 @@ POLLING = "polling"  # The demo waits until a proxy's output contains this word.
 SID_SHOWN = 8  # This number of characters of a Sid is shown, which is enough to distinguish clients.
 
 
-async def serve(
+async def run_proxies(
     broker_url: str,
     *,
     network: Network,
@@ -103,7 +103,7 @@ async def serve(
     report = ProxyRunReport(clients=clients)
     async with aiohttp.ClientSession() as session:
         volunteers = [
-            Volunteer(session, broker_url, network=network, nat=nat, limits=limits, on_event=report.note)
+            Volunteer(session, broker_url, network=network, nat=nat, limits=limits, on_event=report.print_event)
             for _ in range(proxies)
         ]
         async with serving(volunteers):
@@ -120,7 +120,7 @@ class ProxyRunReport:
         self._left = clients
         self._done = asyncio.Event()
 
-    def note(self, event: VolunteerEvent) -> None:
+    def print_event(self, event: VolunteerEvent) -> None:
         """Print a proxy's event, and count the client if it has been served."""
         if is_json():
             show_json({"at_ms": now_ms(), "event": event.step, "sid": event.sid, "detail": event.detail})

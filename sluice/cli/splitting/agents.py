@@ -69,7 +69,7 @@ class Agent:
         )
         return cls(name=f"agent-{new_id()}", clusters=tuple(contexts), consumers=consumers, ask=client.ask)
 
-    def look(self) -> float:
+    def apply_pending_steps(self) -> float:
         """Apply the pending steps, and return the seconds to wait before the next call. Prints calls that failed."""
         asked_s = self.now_s()
         try:
@@ -77,7 +77,7 @@ class Agent:
             if not taken.steps:
                 return IDLE_INTERVAL_S
             until_s = asked_s + taken.lease_s - MAX_STEP_S  # Later steps might not finish before the lease ends.
-            reports = tuple(self._report(step) for step in taken.steps if self.now_s() < until_s)
+            reports = tuple(self._apply_step(step) for step in taken.steps if self.now_s() < until_s)
             if reports:
                 self.ask(operations.ReportSteps(agent=self.name, reports=reports))
         except (CallFailed, RequestRefused) as error:
@@ -85,7 +85,7 @@ class Agent:
             return IDLE_INTERVAL_S
         return BUSY_INTERVAL_S
 
-    def _report(self, step: operations.ConsumerStep) -> operations.StepReport:
+    def _apply_step(self, step: operations.ConsumerStep) -> operations.StepReport:
         """Apply a step, print its outcome if that differs from the last one printed, and return the step's report."""
         outcome: operations.Outcome = "waits"
         text = code = ""

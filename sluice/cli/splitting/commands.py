@@ -21,7 +21,7 @@ from sluice.cli.sites import PlainCommand, SiteCommands
 from sluice.cli.splitting import registration, tables
 from sluice.cli.splitting.filters import read_filters
 from sluice.cli.splitting.handlers import load_handler
-from sluice.cli.splitting.programs import choose_variables, queue_variables, run_program
+from sluice.cli.splitting.programs import build_queue_options, build_queue_variables, run_program
 from sluice.cli.splitting.resources import import_queues
 from sluice.cli.terminal import SIGNAL_EXIT_BASE, print_note
 from sluice.operator.documents import read_documents
@@ -162,7 +162,7 @@ def register(
     cdk_json = project / "cdk.json"
     addition = registration.add_queue(cdk_json, queue)
     adopted = {role: arn for role, arn in (("source", source_arn), ("main queue", main_arn)) if arn is not None}
-    dead_letters = None if unchecked or not adopted else registration.check_adopted(site.connect(), adopted, addition)
+    dead_letters = None if unchecked or not adopted else registration.check_adoption(site.connect(), adopted, addition)
     if dry_run:
         rows = list(
             plan_adoption(
@@ -226,9 +226,9 @@ def try_filters(
     Exit code 0 if a filter takes the message, 1 if none does.
     """
     filters, _ = read_filters(filter_file, [], key=key)
-    sight = read_filter_input(message_file, envelope=Envelope(sns=sns))
+    message = read_filter_input(message_file, envelope=Envelope(sns=sns))
     with closing(JqRunner()) as decide:
-        trials = {queue_id: try_filter(queue.filter, sight, decide=decide) for queue_id, queue in filters.items()}
+        trials = {queue_id: try_filter(queue.filter, message, decide=decide) for queue_id, queue in filters.items()}
     print_result(trials, lambda: tables.show_trials(trials))
     if not any(trial.matches for trial in trials.values()):
         raise typer.Exit(1)
@@ -247,10 +247,7 @@ def start(
     time_limit: TimeLimit = None,
     site: SiteOptions,
 ) -> None:
-    """Start a session, print its queues, and send its heartbeats until ctrl-C.
-
-    Without heartbeats a session ends within 30 seconds.
-    """
+    """Start a session, print its queues, and send its heartbeats, without which it ends in 30 seconds, until ctrl-C."""
     by_queue, key = read_filters(filter_file, filters or [], jq=jq or [], mirror=mirror or [], key=key)
     connection = site.connect()
     client, user = ControlClient.connect(connection), fetch_user_id(connection)
@@ -321,7 +318,7 @@ def tail(
     group = read_stack_output(connection, "SluiceSplitting", "SplitterLogGroupName")
     logs, message = FunctionLogs(connection.client("logs"), group, since_ms), None
     while True:
-        for message in tables.new_messages(logs, session=session, queue_id=queue):
+        for message in tables.read_new_messages(logs, session=session, queue_id=queue):
             if is_json():
                 show_json(message)
             else:
@@ -437,15 +434,15 @@ def run(
             raise SessionFailed(f"{command[0]}: No such file, or it may not be run")
         known = {view.queue_id: view.variables for view in client.ask(ShowSplitting()).queues}
         chosen = {queue_id: names for queue_id, names in known.items() if select_filter(by_queue, queue_id)}
-        queue = queue or choose_variables(chosen)
-        queue_variables(dict.fromkeys(chosen, "/"), queue)
+        queue = queue or build_queue_options(chosen)
+        build_queue_variables(dict.fromkeys(chosen, "/"), queue)
     _exit_on_sigterm()
     user = fetch_user_id(connection)
     fields = {"user_id": user, "key": key, "name": name, "linger_s": linger, "time_limit_s": time_limit}
     with open_session(client, by_queue, **fields, progress=print_note) as opened:
         if serve is None:
             urls = {own.queue_id: opened.queue_url(own.queue_id) for own in opened.view.queues}
-            code = run_program(command or [], {**environment, **queue_variables(urls, queue or [])}, opened)
+            code = run_program(command or [], {**environment, **build_queue_variables(urls, queue or [])}, opened)
         else:
             code = serve(opened)
     if opened.reason:
@@ -483,7 +480,7 @@ def agent(
     if not once:
         print_note(f"re-pointing consumers in {', '.join(contexts)} until ctrl-C")
     while True:
-        wait_s = running.look()
+        wait_s = running.apply_pending_steps()
         if once:
             return
         time.sleep(wait_s)

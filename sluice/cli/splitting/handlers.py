@@ -20,7 +20,7 @@ from typing import Any
 
 from sluice.aws.connections import Connection, program_variables, remove_aws_variables
 from sluice.aws.queues import ConsumedQueue, delete_batch
-from sluice.cli.splitting.heartbeats import heartbeat_process
+from sluice.cli.splitting.heartbeats import run_heartbeat_process
 from sluice.cli.terminal import SIGNAL_EXIT_BASE, print_note
 from sluice.errors import BadConfiguration, CallFailed, QueueGone
 from sluice.operator.functions import DeployedFunction
@@ -107,21 +107,23 @@ class LocalFunction:
         try:
             # As in Lambda, event and response are converted to JSON and back. Values that JSON can't have are errors.
             response = self.handler(json.loads(json.dumps({"Records": records})), context)
-            failed = parse_batch_response(json.loads(json.dumps(response)), {record["messageId"] for record in records})
+            failed_ids = parse_batch_response(
+                json.loads(json.dumps(response)), {record["messageId"] for record in records}
+            )
         except Exception:  # noqa: BLE001 - any error of the handler fails the batch
             traceback.print_exc()
             return []
         done, stopped = list[Record](), set[str]()
         for record in records:
             group = record["attributes"].get("MessageGroupId") if record["eventSourceARN"].endswith(".fifo") else None
-            if record["messageId"] not in failed and group not in stopped:
+            if record["messageId"] not in failed_ids and group not in stopped:
                 done.append(record)
             elif group is not None:
                 stopped.add(group)
         return done
 
 
-def parse_batch_response(response: object, ids: Collection[str]) -> Collection[str]:
+def parse_batch_response(response: object, message_ids: Collection[str]) -> Collection[str]:
     """Return the ids of the failed messages from a handler's response; empty if it isn't a partial batch response.
 
     Raises `BadResponse` in the cases in which Lambda fails the whole batch:
@@ -131,23 +133,22 @@ def parse_batch_response(response: object, ids: Collection[str]) -> Collection[s
     if failures is None:
         return ()
     failed: list[Any] = [failure.get("itemIdentifier") if isinstance(failure, dict) else None for failure in failures]
-    unknown = [message_id for message_id in failed if message_id not in ids]
+    unknown = [message_id for message_id in failed if message_id not in message_ids]
     if unknown:
         raise BadResponse(f"batchItemFailures: {unknown[0]!r} is not a messageId of the batch")
     return failed
 
 
-def serve(function: LocalFunction, queues: Sequence["EventQueue"], session: OpenSession, *, most: int) -> int:
-    """Poll the queues in turn, and invoke the function with their messages, until the session ends or ctrl-C.
-
-    Returns the program's exit code.
-    """
+def invoke_repeatedly(
+    function: LocalFunction, queues: Sequence["EventQueue"], session: OpenSession, *, batch_size: int
+) -> int:
+    """Invoke the function with messages of the queues in turn until the session ends. Returns the exit code."""
     try:
         for queue in cycle(queues):
             if session.ended.is_set():
                 break
             try:
-                records = queue.receive(most=most, wait_s=POLL_S)
+                records = queue.receive(most=batch_size, wait_s=POLL_S)
                 done = function.invoke(records) if records else []
                 if len(done) < len(records):
                     print_note(f"{len(records) - len(done)} of {len(records)} messages failed and will be redelivered")
@@ -201,7 +202,7 @@ def build_record(received: Mapping[str, Any], *, arn: str, region: str) -> Recor
         "body": received["Body"],
         "attributes": dict(received.get("Attributes") or {}),
         "messageAttributes": {
-            name: _attribute_document(value) for name, value in (received.get("MessageAttributes") or {}).items()
+            name: _build_attribute_document(value) for name, value in (received.get("MessageAttributes") or {}).items()
         },
         "md5OfBody": received["MD5OfBody"],
         **{name: value for name, value in hashes.items() if value is not None},
@@ -211,11 +212,11 @@ def build_record(received: Mapping[str, Any], *, arn: str, region: str) -> Recor
     }
 
 
-def _attribute_document(value: Mapping[str, Any]) -> dict[str, Any]:
-    common: dict[str, Any] = {"stringListValues": [], "binaryListValues": [], "dataType": value["DataType"]}
+def _build_attribute_document(value: Mapping[str, Any]) -> dict[str, Any]:
+    empty_lists: dict[str, Any] = {"stringListValues": [], "binaryListValues": [], "dataType": value["DataType"]}
     if "BinaryValue" in value:
-        return {"binaryValue": base64.b64encode(value["BinaryValue"]).decode(), **common}
-    return {"stringValue": value["StringValue"], **common}
+        return {"binaryValue": base64.b64encode(value["BinaryValue"]).decode(), **empty_lists}
+    return {"stringValue": value["StringValue"], **empty_lists}
 
 
 def load_handler(
@@ -226,10 +227,10 @@ def load_handler(
     caller = dict(os.environ)
     loaded = LocalFunction.load(connection, function, handler)
 
-    def serving(opened: OpenSession) -> int:
+    def serve_session(opened: OpenSession) -> int:
         queues = [EventQueue.open(connection, opened.queue_url(queue.queue_id)) for queue in opened.view.queues]
         print_note("ready; stop with ctrl-C, and messages that you haven't read return to the consumer")
-        with heartbeat_process(opened.client, opened.view.session_id, environment=caller):
-            return serve(loaded, queues, opened, most=batch_size)
+        with run_heartbeat_process(opened.client, opened.view.session_id, environment=caller):
+            return invoke_repeatedly(loaded, queues, opened, batch_size=batch_size)
 
-    return serving
+    return serve_session

@@ -17,7 +17,7 @@ PACKAGES = Path(__file__).parents[3]  # This folder contains the package `sluice
 
 
 @contextmanager
-def heartbeat_process(client: ControlClient, session_id: str, *, environment: Mapping[str, str]) -> Iterator[None]:
+def run_heartbeat_process(client: ControlClient, session_id: str, *, environment: Mapping[str, str]) -> Iterator[None]:
     """Start a process that sends a session's heartbeats until the context ends or this process is killed."""
     # The working directory's files could shadow Python modules. In its own session, the process doesn't get ctrl-C.
     keeper = subprocess.Popen(  # noqa: S603 - our own arguments

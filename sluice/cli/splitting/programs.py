@@ -17,7 +17,7 @@ CHECK_INTERVAL_S = 0.2
 TERMINATE_TIMEOUT_S = 20.0  # After SIGTERM, a program has this number of seconds to end before SIGKILL.
 
 
-def queue_variables(urls: Mapping[str, str], queues: Sequence[str]) -> Mapping[str, str]:
+def build_queue_variables(urls: Mapping[str, str], queues: Sequence[str]) -> Mapping[str, str]:
     """Return the environment variables for `[VARIABLE=]QUEUE` options. `urls` are the session's queue URLs by queue id.
 
     VARIABLE holds the queue's URL, and a second variable its name: ORDERS_NAME for ORDERS_URL or ORDERS. A VARIABLE
@@ -45,7 +45,7 @@ def queue_variables(urls: Mapping[str, str], queues: Sequence[str]) -> Mapping[s
     return second | chosen
 
 
-def choose_variables(variables: Mapping[str, Sequence[str]]) -> list[str]:
+def build_queue_options(variables: Mapping[str, Sequence[str]]) -> list[str]:
     """Build `--queue` options from deployed consumers' `variables` by queue id; empty if a queue has no own variable.
 
     The only queue of a session also gets the default variable.
@@ -93,12 +93,12 @@ def run_in_foreground(command: Sequence[str], environment: Mapping[str, str]) ->
 
 @contextmanager
 def _forward_signals(program: "subprocess.Popen[bytes]") -> Iterator[None]:
-    def forward(number: int, _: Any) -> None:
+    def forward_signal(number: int, _: Any) -> None:
         # The terminal itself sends ctrl-C to the program, because the program is in the foreground.
         if number != signal.SIGINT or not os.isatty(0):
             program.send_signal(number)
 
-    before = {number: signal.signal(number, forward) for number in FORWARDED_SIGNALS}
+    before = {number: signal.signal(number, forward_signal) for number in FORWARDED_SIGNALS}
     try:
         yield
     finally:

@@ -46,10 +46,7 @@ class Registration:
 
 
 def add_queue(cdk_json: Path, queue: Mapping[str, Any]) -> Registration:
-    """Add a queue to the content of cdk.json, and validate the result as CDK would. Writes no file.
-
-    Raises `BadRegistration`, `BadParameter`.
-    """
+    """Add a queue to the content of cdk.json, and validate the result. Raises `BadRegistration`, `BadParameter`."""
     from sluice.parameters import Parameters  # noqa: PLC0415 - may be missing if only the command line is installed
     from sluice.parameters.consumers import to_targets  # noqa: PLC0415 - as above
 
@@ -71,10 +68,7 @@ def add_queue(cdk_json: Path, queue: Mapping[str, Any]) -> Registration:
 
 
 def parse_consumer(option: str) -> dict[str, Any]:
-    """Parse an option `--consumer`: `KIND=VALUES` as in `CONSUMER_FORMS`, or `KIND={…}` in JSON.
-
-    Raises `BadRegistration`.
-    """
+    """Parse an option `--consumer`, in a form of `CONSUMER_FORMS` or as `KIND={…}`. Raises `BadRegistration`."""
     kind, _, text = option.partition("=")
     type_ = kind.replace("-", " ")
     names = CONSUMER_FIELDS.get(type_)
@@ -108,7 +102,7 @@ def check_reader(source_arn: str | None, *, main_arn: str | None, consumers: Seq
         )
 
 
-def check_adopted(connection: Connection, adopted: Mapping[str, str], registration: Registration) -> str | None:
+def check_adoption(connection: Connection, adopted: Mapping[str, str], registration: Registration) -> str | None:
     """Print warnings about the queues to adopt. Returns the ARN of the source queue's dead-letter queue.
 
     Raises `BadRegistration` if adopting the queues would fail or lose messages.

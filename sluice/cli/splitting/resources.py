@@ -93,7 +93,7 @@ class _Source(Struct, frozen=True, rename="camel"):
     containers: list[str] | None = None
 
     @property
-    def words(self) -> str:
+    def place(self) -> str:
         if self.env or self.env_like:
             return f"variable {self.env}" if self.env else f"the variables like {self.env_like}"
         at = self.volume or self.pod_file or {}
@@ -169,7 +169,7 @@ def import_queues(documents: Iterable[object], *, cluster: str | None = None, by
             continue
         for queue in queues:
             consumers = [] if cluster is None else list(_list_consumers(queue, cluster, by_agent=by_agent))
-            _add(result, queue, consumers, at=resource.title)
+            _add_queue_entry(result, queue, consumers, at=resource.title)
     if not result.queues:
         raise BadResource(f"the files contain no SQS queue of a {REGISTRY} or a {SPLIT_CONFIG}")
     return result
@@ -256,7 +256,7 @@ def _list_consumers(queue: _Queue, cluster: str, *, by_agent: bool) -> Iterator[
     """Yield a consumer to re-point for each place that has the queue's name. Raises `BadResource` for some places."""
     for source in queue.sources:
         if source.pod_file is not None:
-            raise BadResource(f"{queue.queue_id}: {source.words} isn't in a ConfigMap's volume: leave out --cluster")
+            raise BadResource(f"{queue.queue_id}: {source.place} isn't in a ConfigMap's volume: leave out --cluster")
         volume = source.volume or {}
         containers = [] if volume else source.containers or list(queue.containers)
         fields_ = {
@@ -285,7 +285,7 @@ def parse_path(selector: str | None) -> list[str]:
     return [step for step in (selector or "").replace("[]", ".[]").split(".") if step]
 
 
-def _add(result: ImportedQueues, queue: _Queue, consumers: Sequence[Mapping[str, Any]], *, at: str) -> None:
+def _add_queue_entry(result: ImportedQueues, queue: _Queue, consumers: Sequence[Mapping[str, Any]], *, at: str) -> None:
     """Add a queue's entry to the result, and notes on fields that the user has to add before the deployment."""
     namespace = result.namespaces.setdefault(queue.queue_id, queue.namespace)
     if namespace != queue.namespace:
@@ -303,7 +303,7 @@ def _add(result: ImportedQueues, queue: _Queue, consumers: Sequence[Mapping[str,
     entry = {name: value for name, value in entry.items() if value is not None and value is not False and value != {}}
     if result.queues.setdefault(queue.queue_id, entry) != entry:
         raise BadResource(f"{at}: {queue.queue_id} is another queue's id already: use a different id for each queue")
-    read_from = " and ".join(source.words for source in queue.sources) or UNKNOWN_PLACE
+    read_from = " and ".join(source.place for source in queue.sources) or UNKNOWN_PLACE
     then = "it is re-pointed while the queue is split" if consumers else "set it to the main queue's name"
     result.notes.append(
         f"{queue.queue_id}: {queue.kind} {queue.workload} has the queue's name from {read_from}: {then}"
@@ -318,9 +318,9 @@ def _add(result: ImportedQueues, queue: _Queue, consumers: Sequence[Mapping[str,
         )
 
 
-def _note_unknown_fields(given: Mapping[str, Any], type_: type[Struct], *, at: str, notes: list[str]) -> None:
+def _note_unknown_fields(given_fields: Mapping[str, Any], type_: type[Struct], *, at: str, notes: list[str]) -> None:
     """Add a note for each given field that the msgspec type doesn't have and that therefore isn't converted."""
-    unknown = sorted(given.keys() - {field_.encode_name for field_ in fields(type_)})
+    unknown = sorted(given_fields.keys() - {field_.encode_name for field_ in fields(type_)})
     notes += [f"{at}.{name} isn't converted" for name in unknown]
 
 

@@ -90,9 +90,9 @@ def parse_period(period: str) -> int:
     return int(match[1]) * SECONDS[match[2]]
 
 
-def new_messages(logs: FunctionLogs, *, session: str | None, queue_id: str | None) -> Iterator[RoutedMessage]:
+def read_new_messages(logs: FunctionLogs, *, session: str | None, queue_id: str | None) -> Iterator[RoutedMessage]:
     """Yield the messages routed since the last call. `session` (an id or key) and `queue_id` select some; None: all."""
-    for line in logs.new_lines(EVENT, now_ms=int(time.time() * 1_000)):
+    for line in logs.read_new_lines(EVENT, now_ms=int(time.time() * 1_000)):
         for message in parse_routed(line.text, at_ms=line.at_ms):
             if session in {None, message.session, message.key} and queue_id in {None, message.queue}:
                 yield message

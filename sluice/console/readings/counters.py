@@ -7,7 +7,7 @@ from typing import Any
 from sluice.aws.clients import now_ms
 from sluice.aws.deployment import STACK, read_deployment
 from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
-from sluice.console.readings.shared import own_metric, read_cached_series
+from sluice.console.readings.shared import read_cached_series, site_metric
 from sluice.console.sites import BudgetedSite, Document
 from sluice.operator.metrics import Metric, Series
 from sluice.rendezvous.counts.statistics import OFFERS, Counts, total
@@ -21,15 +21,15 @@ SPLITTER_METRICS = ("MessagesRead", "MessagesUnmatched", "MessagesForwarded", "M
 EXCHANGE_METRICS = ("MessagesReceived", "MessagesRouted")
 
 
-def statistics_of_today(site: BudgetedSite) -> Counts | None:
+def read_todays_statistics(site: BudgetedSite) -> Counts | None:
     """Read today's statistics of the rendezvous; None if they haven't been read yet. Raises `CallFailed`."""
 
-    def ask() -> Counts:
-        table = read_deployment(site.connection, site.outputs(STACK)).table_name
+    def read_statistics() -> Counts:
+        table = read_deployment(site.connection, site.read_outputs(STACK)).table_name
         store = DynamoStatisticsStore(site.connection.client("dynamodb"), table, now_ms)
         return store.of_day(format_day(now_ms()))
 
-    return site.read_cached("statistics", ask, every_s=STATISTICS_INTERVAL_S)
+    return site.read_cached("statistics", read_statistics, every_s=STATISTICS_INTERVAL_S)
 
 
 def count_offers(counts: Counts | None) -> Mapping[str, int] | None:
@@ -41,33 +41,33 @@ def count_offers(counts: Counts | None) -> Mapping[str, int] | None:
 
 def read_part_metrics(site: BudgetedSite, status: Document) -> Mapping[str, Series] | None:
     """Read today's metrics of the deployed parts; None if they haven't been read yet. Raises `CallFailed`."""
-    metrics = dict(_part_metrics(site, status))
+    metrics = dict(_iter_part_metrics(site, status))
     return read_cached_series(site, "overview", metrics, minutes=CHARTED_MINUTES, of_today=True)
 
 
-def _part_metrics(site: BudgetedSite, status: Document) -> Iterator[tuple[str, Metric]]:
+def _iter_part_metrics(site: BudgetedSite, status: Document) -> Iterator[tuple[str, Metric]]:
     """Yield the metrics of the deployed parts. Each key begins with the part's name, such as `federation`."""
     if status["rendezvous"]:
         for name in (End.OFFER_MATCHED.value, End.OFFER_WAITING.value, End.OFFER_REFUSED.value):
-            yield f"rendezvous {name}", own_metric(site, name, service="broker")
+            yield f"rendezvous {name}", site_metric(site, name, service="broker")
         answered = End.ANSWER_DELIVERED.value
-        yield f"rendezvous {answered}", own_metric(site, answered, service="proxy")
+        yield f"rendezvous {answered}", site_metric(site, answered, service="proxy")
     if part := status["splitting"]:
         for queue, name in product(part["queues"][:MAX_METRICS], SPLITTER_METRICS):
-            metric = own_metric(site, name, service="splitter", queue=queue["queue_id"])
+            metric = site_metric(site, name, service="splitter", queue=queue["queue_id"])
             yield f"splitting {name} {queue['queue_id']}", metric
     if part := status["federation"]:
         for name in EXCHANGE_METRICS:
-            yield f"federation {name}", own_metric(site, name, service="exchange")
+            yield f"federation {name}", site_metric(site, name, service="exchange")
         for route in part["routes"][:MAX_METRICS]:
-            metric = own_metric(site, "MessagesForwarded", service="bridge", route=route["name"])
+            metric = site_metric(site, "MessagesForwarded", service="bridge", route=route["name"])
             yield f"federation MessagesForwarded {route['name']}", metric
     if part := status["pipeline"]:
         for name in ("NumberOfMessagesSent", "NumberOfMessagesDeleted"):
-            yield f"pipeline {name}", queue_metric(part["queue"]["url"], name)
+            yield f"pipeline {name}", build_queue_metric(part["queue"]["url"], name)
 
 
-def queue_metric(url: str, name: str) -> Metric:
+def build_queue_metric(url: str, name: str) -> Metric:
     """Return a metric that SQS itself publishes for a queue, such as `NumberOfMessagesSent`."""
     return Metric(namespace="AWS/SQS", name=name, dimensions={"QueueName": url.rsplit("/", 1)[1]})
 
@@ -77,17 +77,17 @@ def build_counters(status: Document, offers: Mapping[str, int] | None, series: M
     at_ms = now_ms()
     counters: dict[str, Any] = {}
     if status["rendezvous"]:
-        counters["rendezvous"] = _count_offers(status, offers) | _minutes_document(
+        counters["rendezvous"] = _build_offer_counters(status, offers) | _count_by_minute(
             series, ("rendezvous Offers",), ("rendezvous AnswersDelivered",), at_ms
         )
-    for part, goes_in, goes_out in (
+    for part, in_prefixes, out_prefixes in (
         ("splitting", ("splitting MessagesRead",), ("splitting MessagesUnmatched", "splitting MessagesForwarded")),
         ("federation", ("federation MessagesReceived",), ("federation MessagesRouted",)),
         ("pipeline", ("pipeline NumberOfMessagesSent",), ("pipeline NumberOfMessagesDeleted",)),
     ):
         if status[part]:
-            today = {"in": sum_today(series, goes_in, at_ms), "out": sum_today(series, goes_out, at_ms)}
-            counters[part] = today | _minutes_document(series, goes_in, goes_out, at_ms)
+            today = {"in": sum_today(series, in_prefixes, at_ms), "out": sum_today(series, out_prefixes, at_ms)}
+            counters[part] = today | _count_by_minute(series, in_prefixes, out_prefixes, at_ms)
     if status["splitting"]:
         counters["splitting"]["to_main"] = sum_today(series, ("splitting MessagesUnmatched",), at_ms)
         counters["splitting"]["to_sessions"] = sum_today(series, ("splitting MessagesForwarded",), at_ms)
@@ -104,10 +104,10 @@ def sum_depths(status: Document) -> Mapping[str, Mapping[str, int | None]]:
         dead_letter_depths = [
             depth for description, depth in (status["dead_letters"] or {}).items() if part in description
         ]
-        visible, in_flight = _sum(dead_letter_depths, "visible"), _sum(dead_letter_depths, "in_flight")
+        visible, in_flight = _sum_values(dead_letter_depths, "visible"), _sum_values(dead_letter_depths, "in_flight")
         depths[part] = {
-            "waiting": _sum(queues, "visible"),
-            "in_flight": _sum(queues, "in_flight"),
+            "waiting": _sum_values(queues, "visible"),
+            "in_flight": _sum_values(queues, "in_flight"),
             "dead": visible + in_flight
             if dead_letter_depths and visible is not None and in_flight is not None
             else None,
@@ -127,12 +127,12 @@ def _iter_queues(status: Document) -> Iterator[tuple[str, Sequence[Mapping[str, 
         yield "pipeline", [part["queue"]]
 
 
-def _sum(queues: Sequence[Mapping[str, Any]], name: str) -> int | None:
+def _sum_values(queues: Sequence[Mapping[str, Any]], name: str) -> int | None:
     values = [queue[name] for queue in queues]
     return None if None in values else sum(values)
 
 
-def _count_offers(status: Document, offers: Mapping[str, int] | None) -> dict[str, Any]:
+def _build_offer_counters(status: Document, offers: Mapping[str, int] | None) -> dict[str, Any]:
     """Count received and answered offers. Unanswered offers are added, because statistics only count finished ones."""
     if offers is None:
         return {"in": None, "out": None, "denied": None, "timed_out": None, "open": None}
@@ -154,10 +154,12 @@ def sum_today(series: Mapping[str, Series] | None, prefixes: Sequence[str], at_m
     return round(sum(value for point_ms, value in _matching_points(series, prefixes) if point_ms >= since_ms))
 
 
-def _minutes_document(
-    series: Mapping[str, Series] | None, goes_in: Sequence[str], goes_out: Sequence[str], at_ms: int
+def _count_by_minute(
+    series: Mapping[str, Series] | None, in_prefixes: Sequence[str], out_prefixes: Sequence[str], at_ms: int
 ) -> dict[str, Any]:
-    return {"minutes": {"in": sum_by_minute(series, goes_in, at_ms), "out": sum_by_minute(series, goes_out, at_ms)}}
+    return {
+        "minutes": {"in": sum_by_minute(series, in_prefixes, at_ms), "out": sum_by_minute(series, out_prefixes, at_ms)}
+    }
 
 
 def sum_by_minute(series: Mapping[str, Series] | None, prefixes: Sequence[str], at_ms: int) -> Sequence[float] | None:

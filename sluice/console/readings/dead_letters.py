@@ -8,8 +8,8 @@ from typing import Any
 
 from sluice.aws.clients import now_ms
 from sluice.aws.deployment import output
-from sluice.console.moves import Moves
-from sluice.console.requests import number_field, text_field, text_list_field
+from sluice.console.moves import QueueMoves
+from sluice.console.requests import get_number_field, get_text_field, get_text_list_field
 from sluice.console.sites import BudgetedSite, Document, Query
 from sluice.dead_letter_reasons import Reason
 from sluice.errors import BadRequest
@@ -36,22 +36,22 @@ MAX_CHARACTERS = 500  # Longer bodies and attributes are cut in a list, to this 
 
 def read(site: BudgetedSite, _: Query) -> Document:
     """Read the dead-letter queues' depths, and redrives' and purges' progress. Raises `NotUsable`, `CallFailed`."""
-    urls = queue_urls(site)
+    urls = read_queue_urls(site)
     depths = site.read_depths(urls.values())
     queues = [{"queue": name, **depths[url]} for name, url in urls.items()]
-    return {"queues": queues, "moves": _get_moves(site).documents()}
+    return {"queues": queues, "moves": _get_moves(site).list_progress()}
 
 
-def queue_urls(site: BudgetedSite) -> Mapping[str, str]:
+def read_queue_urls(site: BudgetedSite) -> Mapping[str, str]:
     """Return the URLs of the dead-letter queues, by name."""
-    return parse_queue_urls(output(site.outputs(OPERATIONS_STACK), OPERATIONS_STACK, "DeadLetterUrls"))
+    return parse_queue_urls(output(site.read_outputs(OPERATIONS_STACK), OPERATIONS_STACK, "DeadLetterUrls"))
 
 
 def list_letters(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
     """Count a queue's dead letters by reason, and list the selected letters with shortened bodies and attributes."""
-    url = find_queue_url(queue_urls(site), text_field(fields, "queue"))
+    url = find_queue_url(read_queue_urls(site), get_text_field(fields, "queue"))
     selection = parse_selection(fields)
-    most = number_field(fields, "looked_at", least=1, most=MAX_READ_LETTERS, default=DEFAULT_LOOKED_AT)
+    most = get_number_field(fields, "looked_at", least=1, most=MAX_READ_LETTERS, default=DEFAULT_LOOKED_AT)
     summary, letters = DeadLetterSummary(), list[Document]()
     for letter in peek_letters(site.connection.client("sqs"), url, most=most):
         summary.add_letter(letter)
@@ -62,9 +62,9 @@ def list_letters(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
 
 def show_letter(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
     """Return a complete dead letter, with addresses masked. Raises `BadRequest` if it has left the queue."""
-    url = find_queue_url(queue_urls(site), text_field(fields, "queue"))
-    selection = DeadLetterSelection(ids=frozenset({text_field(fields, "id")}))
-    most = number_field(fields, "looked_at", least=1, most=MAX_READ_LETTERS, default=DEFAULT_LOOKED_AT)
+    url = find_queue_url(read_queue_urls(site), get_text_field(fields, "queue"))
+    selection = DeadLetterSelection(ids=frozenset({get_text_field(fields, "id")}))
+    most = get_number_field(fields, "looked_at", least=1, most=MAX_READ_LETTERS, default=DEFAULT_LOOKED_AT)
     letters = filter(selection.includes, peek_letters(site.connection.client("sqs"), url, most=most))
     for letter in letters:
         return dead_letter_document(letter)
@@ -80,13 +80,13 @@ def shorten_letter(letter: DeadLetter) -> Document:
 def parse_selection(fields: Mapping[str, Any]) -> DeadLetterSelection:
     """Parse the fields of a form that select dead letters. Raises `BadRequest` for an unknown reason."""
     try:
-        reasons = frozenset(map(Reason, text_list_field(fields, "reasons")))
+        reasons = frozenset(map(Reason, get_text_list_field(fields, "reasons")))
     except ValueError as error:
         raise BadRequest(str(error)) from None
     return DeadLetterSelection(
         reasons=reasons,
-        sources=frozenset(text_list_field(fields, "sources")),
-        ids=frozenset(text_list_field(fields, "ids")),
+        sources=frozenset(get_text_list_field(fields, "sources")),
+        ids=frozenset(get_text_list_field(fields, "ids")),
     )
 
 
@@ -94,7 +94,7 @@ def redrive(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
     """Start redriving the selected dead letters in the background. The page shows the progress."""
     queue, url, selection = _parse_target(site, fields)
     sqs = site.connection.client("sqs")
-    return _get_moves(site).begin(
+    return _get_moves(site).start_move(
         queue, "redrive", lambda may_go_on: prepare_redrive(sqs, url, selection, may_go_on=may_go_on)
     )
 
@@ -102,27 +102,27 @@ def redrive(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
 def purge(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
     """Start deleting the selected dead letters. Raises `BadRequest` unless the user has typed the queue's name."""
     queue, url, selection = _parse_target(site, fields)
-    if text_field(fields, "typed") != queue:
+    if get_text_field(fields, "typed") != queue:
         raise BadRequest(f"deleted letters can't be restored: type {queue} to continue")
     sqs, until_ms = site.connection.client("sqs"), now_ms()
-    return _get_moves(site).begin(
+    return _get_moves(site).start_move(
         queue, "purge", lambda may_go_on: prepare_purge(sqs, url, selection, until_ms=until_ms, may_go_on=may_go_on)
     )
 
 
 def _parse_target(site: BudgetedSite, fields: Mapping[str, Any]) -> tuple[str, str, DeadLetterSelection]:
     """Parse a form's queue name and its selection of dead letters, and find the queue's URL."""
-    queue = text_field(fields, "queue")
-    return queue, find_queue_url(queue_urls(site), queue), parse_selection(fields)
+    queue = get_text_field(fields, "queue")
+    return queue, find_queue_url(read_queue_urls(site), queue), parse_selection(fields)
 
 
-def _get_moves(site: BudgetedSite) -> Moves:
-    return site.memory.of("moves", Moves)
+def _get_moves(site: BudgetedSite) -> QueueMoves:
+    return site.memory.get_state("moves", QueueMoves)
 
 
 def stop_move(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
     """Stop a queue's redrive or purge after the current batch. Raises `NoSuchQueue` if none is running."""
-    queue = text_field(fields, "queue")
-    if not _get_moves(site).stop(queue):
+    queue = get_text_field(fields, "queue")
+    if not _get_moves(site).stop_move(queue):
         raise NoSuchQueue(f"no letters of {queue} are being moved")
     return {"queue": queue}

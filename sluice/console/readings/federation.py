@@ -7,8 +7,8 @@ from typing import Any
 from sluice.aws.clients import now_ms
 from sluice.codec import to_document
 from sluice.console.maps import discover_peers, draw_map, list_warnings, read_site_view
-from sluice.console.readings.shared import own_metric, read_cached_series, try_reading
-from sluice.console.requests import text_field
+from sluice.console.readings.shared import read_cached_series, site_metric, try_reading
+from sluice.console.requests import get_text_field
 from sluice.console.sites import BudgetedSite, Document, Query
 from sluice.errors import BadRequest
 from sluice.federation.links.links import find_site_tags
@@ -36,12 +36,13 @@ def read(site: BudgetedSite, query: Query) -> Document:
     """Read the page's data; unreadable data are null, with reasons in `troubles`. Raises `NotUsable`, `CallFailed`."""
     view, troubles = read_site_view(site), dict[str, str]()
     # The site's own function is invoked first. The calls that are left in the budget are for other sites.
-    ask = partial(site.read_cached, "bindings", lambda: site.client(FEDERATION).ask(ListBindings()), calls=0)
+    ask = partial(site.read_cached, "bindings", lambda: site.find_client(FEDERATION).ask(ListBindings()), calls=0)
     bindings = try_reading(troubles, "bindings", lambda: ask(every_s=BINDINGS_INTERVAL_S))
     sites = try_reading(troubles, "the map", lambda: discover_peers(site))
     series = try_reading(troubles, "rates", lambda: _read_forwarded(site, view)) or {}
     lags = (
-        try_reading(troubles, "lags", lambda: site.lags({bridge.name: bridge.reads for bridge in view.bridges})) or {}
+        try_reading(troubles, "lags", lambda: site.read_lags({bridge.name: bridge.reads for bridge in view.bridges}))
+        or {}
     )
     is_narrow = query.get("narrow") == "1"
     return {
@@ -64,7 +65,9 @@ def read(site: BudgetedSite, query: Query) -> Document:
             }
             for link in view.links
         ],
-        "routes": [{**_route(site, view, bridge, series), **lags.get(bridge.name, {})} for bridge in view.bridges],
+        "routes": [
+            {**_describe_route(site, view, bridge, series), **lags.get(bridge.name, {})} for bridge in view.bridges
+        ],
         "minutes": MINUTES,
         "troubles": troubles,
     }
@@ -77,7 +80,7 @@ def read_rates(site: BudgetedSite, _: Query) -> Document:
     return {"tag": view.tag, "routes": {name: _sum_minutes(counted) for name, counted in series.items()}}
 
 
-def _route(site: BudgetedSite, view: SiteView, route: BridgeView, series: Mapping[str, Series]) -> dict[str, Any]:
+def _describe_route(site: BudgetedSite, view: SiteView, route: BridgeView, series: Mapping[str, Series]) -> Document:
     """Format a route with the queue at this site that it reads. `queue` is null if the queue is at the peer."""
     link = view.find_link(route.link)
     here = (view.tag, "?") if route.src_is_local else ("?", view.tag)
@@ -105,7 +108,7 @@ def _route(site: BudgetedSite, view: SiteView, route: BridgeView, series: Mappin
 def _read_forwarded(site: BudgetedSite, view: SiteView) -> Mapping[str, Series] | None:
     """Read the metric of forwarded messages of each route; None if not all have been read yet. Raises `CallFailed`."""
     names = [bridge.name for bridge in view.bridges[:MAX_COUNTED]]
-    metrics = {name: own_metric(site, "MessagesForwarded", service="bridge", route=name) for name in names}
+    metrics = {name: site_metric(site, "MessagesForwarded", service="bridge", route=name) for name in names}
     return read_cached_series(site, "routes", metrics, minutes=MINUTES) if metrics else {}
 
 
@@ -123,14 +126,14 @@ def send_command(
     operation: type[CommandBridge | CommandLink], site: BudgetedSite, fields: Mapping[str, Any]
 ) -> Document:
     """Pause, resume, drain or retry a route or a link. Raises the same errors as `sluice route` and `sluice link`."""
-    name, command = text_field(fields, "name"), text_field(fields, "what")
+    name, command = get_text_field(fields, "name"), get_text_field(fields, "what")
     if command not in set(Command):
         raise BadRequest(f"what: {command[:80]!r} is not one of {', '.join(Command)}")
-    site.client(FEDERATION).ask(operation(name=name, command=Command(command)))
+    site.find_client(FEDERATION).ask(operation(name=name, command=Command(command)))
     return {"name": name, "done": command}
 
 
 def redrive_route(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
     """Redrive a route's dead letters into its queue. Raises the errors of `sluice route redrive`."""
-    redriven = site.client(FEDERATION).ask(Redrive(name=text_field(fields, "name")))
+    redriven = site.find_client(FEDERATION).ask(Redrive(name=get_text_field(fields, "name")))
     return {"redriven": redriven.redriven}

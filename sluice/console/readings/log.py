@@ -32,31 +32,31 @@ STANDARD_FIELDS = frozenset({"level", "location", "message", "timestamp", "servi
 
 
 @dataclass(slots=True)
-class Tail:
+class LogTail:
     """The last log lines that contain a given word, from all functions."""
 
     since_ms: int
     lines: deque[Mapping[str, Any]] = field(default_factory=lambda: deque(maxlen=MAX_LINES))
     logs: dict[str, FunctionLogs] = field(default_factory=dict)
 
-    def note(self, service: str, logs: FunctionLogs, word: str, *, may_go_on: Callable[[], bool]) -> None:
+    def read_new_lines(self, service: str, logs: FunctionLogs, word: str, *, may_go_on: Callable[[], bool]) -> None:
         """Read a function's new log lines that contain `word`, with further requests while `may_go_on` returns true."""
-        for line in logs.new_lines(word, now_ms=now_ms(), may_go_on=may_go_on):
-            self.lines.append(line_document(service, line))
+        for line in logs.read_new_lines(word, now_ms=now_ms(), may_go_on=may_go_on):
+            self.lines.append(build_line_document(service, line))
 
 
 @dataclass(slots=True)
-class Tails:
+class LogTails:
     """The log tails of a site, by the word that their lines contain. Keeps the newest `MAX_TAILS` tails."""
 
-    by_word: dict[str, Tail] = field(default_factory=dict)
+    by_word: dict[str, LogTail] = field(default_factory=dict)
 
-    def of(self, word: str, *, since_ms: int) -> Tail:
+    def get_tail(self, word: str, *, since_ms: int) -> LogTail:
         """Return the tail of lines that contain a word. A new tail begins at `since_ms`."""
         if word not in self.by_word:
             while len(self.by_word) >= MAX_TAILS:
                 del self.by_word[next(iter(self.by_word))]
-            self.by_word[word] = Tail(since_ms)
+            self.by_word[word] = LogTail(since_ms)
         return self.by_word[word]
 
 
@@ -68,16 +68,16 @@ def read(site: BudgetedSite, query: Query) -> Document:
     trace = query.get("trace", "")
     if len(trace) > MAX_TRACE or '"' in trace:
         raise BadRequest(f"trace: up to {MAX_TRACE} characters, and no quotation marks")
-    groups = site.read_cached("log groups", lambda: log_groups(site.connection), every_s=GROUPS_INTERVAL_S) or {}
+    groups = site.read_cached("log groups", lambda: find_log_groups(site.connection), every_s=GROUPS_INTERVAL_S) or {}
     look_back_ms = TRACE_LOOK_BACK_MS if trace else LOOK_BACK_MS
     word = trace or STRUCTURED
-    tail = site.memory.of("tails", Tails).of(word, since_ms=now_ms() - look_back_ms)
+    tail = site.memory.get_state("tails", LogTails).get_tail(word, since_ms=now_ms() - look_back_ms)
     client = site.connection.client("logs")
     troubles: dict[str, str] = {}
     for service, group in groups.items():
         logs = tail.logs.setdefault(group, FunctionLogs(client, group, tail.since_ms))
-        may_go_on = partial(site.spend, 1)
-        ask = partial(tail.note, service, logs, word, may_go_on=may_go_on)
+        may_go_on = partial(site.spend_calls, 1)
+        ask = partial(tail.read_new_lines, service, logs, word, may_go_on=may_go_on)
         try_reading(
             troubles, service, partial(site.read_cached_in_turn, "log", (word, group), ask, every_s=LINES_INTERVAL_S)
         )
@@ -85,7 +85,7 @@ def read(site: BudgetedSite, query: Query) -> Document:
     return {"functions": sorted(groups), "lines": lines, "since_ms": tail.since_ms, "troubles": troubles}
 
 
-def log_groups(connection: Connection) -> Mapping[str, str]:
+def find_log_groups(connection: Connection) -> Mapping[str, str]:
     """Find the log groups of the site's functions, by the functions' service names. Raises `CallFailed`."""
     prefix = add_stage_prefix(FUNCTION_PREFIX, connection.stage)
     functions = [function for page in connection.pages("lambda", "list_functions") for function in page["Functions"]]
@@ -97,7 +97,7 @@ def log_groups(connection: Connection) -> Mapping[str, str]:
     }
 
 
-def line_document(service: str, line: LogLine) -> Mapping[str, Any]:
+def build_line_document(service: str, line: LogLine) -> Mapping[str, Any]:
     """Format a log line with its level, event and fields. If the line isn't JSON, its whole text is the event."""
     try:
         record = read_json(line.text)

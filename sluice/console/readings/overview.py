@@ -11,7 +11,7 @@ from sluice.console.readings.counters import (
     build_counters,
     count_offers,
     read_part_metrics,
-    statistics_of_today,
+    read_todays_statistics,
     sum_depths,
 )
 from sluice.console.readings.shared import try_reading
@@ -33,7 +33,7 @@ def read(site: BudgetedSite, _: Query) -> Document:
     site.reserve_calls(LOCAL_FUNCTIONS if site.is_local else FUNCTIONS)
     status = to_document(read_site(site).document)
     troubles: dict[str, str] = {}
-    counts = try_reading(troubles, "statistics", lambda: statistics_of_today(site) if status["rendezvous"] else None)
+    counts = try_reading(troubles, "statistics", lambda: read_todays_statistics(site) if status["rendezvous"] else None)
     offers = count_offers(counts)
     series = try_reading(troubles, "metrics", lambda: read_part_metrics(site, status))
     every_s = LOCAL_ALARMS_INTERVAL_S if site.is_local else ALARMS_INTERVAL_S
@@ -45,12 +45,12 @@ def read(site: BudgetedSite, _: Query) -> Document:
         "holds": sum_depths(status),
         "alarms": None if alarms is None else [asdict(alarm) for alarm in alarms if alarm.state == "ALARM"],
         "alarms_watched": None if alarms is None else len(alarms),
-        "changes": _recent_changes(site, status, troubles, since_ms=now_ms() - HOUR_MS),
+        "changes": _list_recent_changes(site, status, troubles, since_ms=now_ms() - HOUR_MS),
         "troubles": troubles,
     }
 
 
-def _recent_changes(
+def _list_recent_changes(
     site: BudgetedSite, status: Document, troubles: dict[str, str], *, since_ms: int
 ) -> Sequence[Mapping[str, Any]]:
     """List a site's changes since a time, newest first: deployments, alarms, started sessions and started runs."""
@@ -63,7 +63,7 @@ def _recent_changes(
             every_s=HISTORY_INTERVAL_S,
         ),
     )
-    deployed = list_deployments(site.stacks(), stage=site.connection.stage)
+    deployed = list_deployments(site.list_stacks(), stage=site.connection.stage)
     changes = [{**asdict(event), "part": "deployment"} for event in deployed]
     changes += [{**asdict(event), "part": "alarm"} for event in alarm_changes or ()]
     for session in (status["splitting"] or {}).get("sessions", ()):

@@ -6,9 +6,9 @@ from typing import Any
 from sluice.aws.clients import now_ms
 from sluice.aws.deployment import output
 from sluice.codec import to_document
-from sluice.console.readings.counters import CHARTED_MINUTES, queue_metric, sum_by_minute
+from sluice.console.readings.counters import CHARTED_MINUTES, build_queue_metric, sum_by_minute
 from sluice.console.readings.shared import read_cached_series, try_reading
-from sluice.console.requests import text_field
+from sluice.console.requests import get_text_field
 from sluice.console.sites import BudgetedSite, Document, Query
 from sluice.operations import parse_request
 from sluice.operator.metrics import Series
@@ -23,9 +23,9 @@ LANDED = "NumberOfMessagesDeleted"  # This SQS metric counts landed messages: th
 
 def read(site: BudgetedSite, _: Query) -> Document:
     """Read the page's data; unreadable data are null, with reasons in `troubles`. Raises `NotUsable`, `CallFailed`."""
-    url, troubles = output(site.outputs(STACK), STACK, "QueueUrl"), dict[str, str]()
-    view: PipelineView = site.pipeline().ask(ShowPipeline())
-    metrics = {LANDED: queue_metric(url, LANDED)}
+    url, troubles = output(site.read_outputs(STACK), STACK, "QueueUrl"), dict[str, str]()
+    view: PipelineView = site.connect_pipeline().ask(ShowPipeline())
+    metrics = {LANDED: build_queue_metric(url, LANDED)}
     series = try_reading(
         troubles, "metrics", lambda: read_cached_series(site, "pipeline", metrics, minutes=CHARTED_MINUTES)
     )
@@ -33,12 +33,12 @@ def read(site: BudgetedSite, _: Query) -> Document:
         **to_document(view),
         "runs": [to_document(run) for run in view.runs[:SHOWN_RUNS]],
         "queue": site.read_depths([url])[url],
-        "minutes": list_minutes(series, at_ms=now_ms()),
+        "minutes": count_landed(series, at_ms=now_ms()),
         "troubles": troubles,
     }
 
 
-def list_minutes(series: Mapping[str, Series] | None, *, at_ms: int) -> Sequence[Document] | None:
+def count_landed(series: Mapping[str, Series] | None, *, at_ms: int) -> Sequence[Document] | None:
     """Return the number of landed messages for each minute of the chart, oldest first; None if unknown."""
     counts, first = sum_by_minute(series, (LANDED,), at_ms), at_ms // MINUTE_MS - CHARTED_MINUTES + 1
     if counts is None:
@@ -49,15 +49,17 @@ def list_minutes(series: Mapping[str, Series] | None, *, at_ms: int) -> Sequence
 def start_job(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
     """Start a Spark job, as `sluice pipeline start` does. Raises the same errors as the command."""
     parameters = {name: value for name, value in fields.items() if name != "job" and value not in (None, "")}
-    return to_document(site.pipeline().ask(parse_start_operation(text_field(fields, "job", default=LAND), parameters)))
+    return to_document(
+        site.connect_pipeline().ask(parse_start_operation(get_text_field(fields, "job", default=LAND), parameters))
+    )
 
 
 def stop_job(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
     """Stop a Spark job's runs, as `sluice pipeline stop` does. Raises the same errors as the command."""
-    operation: StopJob = parse_request({"op": "stop", "job": text_field(fields, "job", default=LAND)}, StopJob)
-    return to_document(site.pipeline().ask(operation))
+    operation: StopJob = parse_request({"op": "stop", "job": get_text_field(fields, "job", default=LAND)}, StopJob)
+    return to_document(site.connect_pipeline().ask(operation))
 
 
 def drain(site: BudgetedSite, _: Mapping[str, Any]) -> Document:
     """Land the queue's messages, then stop, as `sluice pipeline drain` does. Raises the same errors as the command."""
-    return to_document(site.pipeline().ask(DrainQueue()))
+    return to_document(site.connect_pipeline().ask(DrainQueue()))

@@ -9,8 +9,8 @@ from sluice.aws.clients import now_ms
 from sluice.aws.deployment import STACK, Deployment, read_deployment
 from sluice.aws.rendezvous.offers import SHARDS
 from sluice.aws.rendezvous.pace import DynamoPaceStore
-from sluice.console.readings.counters import count_offers, statistics_of_today, sum_today
-from sluice.console.readings.shared import own_metric, read_cached_series, try_reading
+from sluice.console.readings.counters import count_offers, read_todays_statistics, sum_today
+from sluice.console.readings.shared import read_cached_series, site_metric, try_reading
 from sluice.console.sites import BudgetedSite, Document, Query
 from sluice.operator.metrics import quantile
 from sluice.operator.rendezvous_status import (
@@ -32,11 +32,13 @@ POLL_METRICS = (*list_metrics("poll"), End.ANSWER_TOO_LATE.value)
 
 def read(site: BudgetedSite, _: Query) -> Document:
     """Read the page's data; unreadable data are null, with reasons in `troubles`. Raises `NotUsable`, `CallFailed`."""
-    deployment = read_deployment(site.connection, site.outputs(STACK))
-    status = rendezvous_document(build_status(site.rendezvous().result(), deployment, region=site.connection.region))
+    deployment = read_deployment(site.connection, site.read_outputs(STACK))
+    status = rendezvous_document(
+        build_status(site.read_rendezvous().result(), deployment, region=site.connection.region)
+    )
     troubles: dict[str, str] = {}
-    counts = try_reading(troubles, "statistics", lambda: statistics_of_today(site))
-    metrics = {name: own_metric(site, name, service="proxy") for name in POLL_METRICS}
+    counts = try_reading(troubles, "statistics", lambda: read_todays_statistics(site))
+    metrics = {name: site_metric(site, name, service="proxy") for name in POLL_METRICS}
     ask = partial(read_cached_series, site, "polls", metrics, minutes=0, of_today=True)
     polls = try_reading(troubles, "metrics", ask)
 
@@ -54,7 +56,7 @@ def read(site: BudgetedSite, _: Query) -> Document:
         "pools": _describe_pools(status["waiting_proxies"], pace),
         "polls": None if polls is None else {name: sum_today(polls, (name,), now_ms()) for name in POLL_METRICS},
         "latest": None if latest is None else [asdict(offer) for offer in latest[:MAX_SHOWN]],
-        "latency": None if latest is None else answer_latency(latest),
+        "latency": None if latest is None else summarize_latency(latest),
         "troubles": troubles,
     }
 
@@ -113,7 +115,7 @@ def _read_latest_offers(site: BudgetedSite, deployment: Deployment) -> Sequence[
     return sorted(offers, key=lambda offer: -offer.sent_at_ms) if shards else None
 
 
-def answer_latency(latest: Sequence[LatestOffer]) -> Document:
+def summarize_latency(latest: Sequence[LatestOffer]) -> Document:
     """Summarize how long the latest offers waited for their answers: median, 95th percentile and maximum."""
     took = [offer.answered_ms for offer in latest if offer.answered_ms is not None]
     return {

@@ -8,7 +8,7 @@ from sluice.aws.clients import now_ms
 from sluice.aws.metrics import NAMESPACE
 from sluice.console.sites import BudgetedSite
 from sluice.errors import SluiceError
-from sluice.operator.metrics import Metric, Series, metrics_per_request, read_series
+from sluice.operator.metrics import Metric, Series, count_metrics_per_request, read_series
 from sluice.stages import add_stage_prefix
 from sluice.times import MINUTE_MS, day_start_ms, format_day
 
@@ -24,7 +24,7 @@ def try_reading(troubles: dict[str, str], name: str, task: Callable[[], T]) -> T
         return None
 
 
-def own_metric(site: BudgetedSite, name: str, **dimensions: str) -> Metric:
+def site_metric(site: BudgetedSite, name: str, **dimensions: str) -> Metric:
     """Return a CloudWatch metric that the site's functions publish, in the namespace of the site's stage."""
     return Metric(namespace=add_stage_prefix(NAMESPACE, site.connection.stage), name=name, dimensions=dimensions)
 
@@ -40,7 +40,7 @@ def read_cached_series(
     since_ms = at_ms - minutes * MINUTE_MS
     if of_today:
         since_ms, minutes = min(since_ms, day_start_ms(format_day(at_ms))), 24 * 60
-    size = metrics_per_request(minutes + 1)
+    size = count_metrics_per_request(minutes + 1)
     ask = partial(
         read_series,
         site.connection.client("cloudwatch"),

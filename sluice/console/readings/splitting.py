@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from sluice.codec import to_document
-from sluice.console.readings.shared import own_metric, read_cached_series
-from sluice.console.requests import text_field
+from sluice.console.readings.shared import read_cached_series, site_metric
+from sluice.console.requests import get_text_field
 from sluice.console.sites import BudgetedSite, Document, Query
 from sluice.errors import CallFailed
 from sluice.operator.functions import SPLITTING
@@ -57,13 +57,13 @@ def read(site: BudgetedSite, _: Query) -> Document:
 
 def stop_session(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
     """Stop a session, even another user's. Raises the same errors as `sluice split stop`."""
-    stopped = site.client(SPLITTING).ask(StopSession(session_id=text_field(fields, "session_id")))
+    stopped = site.find_client(SPLITTING).ask(StopSession(session_id=get_text_field(fields, "session_id")))
     return session_document(stopped)
 
 
 def read_splitting(site: BudgetedSite) -> SplittingView:
     """Read split queues and sessions, at most once a second for all pages. Raises `NotUsable`, `CallFailed`."""
-    return site.run_once("splitting", lambda: site.client(SPLITTING).ask(ShowSplitting())).result()
+    return site.run_once("splitting", lambda: site.find_client(SPLITTING).ask(ShowSplitting())).result()
 
 
 def _count_messages(site: BudgetedSite, view: SplittingView) -> Counts | None:
@@ -71,12 +71,12 @@ def _count_messages(site: BudgetedSite, view: SplittingView) -> Counts | None:
     metrics: dict[str, Metric] = {}
     for queue in view.queues[:MAX_COUNTED]:
         for what, name in QUEUE_METRICS.items():
-            metrics[f"{queue.queue_id}\n{what}"] = own_metric(site, name, service="splitter", queue=queue.queue_id)
+            metrics[f"{queue.queue_id}\n{what}"] = site_metric(site, name, service="splitter", queue=queue.queue_id)
     # For further sessions, the page only shows the total number of messages that the control function counts.
     for session in sorted(view.sessions, key=lambda session: -session.messages)[:MAX_COUNTED]:
         dimensions = {"service": "splitter", "session": session.session_id}
         for own in session.queues:
-            metric = own_metric(site, "SessionMessages", queue=own.queue_id, **dimensions)
+            metric = site_metric(site, "SessionMessages", queue=own.queue_id, **dimensions)
             metrics[f"{own.queue_id}\n{session.session_id}"] = metric
     if not metrics:
         return {}

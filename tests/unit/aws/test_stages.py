@@ -21,7 +21,7 @@ from sluice.federation.bridge_provisioner import bridge_queue_name
 from sluice.federation.links.links import Bridge
 from sluice.local.sites import BadSite, Site, peer_stages, sites_to_deploy
 from sluice.operator.metrics import read_lags
-from sluice.operator.site_names import SiteOptions, current_options
+from sluice.operator.site_names import SiteOptions, get_site_options
 from sluice.peers.methods import ClientTimeouts, Denied, RendezvousMethod, Reply, exchange_over_sqs
 from sluice.pipeline.jobs import Landing, SqsEndpoint, StorageLocations
 from sluice.rendezvous.mailbox import Mailbox
@@ -184,7 +184,7 @@ def program() -> SiteCommands:
 
     @app.command()
     def site() -> None:
-        typer.echo(f"{current_options().stage}")
+        typer.echo(f"{get_site_options().stage}")
 
     @app.command()
     def named(name: str, *, site: SiteOptions) -> None:
@@ -207,7 +207,7 @@ def test_a_command_is_about_the_stage_that_is_said(
     arguments: list[str], environment: dict[str, str], said: str
 ) -> None:
     assert CliRunner().invoke(program(), arguments, env=environment).output == f"{said}\n"
-    assert current_options() == SiteOptions()
+    assert get_site_options() == SiteOptions()
 
 
 def test_a_command_refuses_what_is_no_stage() -> None:

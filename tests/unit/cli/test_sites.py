@@ -9,18 +9,18 @@ from moto import mock_aws
 from typer.testing import CliRunner, Result
 
 from sluice.cli.program import app
-from sluice.cli.sites import DestText, SiteCommands, SiteText, SrcText, with_first_site
+from sluice.cli.sites import DestText, SiteCommands, SiteText, SrcText, add_local_value
 from sluice.local.cloud import Cloud, CloudFailed
 from sluice.local.sites import Site
 from sluice.operator.site_names import (
     BadSiteName,
-    OtherAccount,
     SiteName,
     SiteOptions,
-    current_options,
-    default_region,
-    is_site,
-    with_options,
+    WrongAccount,
+    find_default_region,
+    get_site_options,
+    is_site_name,
+    use_site_options,
 )
 
 EU, US = "eu-central-1", "us-east-1"
@@ -110,7 +110,7 @@ def test_where_there_is_no_such_site_it_says_how_there_is(
 
 @pytest.mark.parametrize("text", ["", "events", "me@", "@eu-west-1", f"{EU}:Dev", f"{EU}:", "EAST", ":"])
 def test_what_is_no_site_is_refused(text: str) -> None:
-    assert not is_site(text)
+    assert not is_site_name(text)
     with pytest.raises(BadSiteName, match="is no site"):
         SiteOptions().resolve(text)
 
@@ -123,14 +123,14 @@ def test_a_site_is_called_by_what_names_it(name: SiteName) -> None:
 
 
 def test_names_are_completed_by_the_options_of_the_command_that_runs() -> None:
-    with with_options(SiteOptions(profile="me")):
+    with use_site_options(SiteOptions(profile="me")):
         assert SiteName.parse(US) == SiteName(US, profile="me")
     assert SiteName.parse(US) == SiteName(US)
 
 
 def test_regions_are_the_environments_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "credentials").write_text("[old]\nregion = sa-east-1\naws_secret_access_key = 50%\n")
-    assert [default_region(name) for name in (None, "me", "none", "old", "unknown")] == [
+    assert [find_default_region(name) for name in (None, "me", "none", "old", "unknown")] == [
         "eu-west-3",
         "eu-west-2",
         None,
@@ -138,12 +138,12 @@ def test_regions_are_the_environments_first(monkeypatch: pytest.MonkeyPatch, tmp
         None,
     ]
     monkeypatch.setenv("AWS_PROFILE", "me")
-    assert default_region(None) == "eu-west-2"
+    assert find_default_region(None) == "eu-west-2"
     monkeypatch.setenv("AWS_DEFAULT_REGION", US)
-    assert default_region("me") == US
+    assert find_default_region("me") == US
     (tmp_path / "config").write_text("no configuration")
     monkeypatch.delenv("AWS_DEFAULT_REGION")
-    assert default_region("me") is None
+    assert find_default_region("me") is None
 
 
 def test_credentials_of_another_account_than_the_name_says_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +151,7 @@ def test_credentials_of_another_account_than_the_name_says_are_refused(monkeypat
         monkeypatch.setenv(name, "test")
     with mock_aws():
         assert SiteName(EU, account="123456789012").connect().region == EU
-        with pytest.raises(OtherAccount, match="of account 123456789012, not 222222222222: pass another --profile"):
+        with pytest.raises(WrongAccount, match="of account 123456789012, not 222222222222: pass another --profile"):
             SiteName(EU, account="222222222222").connect()
 
 
@@ -171,7 +171,7 @@ def program() -> SiteCommands:
 
     @made.command()
     def two(dest: DestText, src: SrcText, name: str) -> None:
-        typer.echo(f"{shown(dest)} {src if not is_site(src) else shown(src)} {name}")
+        typer.echo(f"{shown(dest)} {src if not is_site_name(src) else shown(src)} {name}")
 
     @made.command()
     def many(sites: Annotated[list[str], typer.Argument(metavar="SITE")]) -> None:
@@ -181,7 +181,7 @@ def program() -> SiteCommands:
 
 
 def shown(text: str) -> str:
-    return str(current_options().resolve(text, find_running_cloud=lambda: RUNNING))
+    return str(get_site_options().resolve(text, find_running_cloud=lambda: RUNNING))
 
 
 def run(*arguments: str) -> Result:
@@ -281,7 +281,7 @@ def test_a_stage_of_the_environment_contradicts_nothing(monkeypatch: pytest.Monk
     ],
 )
 def test_local_takes_only_what_looks_like_a_site_of_the_embedded_cloud(said: list[str], meant: list[str]) -> None:
-    assert with_first_site(said) == meant
+    assert add_local_value(said) == meant
 
 
 def test_a_site_of_the_embedded_cloud_that_is_none_is_said() -> None:

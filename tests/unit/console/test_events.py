@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from threading import Event, Semaphore
 from typing import Any
 
-from sluice.console.events import Feeds
+from sluice.console.events import TopicFeeds
 from sluice.console.requests import Topic
 
 TOPIC = Topic.parse("overview@0")
@@ -29,13 +29,13 @@ class Reading:
         return {"number": self.number}
 
 
-def followed(look: Callable[[Feeds, Reading], Any]) -> Any:
+def followed(look: Callable[[TopicFeeds, Reading], Any]) -> Any:
     """What somebody sees who follows topics of a reading that lasts."""
     reading = Reading()
 
     async def looked() -> Any:
         async with asyncio.timeout(WITHIN_S):
-            return await look(Feeds(read=reading, every_s=WITHIN_S), reading)
+            return await look(TopicFeeds(read=reading, every_s=WITHIN_S), reading)
 
     try:
         return asyncio.run(looked())
@@ -44,13 +44,13 @@ def followed(look: Callable[[Feeds, Reading], Any]) -> Any:
 
 
 def test_a_page_that_comes_back_waits_for_the_reading_that_is_under_way() -> None:
-    async def look(feeds: Feeds, reading: Reading) -> str:
-        page = feeds.follow([TOPIC])
+    async def look(feeds: TopicFeeds, reading: Reading) -> str:
+        page = feeds.stream_events([TOPIC])
         await anext(page)
         await asyncio.to_thread(reading.begun.acquire)
         await page.aclose()
         assert not feeds.followed
-        page = feeds.follow([TOPIC])
+        page = feeds.stream_events([TOPIC])
         await anext(page)
         reading.may_end.set()
         return await anext(page)
@@ -60,11 +60,15 @@ def test_a_page_that_comes_back_waits_for_the_reading_that_is_under_way() -> Non
 
 
 def test_streams_end_and_none_begins_though_a_reading_lasts() -> None:
-    async def look(feeds: Feeds, reading: Reading) -> list[str]:
-        page = feeds.follow([TOPIC])
+    async def look(feeds: TopicFeeds, reading: Reading) -> list[str]:
+        page = feeds.stream_events([TOPIC])
         await anext(page)
         await asyncio.to_thread(reading.begun.acquire)
-        feeds.end()
-        return [*[said async for said in page], *[said async for said in feeds.follow([TOPIC])], *feeds.followed]
+        feeds.end_streams()
+        return [
+            *[said async for said in page],
+            *[said async for said in feeds.stream_events([TOPIC])],
+            *feeds.followed,
+        ]
 
     assert followed(look) == []

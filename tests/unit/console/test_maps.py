@@ -4,7 +4,7 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import Any, cast
 
-from sluice.console.maps import LONGEST_RATE, CachingClient, draw_map, peer_cache, route_document
+from sluice.console.maps import LONGEST_RATE, CachingClient, draw_map, get_peer_cache, route_document
 from sluice.console.sites import BudgetedSite, SiteCache
 from sluice.errors import CallFailed
 from sluice.federation.map.drawings import MAX_LABELLED
@@ -44,9 +44,9 @@ def test_what_is_laid_out_is_laid_out_once() -> None:
     memory = SiteCache()
     for _ in range(3):
         draw_map(Here(memory), walked(("A", push("B"))), downwards=False)
-    assert len(peer_cache(Here(memory)).layouts) == 1
+    assert len(get_peer_cache(Here(memory)).layouts) == 1
     draw_map(Here(memory), walked(("A", push("B"))), downwards=True)
-    assert len(peer_cache(Here(memory)).layouts) == 2
+    assert len(get_peer_cache(Here(memory)).layouts) == 2
 
 
 def test_of_very_many_lines_none_has_a_label() -> None:
@@ -79,7 +79,7 @@ class Peer:
 def test_a_peer_is_asked_once_in_a_while() -> None:
     memory, peer = SiteCache(), Peer()
     site = Here(memory)
-    peer_cache(site).clients["b"] = cast("Any", peer)
+    get_peer_cache(site).clients["b"] = cast("Any", peer)
     asked = CachingClient(site, SiteName("b"))
     assert [cast("Any", asked.ask(ListBindings())) for _ in range(3)] == ["an answer"] * 3
     assert peer.asked.total() == 1

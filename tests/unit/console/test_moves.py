@@ -19,7 +19,7 @@ def ended(error: Exception) -> RunningMove:
         raise error
 
     move: Any = SimpleNamespace(run=run, moved=1, unmoved={})
-    running = RunningMove(queue="federation", kind="redrive", began_ms=1, move=move, stopped=Event())
+    running = RunningMove(queue="federation", kind="redrive", began_ms=1, move=move, stop_requested=Event())
     running.run()
     return running
 

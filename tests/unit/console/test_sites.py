@@ -65,14 +65,14 @@ def test_queues_leave_calls_for_what_else_a_page_shows() -> None:
     site = a_round(SiteCache(), calls=4)
     found = [site.read_cached_in_turn("queue", number, lambda: 1, every_s=0, leaving=3) for number in range(4)]
     assert found == [1, None, None, None]
-    assert site.spend(3)
+    assert site.spend_calls(3)
 
 
 def test_calls_that_were_set_aside_are_nobody_else_s() -> None:
     site = a_round(SiteCache())
     site.reserve_calls(4)
-    assert site.spend(6)
-    assert not site.spend(1)
+    assert site.spend_calls(6)
+    assert not site.spend_calls(1)
 
 
 def test_what_was_never_asked_is_none_and_not_nothing() -> None:
@@ -92,7 +92,7 @@ def test_what_failed_fails_until_it_is_asked_again() -> None:
 
 
 def test_a_failure_that_is_told_again_and_again_keeps_nothing_of_those_who_were_told() -> None:
-    memory = SiteCache(stacks={}, absent={STACK: NotDeployed("none")})
+    memory = SiteCache(stacks={}, absent_stacks={STACK: NotDeployed("none")})
 
     def fail() -> int:
         raise CallFailed("DescribeAlarms", "AccessDenied", "no")
@@ -102,13 +102,13 @@ def test_a_failure_that_is_told_again_and_again_keeps_nothing_of_those_who_were_
             told(a_round(memory))
         return len(list(walk_tb(caught.tb)))
 
-    for told in (lambda site: site.read_cached("alarms", fail, every_s=60), lambda site: site.outputs(STACK)):
+    for told in (lambda site: site.read_cached("alarms", fail, every_s=60), lambda site: site.read_outputs(STACK)):
         frames(told)
         assert len({frames(told) for _ in range(3)}) == 1
 
 
 def test_a_queue_that_wasnt_looked_at_yet_holds_nobody_knows_what() -> None:
-    memory = SiteCache(stacks={}, absent={STACK: NotDeployed("none")})
+    memory = SiteCache(stacks={}, absent_stacks={STACK: NotDeployed("none")})
     site = a_round(memory, calls=0)
     assert site.read_depths(["http://here/0/orders"]) == {
         "http://here/0/orders": {"url": "http://here/0/orders", "visible": None, "in_flight": None}
@@ -117,4 +117,4 @@ def test_a_queue_that_wasnt_looked_at_yet_holds_nobody_knows_what() -> None:
 
 def test_what_a_page_keeps_for_a_site_is_made_once() -> None:
     memory = SiteCache()
-    assert memory.of("changes", lambda: [1]) is memory.of("changes", lambda: [2])
+    assert memory.get_state("changes", lambda: [1]) is memory.get_state("changes", lambda: [2])

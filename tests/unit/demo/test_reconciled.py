@@ -2,7 +2,7 @@
 
 import pytest
 
-from sluice.demo.__main__ import BYTES, CLIENTS, MINE, OTHERS, Reconciled
+from sluice.demo.__main__ import BYTES, CLIENTS, MINE, OTHERS, DemoResults
 
 IDS = [f"{number}" for number in range(MINE + OTHERS)]
 MY, REST = IDS[:MINE], IDS[MINE:]
@@ -10,7 +10,7 @@ BACK = CLIENTS * BYTES
 
 
 @pytest.mark.parametrize(
-    ("there", "mine", "landed", "lost", "doubled"),
+    ("queue_ids", "session_ids", "table_ids", "lost_count", "doubled"),
     [
         (IDS, MY, REST, 0, 0),
         (IDS[1:], MY, REST, 1, 0),  # over the route
@@ -22,16 +22,18 @@ BACK = CLIENTS * BYTES
     ],
 )
 def test_what_is_lost_or_doubled_is_counted(
-    there: list[str], mine: list[str], landed: list[str], lost: int, doubled: int
+    queue_ids: list[str], session_ids: list[str], table_ids: list[str], lost_count: int, doubled: int
 ) -> None:
-    reconciled = Reconciled(bytes_back=BACK, there=there, mine=mine, landed=landed)
-    assert (reconciled.lost, reconciled.duplicates) == (lost, doubled)
-    assert reconciled.is_right() == (lost == doubled == 0)
-    said = "every one accounted for" if reconciled.is_right() else f"{lost} lost, {doubled} doubled"
-    assert reconciled.verdict.startswith(f"{MINE + OTHERS} orders over two sites")
-    assert said in reconciled.verdict
+    reconciled = DemoResults(bytes_back=BACK, queue_ids=queue_ids, session_ids=session_ids, table_ids=table_ids)
+    assert (reconciled.lost_count, reconciled.duplicate_count) == (lost_count, doubled)
+    assert reconciled.is_complete() == (lost_count == doubled == 0)
+    said = "every one accounted for" if reconciled.is_complete() else f"{lost_count} lost, {doubled} doubled"
+    assert reconciled.summary.startswith(f"{MINE + OTHERS} orders over two sites")
+    assert said in reconciled.summary
 
 
 def test_each_share_and_each_client_has_its_own() -> None:
-    assert not Reconciled(bytes_back=BACK, there=IDS, mine=IDS[: -OTHERS + 1], landed=IDS[-OTHERS + 1 :]).is_right()
-    assert not Reconciled(bytes_back=BACK - BYTES, there=IDS, mine=MY, landed=REST).is_right()
+    assert not DemoResults(
+        bytes_back=BACK, queue_ids=IDS, session_ids=IDS[: -OTHERS + 1], table_ids=IDS[-OTHERS + 1 :]
+    ).is_complete()
+    assert not DemoResults(bytes_back=BACK - BYTES, queue_ids=IDS, session_ids=MY, table_ids=REST).is_complete()

@@ -36,22 +36,22 @@ def terminal(tmp_path: Path) -> Terminal:
 def test_a_command_is_shown_as_it_is_typed_and_run_where_it_is_typed(
     terminal: Terminal, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    terminal.type("echo $here > place; echo '[bold]' >> place")
+    terminal.run("echo $here > place; echo '[bold]' >> place")
     assert capsys.readouterr().out == "$ echo $here > place; echo '[bold]' >> place\n"
     assert (terminal.folder / "place").read_text() == "a/b\n[bold]\n"
 
 
 def test_a_command_that_fails_ends_the_demo_unless_it_may(terminal: Terminal) -> None:
-    terminal.type("exit 3", may_fail=True)
+    terminal.run("exit 3", may_fail=True)
     with pytest.raises(CommandFailed, match=r"(?s)^echo why.*: exit code 3; its files are in .*\nwhy"):
-        terminal.type("echo why >&2; exit 3")
+        terminal.run("echo why >&2; exit 3")
 
 
 @pytest.mark.parametrize("verbose", [False, True])
 def test_what_commands_print_is_only_shown_if_asked_for(
     terminal: Terminal, capfd: pytest.CaptureFixture[str], *, verbose: bool
 ) -> None:
-    replace(terminal, verbose=verbose).type("printf 'pri%s\n' nted")
+    replace(terminal, verbose=verbose).run("printf 'pri%s\n' nted")
     assert ("printed" in capfd.readouterr().out) is verbose
 
 

@@ -64,7 +64,7 @@ class World(Repointing):
 
         def looked() -> bool:
             if agent is not None:
-                agent.look()
+                agent.apply_pending_steps()
             return done()
 
         super().until(looked)
@@ -116,7 +116,7 @@ def test_the_control_function_writes_nothing_while_it_waits_for_an_agent(world: 
 def test_an_agent_of_other_clusters_has_nothing_to_do(world: World):
     world.start()
     world.until(lambda: world.store.registry.find_consumers("q").consumers[0].original is not None)
-    assert world.agent("elsewhere").look() > 1
+    assert world.agent("elsewhere").apply_pending_steps() > 1
     assert world.theirs.texts == {describe_target(THEIRS): "source"}
     assert world.store.registry.find_consumers("q").held_by == ""
 
@@ -135,7 +135,7 @@ def test_what_fails_for_now_is_tried_again(world: World):
     world.theirs.failing.add(describe_target(THEIRS))
     for _ in range(10):
         world.tick()
-        agent.look()
+        agent.apply_pending_steps()
     assert {what for what, _, _ in world.consumers.warnings} == {"ConsumerNotMoved"}
     world.theirs.failing.clear()
     world.until(lambda: world.store.registry.sessions[session_id].status is Status.READY, agent)
@@ -179,7 +179,7 @@ def test_an_agent_whose_machine_slept_begins_nothing(world: World):
         world.clock.ms += int(HOLD_MS - MAX_STEP_S * 1_000)  # the answer came, and the machine went to sleep
         return answer
 
-    world.agent(ask=ask).look()
+    world.agent(ask=ask).apply_pending_steps()
     assert not reported
 
 
@@ -190,7 +190,7 @@ def test_an_agent_outlives_what_asking_raises(world: World, error: Exception, ca
     def ask(operation: Operation[Any]) -> Any:
         raise error
 
-    assert world.agent(ask=ask).look() == 5
+    assert world.agent(ask=ask).apply_pending_steps() == 5
     assert "trying again" in capsys.readouterr().err
 
 

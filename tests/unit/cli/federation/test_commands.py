@@ -33,8 +33,8 @@ from sluice.federation.operations import (
 )
 from sluice.federation.settings import SiteNames
 from sluice.operations import Operation, R, build_error_reply, build_reply, parse_request, parse_result
-from sluice.operator.federated_sites import Client, use_clients
-from sluice.operator.routes import MAX_NAME_CHARACTERS, route_name
+from sluice.operator.federated_sites import LinksClient, use_clients
+from sluice.operator.routes import MAX_NAME_CHARACTERS, build_route_name
 from sluice.operator.site_names import BadSiteName, SiteName
 from sluice.splitting.filters.values import Filter
 from tests.federation_fakes import Site, World, build_operation_handler
@@ -119,7 +119,7 @@ class Sites:
         self.world.sites[tag] = self.asked[name] = site
         return site
 
-    def open(self, name: SiteName) -> Client:
+    def open(self, name: SiteName) -> LinksClient:
         if str(name) not in self.asked:
             raise BadConfiguration(f"stack SluiceFederation is not deployed in {name}")
         return self.asked[str(name)]
@@ -174,7 +174,7 @@ def test_what_is_no_site_is_said(text: str) -> None:
 
 def name_of(link: str = "EAST", **changes: Any) -> str:
     wanted = BridgeDeclaration(src="amq.topic", dest="amq.topic", key="eu.#")
-    return route_name(msgspec.structs.replace(wanted, **changes), link)
+    return build_route_name(msgspec.structs.replace(wanted, **changes), link)
 
 
 def test_a_routes_name_tells_its_way() -> None:

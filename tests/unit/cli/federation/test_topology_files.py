@@ -38,7 +38,7 @@ from sluice.federation.topology.desired import (
 from sluice.federation.topology.plan import Act, Stage, TopologyPlan, plan_topology
 from sluice.federation.topology.states import SiteState, export_topology
 from sluice.operations import Operation, R
-from sluice.operator.federated_sites import Client, OpenSite
+from sluice.operator.federated_sites import LinksClient, OpenSite
 from sluice.operator.site_names import SiteName
 from tests.peer_rules import EVERYTHING
 from tests.unit.cli.federation.test_commands import Sites
@@ -51,7 +51,7 @@ LOOK_MS = 20_000  # of a site's time that a look takes
 class Passing:
     """A site whose time goes by while it is looked at."""
 
-    site: Client
+    site: LinksClient
     sites: Sites
 
     def ask(self, operation: Operation[R], /) -> R:
@@ -63,7 +63,7 @@ class Passing:
 class Four(Sites):
     """Four sites, by tag."""
 
-    def open(self, name: SiteName) -> Client:
+    def open(self, name: SiteName) -> LinksClient:
         return Passing(super().open(name), self)
 
     def states(self) -> dict[str, SiteState]:

@@ -26,7 +26,7 @@ from typer.testing import CliRunner, Result
 from sluice.aws.rendezvous.clients import ClientCredentials
 from sluice.aws.rendezvous.offers import DynamoOfferStore, DynamoProxyPools
 from sluice.cli.program import app
-from sluice.cli.sites import with_first_site
+from sluice.cli.sites import add_local_value
 from sluice.operator.metrics import quantile
 from sluice.peers.channels import LOOPBACK, Network
 from sluice.peers.client import Connected, connect
@@ -482,7 +482,7 @@ def test_a_local_site_that_cannot_be_is_an_error(options: list[str]) -> None:
     ],
 )
 def test_local_may_stand_alone(arguments: list[str], expected: list[str]) -> None:
-    assert with_first_site(arguments) == expected
+    assert add_local_value(arguments) == expected
 
 
 def test_the_numbers_of_a_sample() -> None:

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from sluice.cli.sites import with_first_site
+from sluice.cli.sites import add_local_value
 from sluice.cli.splitting import commands as split
 from sluice.cli.splitting import programs
 from sluice.cli.splitting.filters import read_filters
-from sluice.cli.splitting.programs import choose_variables, queue_variables, run_program
+from sluice.cli.splitting.programs import build_queue_options, build_queue_variables, run_program
 from sluice.cli.splitting.registration import BadRegistration, add_queue
 from sluice.errors import BadFilter, BadParameter, CallFailed, RequestRefused
 from sluice.message import Message, Value
@@ -233,7 +233,7 @@ def test_a_bad_option_is_named(options: list[str], fields: dict[str, Any], place
     ],
 )
 def test_local_may_stand_alone_and_a_programs_own_options_are_left_alone(said: list[str], meant: list[str]) -> None:
-    assert with_first_site(said) == meant
+    assert add_local_value(said) == meant
 
 
 def test_a_session_is_waited_for_and_stopped_at_the_end() -> None:
@@ -268,7 +268,7 @@ def opened(*statuses: str) -> OpenSession:
 
 def test_a_program_reads_its_queues_from_variables() -> None:
     def variables(*options: str) -> Mapping[str, str]:
-        return queue_variables({"one": "https://sqs/one", "two": "https://sqs/two"}, options)
+        return build_queue_variables({"one": "https://sqs/one", "two": "https://sqs/two"}, options)
 
     assert variables("A=one", "two") == {
         "A": "https://sqs/one",
@@ -282,7 +282,7 @@ def test_a_program_reads_its_queues_from_variables() -> None:
         "QUEUE_NAME": "two",
     }
     assert variables("A_NAME=one", "A_URL=two") == {"A_NAME": "one", "A_URL": "https://sqs/two"}
-    assert queue_variables({"one": "/one"}, []) == {"SLUICE_QUEUE_URL": "/one", "SLUICE_QUEUE_NAME": "one"}
+    assert build_queue_variables({"one": "/one"}, []) == {"SLUICE_QUEUE_URL": "/one", "SLUICE_QUEUE_NAME": "one"}
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_a_program_reads_its_queues_from_variables() -> None:
 )
 def test_queues_that_cannot_be_variables_are_refused(options: list[str], refusal: str) -> None:
     with pytest.raises(SessionFailed, match=refusal):
-        queue_variables({"one": "/one", "two": "/two"}, options)
+        build_queue_variables({"one": "/one", "two": "/two"}, options)
 
 
 def test_a_program_gets_its_variables_and_its_exit_code_is_ours(tmp_path: Path) -> None:
@@ -490,6 +490,6 @@ def terminate(_: str) -> None:
 def test_queues_get_the_variables_of_the_deployed_consumers(
     variables: dict[str, list[str]], options: list[str]
 ) -> None:
-    assert choose_variables(variables) == options
+    assert build_queue_options(variables) == options
     if options:
-        assert queue_variables(dict.fromkeys(variables, "https://sqs/q"), options)
+        assert build_queue_variables(dict.fromkeys(variables, "https://sqs/q"), options)

@@ -16,8 +16,15 @@ from typer.testing import CliRunner
 from sluice.aws.connections import Connection
 from sluice.aws.deployment import NotUsable
 from sluice.cli.program import app
-from sluice.cli.splitting.handlers import BadHandler, Context, EventQueue, LocalFunction, build_record, serve
-from sluice.cli.splitting.heartbeats import heartbeat_process, send_heartbeats
+from sluice.cli.splitting.handlers import (
+    BadHandler,
+    Context,
+    EventQueue,
+    LocalFunction,
+    build_record,
+    invoke_repeatedly,
+)
+from sluice.cli.splitting.heartbeats import run_heartbeat_process, send_heartbeats
 from sluice.errors import CallFailed, QueueGone, RequestRefused
 from sluice.operator.functions import ControlClient, DeployedFunction
 from sluice.operator.sessions import HEARTBEAT_INTERVAL_S, OpenSession
@@ -259,7 +266,7 @@ def opened(*statuses: str) -> OpenSession:
 
 def served(handler: Callable[[Any, Any], object], *queues: FakeQueue, most: int = 10) -> int:
     function = LocalFunction(deployed=DEPLOYED, handler=handler)
-    return serve(function, queues, queues[0].opened, most=most)  # type: ignore[arg-type]
+    return invoke_repeatedly(function, queues, queues[0].opened, batch_size=most)  # type: ignore[arg-type]
 
 
 def test_queues_are_read_in_turn_until_the_session_ends() -> None:
@@ -294,7 +301,9 @@ def test_a_process_of_its_own_keeps_the_session_as_long_as_this_one_is_there() -
     fake = FakeLambda()
     with serving(fake) as endpoint:
         session = boto3.session.Session("id", "secret", region_name="eu-central-1")
-        with heartbeat_process(ControlClient(Connection(session, endpoint), "control"), "s", environment=os.environ):
+        with run_heartbeat_process(
+            ControlClient(Connection(session, endpoint), "control"), "s", environment=os.environ
+        ):
             assert fake.asked.get(timeout=20) == {"op": "heartbeat", "session_id": "s"}
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from sluice.cli.program import app
-from sluice.cli.splitting.tables import BadPeriod, format_message, new_messages, parse_period
+from sluice.cli.splitting.tables import BadPeriod, format_message, parse_period, read_new_messages
 from sluice.errors import CallFailed
 from sluice.operator.logs import LATE_MS, FunctionLogs
 from sluice.splitting.filters.values import Mode
@@ -92,7 +92,7 @@ class FakeLogs:
 
 
 def tailed(logs: FunctionLogs, *, session: str | None = None, queue_id: str | None = None) -> list[str]:
-    return [message.message for message in new_messages(logs, session=session, queue_id=queue_id)]
+    return [message.message for message in read_new_messages(logs, session=session, queue_id=queue_id)]
 
 
 @pytest.mark.parametrize("ids", [True, False])
@@ -101,7 +101,7 @@ def test_each_line_is_given_once_also_one_that_comes_late(ids: bool) -> None:
     logs = FunctionLogs(fake, "group", 1_000)
 
     def new(now_ms: int) -> str:
-        return "".join(line.text for line in logs.new_lines(EVENT, now_ms=now_ms))
+        return "".join(line.text for line in logs.read_new_lines(EVENT, now_ms=now_ms))
 
     assert new(5_000) == ""
     fake.events += [(500, "a"), (LATE_MS, "c"), (2_000, "b")]
@@ -117,7 +117,7 @@ def test_who_may_ask_no_more_goes_on_there_the_next_time() -> None:
 
     def new(*may: bool) -> str:
         allowed = iter(may)
-        return "".join(line.text for line in logs.new_lines(EVENT, now_ms=LATE_MS + 9, may_go_on=allowed.__next__))
+        return "".join(line.text for line in logs.read_new_lines(EVENT, now_ms=LATE_MS + 9, may_go_on=allowed.__next__))
 
     assert [new(False), new(True, False), new(), new()] == ["12", "3456", "7", ""]
     assert fake.asked_from == [0, 9]
@@ -126,11 +126,11 @@ def test_who_may_ask_no_more_goes_on_there_the_next_time() -> None:
 def test_who_may_not_go_on_there_begins_again_and_gives_no_line_twice() -> None:
     fake = FakeLogs([(at_ms, str(at_ms)) for at_ms in range(1, 5)], refuses="2")
     logs = FunctionLogs(fake, "group", 0)
-    assert len(list(logs.new_lines(EVENT, now_ms=9, may_go_on=lambda: False))) == 2
+    assert len(list(logs.read_new_lines(EVENT, now_ms=9, may_go_on=lambda: False))) == 2
     with pytest.raises(CallFailed):
-        list(logs.new_lines(EVENT, now_ms=9))
+        list(logs.read_new_lines(EVENT, now_ms=9))
     fake.refuses = ""
-    assert [line.text for line in logs.new_lines(EVENT, now_ms=9)] == ["3", "4"]
+    assert [line.text for line in logs.read_new_lines(EVENT, now_ms=9)] == ["3", "4"]
 
 
 def routed_(message: str, session: str = "s") -> dict[str, Any]:
