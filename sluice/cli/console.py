@@ -26,8 +26,8 @@ Sites = Annotated[
 app = SiteCommands()
 
 
-@app.command()
-def console(
+@app.command("console")
+def serve_console(
     sites: Sites,
     *,
     allow_actions: Annotated[
@@ -59,4 +59,4 @@ def console(
         local_sites = [local for local in cloud.sites if site.stage in {None, local.stage}] if cloud else []
         names = [SiteName(local.region, local_account=local.account, stage=local.stage) for local in local_sites]
         shown = names or shown
-    server.run_console(shown, options, browser=not no_browser, tell=tell_address)
+    server.run_console(shown, options, browser=not no_browser, show_address=tell_address)

@@ -20,9 +20,9 @@ from sluice.operator.dead_letters import (
     DEFAULT_LOOKED_AT,
     DeadLetterSelection,
     DeadLetterSummary,
-    dead_letter_document,
+    build_letter_document,
     find_queue_url,
-    peek_letters,
+    peek_dead_letters,
     prepare_purge,
     prepare_redrive,
     read_queue_urls,
@@ -71,7 +71,7 @@ def list_queues(
     sqs, summaries = connection.client("sqs"), list[dict[str, Any]]()
     for name, url in read_queue_urls(connection).items():
         depth, summary = fetch_depth(sqs, url), DeadLetterSummary()
-        for letter in peek_letters(sqs, url, most=looked_at):
+        for letter in peek_dead_letters(sqs, url, most=looked_at):
             summary.add_letter(letter)
         messages = max(depth.visible + depth.in_flight, summary.letters)
         summaries.append({"queue": name, "url": url, "messages": messages, **summary.document})
@@ -95,8 +95,8 @@ def list_queues(
             print_note(f"{queue['queue']}: read {queue['looked_at']} of about {queue['messages']}: raise --looked-at")
 
 
-@app.command()
-def show(
+@app.command("show")
+def show_letters(
     queue: Queue,
     *,
     reason: Reasons = None,
@@ -112,11 +112,11 @@ def show(
     connection = site.connect()
     selection = _parse_selection(reason, source, id_)
     documents: list[dict[str, Any]] = []
-    for letter in peek_letters(
+    for letter in peek_dead_letters(
         connection.client("sqs"), find_queue_url(read_queue_urls(connection), queue), most=DEFAULT_LOOKED_AT
     ):
         if selection.includes(letter):
-            documents.append(dead_letter_document(letter))
+            documents.append(build_letter_document(letter))
         if len(documents) == count:
             break
     if is_json():
@@ -130,8 +130,8 @@ def show(
     require_found(len(documents), named_count=min(count, len(selection.ids)))
 
 
-@app.command()
-def redrive(
+@app.command("redrive")
+def redrive_letters(
     queue: Queue,
     *,
     reason: Reasons = None,
@@ -162,8 +162,8 @@ def redrive(
     )
 
 
-@app.command()
-def purge(
+@app.command("purge")
+def purge_letters(
     queue: Queue,
     *,
     reason: Reasons = None,

@@ -21,7 +21,7 @@ from sluice.aws.rendezvous.clients import ClientUser, revoke
 from sluice.building.interpreters import cdk
 from sluice.building.project import PROJECT, require_modules
 from sluice.cli.output import is_json, print_result, show_json
-from sluice.cli.progress import steps
+from sluice.cli.progress import show_steps
 from sluice.cli.sites import SiteCommands
 from sluice.cli.terminal import print_note
 from sluice.errors import BadConfiguration, CallFailed, DestinationFault, SluiceError
@@ -116,7 +116,7 @@ def deploy(
     """
     require_modules("deploy", "aws_cdk")
     connection = site.connect()
-    with TemporaryDirectory(prefix="sluice-cdk-") as folder, steps(3, lines=True) as progress:
+    with TemporaryDirectory(prefix="sluice-cdk-") as folder, show_steps(3, lines=True) as progress:
         assembly, context = Path(folder), context or []
         context = [*reserve_concurrency(connection, context), *context]
         progress("synthesizing the stacks")
@@ -358,8 +358,8 @@ def _run_cdk(arguments: Sequence[str], environment: Mapping[str, str], *, to_std
         raise CdkFailed(f"cdk {arguments[0]} failed with exit code {done.returncode}")
 
 
-@app.command()
-def permissions(
+@app.command("permissions")
+def print_permissions(
     commands: Annotated[
         list[str] | None,
         typer.Argument(

@@ -8,7 +8,7 @@ import typer
 
 from sluice.cli.completion import complete_local_sites
 from sluice.cli.output import print_result, show_pairs
-from sluice.cli.progress import steps
+from sluice.cli.progress import show_steps
 from sluice.cli.sites import LocalSiteCommand, PlainCommand, SiteCommands
 from sluice.cli.terminal import print_note
 from sluice.local.cloud import FOLDER, Cloud, CloudFailed, describe_lost_state, find_cloud, require_running, start_cloud
@@ -51,8 +51,8 @@ Scale = Annotated[float, typer.Option(min=0, help="With --harsh: factor for all 
 Seed = Annotated[int, typer.Option(help="With --harsh: seed of the random choices.")]
 
 
-@app.command(cls=LocalSiteCommand)
-def up(
+@app.command("up", cls=LocalSiteCommand)
+def deploy_cloud(
     sites: SiteArguments,
     *,
     keep_state: KeepState = False,
@@ -69,7 +69,7 @@ def up(
     `down` saves the cloud's state; the next `up` deletes it unless --keep-state is given.
     """
     behaviours = Behaviours(scale=scale, seed=seed) if harsh else None
-    with steps(1) as progress:
+    with show_steps(1) as progress:
         progress("starting the embedded cloud")
         cloud = find_cloud()
         if cloud is None:
@@ -109,8 +109,8 @@ def _resolve_sites(options: SiteOptions, site_name: str, cloud: Cloud) -> list[S
     return [Site(named.local_account, named.region, named.stage)]
 
 
-@app.command(cls=PlainCommand)
-def down() -> None:
+@app.command("down", cls=PlainCommand)
+def stop_cloud() -> None:
     """Stop the embedded cloud, its functions and the local pipeline jobs, and save its state."""
     end_all(FOLDER / JOBS_FOLDER, grace_s=JOBS_GRACE_S)
     cloud = find_cloud()
@@ -120,15 +120,15 @@ def down() -> None:
     print_result({"stopped": cloud.pid if cloud else None}, lambda: typer.echo(said))
 
 
-@app.command(cls=PlainCommand)
-def status() -> None:
+@app.command("status", cls=PlainCommand)
+def show_status() -> None:
     """Show the embedded cloud's endpoint, its deployed sites and its logs."""
     cloud = require_running(find_cloud())
     _print_cloud(cloud)
 
 
-@app.command(cls=LocalSiteCommand)
-def env(site_name: SiteArgument, *, site: SiteOptions) -> None:
+@app.command("env", cls=LocalSiteCommand)
+def print_environment(site_name: SiteArgument, *, site: SiteOptions) -> None:
     """Print the environment variables with which AWS programs reach a site: `eval "$(sluice local env)"`.
 
     The keys are valid until the embedded cloud is stopped.

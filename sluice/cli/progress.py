@@ -33,7 +33,7 @@ class StepCount:
 
 
 @contextmanager
-def steps(total: int, *, lines: bool = False) -> Iterator[StepCount]:
+def show_steps(total: int, *, lines: bool = False) -> Iterator[StepCount]:
     """Show a command's progress while the context is open. The caller calls the yielded object at each step.
 
     With `lines` each step is a line even on a terminal, for commands whose child processes print there, too.

@@ -23,8 +23,8 @@ MIN_WATCH_S = 1.0
 app = SiteCommands()
 
 
-@app.command()
-def status(
+@app.command("status")
+def show_status(
     *,
     site: SiteOptions,
     watch: Annotated[

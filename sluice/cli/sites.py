@@ -91,16 +91,16 @@ OPTIONS: Mapping[str, Any] = {
 }
 
 
-def _site_argument(metavar: str, help_: str) -> Any:
+def _make_argument(metavar: str, help_: str) -> Any:
     return typer.Argument(metavar=metavar, help=help_, autocompletion=complete_sites)
 
 
 SiteText = Annotated[
     str,
-    _site_argument("SITE", "A site, written as for --site. Default: the site of the options or the environment."),
+    _make_argument("SITE", "A site, written as for --site. Default: the site of the options or the environment."),
 ]
-DestText = Annotated[str, _site_argument("DEST", "The site that messages are forwarded to, written as for --site.")]
-SrcText = Annotated[str, _site_argument("SRC", "The site that messages are forwarded from, written as for --site.")]
+DestText = Annotated[str, _make_argument("DEST", "The site that messages are forwarded to, written as for --site.")]
+SrcText = Annotated[str, _make_argument("SRC", "The site that messages are forwarded from, written as for --site.")]
 
 
 class PlainCommand(ShortHelp, TyperCommand):
@@ -266,7 +266,7 @@ def _check_contradictions(ctx: Any, sites: Sequence[Any]) -> None:
     named = {
         text: ParsedSiteName.parse(text) for text in site_texts if text == given_options.site or is_site_name(text)
     }
-    against = [*_local_contradictions(given_options, named)] if given_options.local is not None else []
+    against = [*_find_contradictions(given_options, named)] if given_options.local is not None else []
     for option in ("profile", "region", "stage"):
         value = getattr(given_options, option)
         others = [
@@ -280,7 +280,7 @@ def _check_contradictions(ctx: Any, sites: Sequence[Any]) -> None:
         ctx.fail(f"{one} and {other} contradict each other: leave out one of them")
 
 
-def _local_contradictions(options: SiteOptions, named: Mapping[str, ParsedSiteName]) -> Iterator[tuple[str, str]]:
+def _find_contradictions(options: SiteOptions, named: Mapping[str, ParsedSiteName]) -> Iterator[tuple[str, str]]:
     """Yield pairs of options and site names that contradict each other, such as `--local` and `--profile prod`."""
     place = None if options.local == FIRST_SITE else Site.parse(options.local or "")
     local = "--local" if place is None else f"--local {place}"

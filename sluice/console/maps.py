@@ -152,7 +152,7 @@ def draw_map(site: BudgetedSite, sites: DiscoveredSites, *, downwards: bool) -> 
                 "says": list(edge.lines),
                 "title": edge.title,
                 "both_ways": edge.both_ways,
-                "routes": [route_document(route) for route in routes],
+                "routes": [build_route_document(route) for route in routes],
             }
             for line, (edge, routes) in lines
         ],
@@ -163,7 +163,7 @@ def _place_box(centre: Point, size: Size) -> Document:
     return {"x": centre[0], "y": centre[1], "width": size.width, "height": size.height}
 
 
-def route_document(route: Route) -> Document:
+def build_route_document(route: Route) -> Document:
     """Format a route for the map. It is called `name` at the site `declared_at`, and `served` at the other site."""
     bridge = route.bridge
     declared_at = route.source if bridge.src_is_local else route.dest

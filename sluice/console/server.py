@@ -63,54 +63,56 @@ class Console:
         """Build the ASGI app with the routes of all handlers."""
         return Starlette(
             routes=[
-                Route("/", self.page),
+                Route("/", self.serve_page),
                 Route("/watched", self.list_sites),
-                Route("/events", self.events),
-                Route("/questions/{name}", self.question, methods=["POST"]),
-                Route("/actions/{name}", self.action, methods=["POST"]),
+                Route("/events", self.stream_events),
+                Route("/questions/{name}", self.answer_question, methods=["POST"]),
+                Route("/actions/{name}", self.run_action, methods=["POST"]),
                 Mount("/", StaticFiles(directory=STATIC)),
             ]
         )
 
-    async def page(self, _: Request) -> Response:
+    async def serve_page(self, _: Request) -> Response:
         """Serve the single HTML document; the URL's fragment selects the page."""
         return FileResponse(STATIC / "index.html")
 
     async def list_sites(self, _: Request) -> Response:
         """Return the watched sites, and whether actions are allowed, as JSON."""
-        return _json_response(to_json({"sites": self.watched_sites.labels, "actions": self.options.allow_actions}))
+        return _build_json(to_json({"sites": self.watched_sites.labels, "actions": self.options.allow_actions}))
 
-    async def events(self, request: Request) -> Response:
+    async def stream_events(self, request: Request) -> Response:
         """Stream events with new data of the requested topics."""
         texts = request.query_params.getlist("topic")
         if not texts or len(texts) > MAX_TOPICS:
-            return _error_response(f"1 to {MAX_TOPICS} topics are needed", HTTPStatus.BAD_REQUEST)
+            return _build_error(f"1 to {MAX_TOPICS} topics are needed", HTTPStatus.BAD_REQUEST)
         try:
             topics = [Topic.parse(text) for text in texts]
         except Malformed as error:
-            return _error_response(str(error), HTTPStatus.BAD_REQUEST)
+            return _build_error(str(error), HTTPStatus.BAD_REQUEST)
         return StreamingResponse(self.feeds.stream_events(topics), media_type="text/event-stream")
 
-    async def question(self, request: Request) -> Response:
+    async def answer_question(self, request: Request) -> Response:
         """Answer a page's question about a site. Questions have no side effects."""
-        return await self._run(request, self.watched_sites.ask)
+        return await self._handle_form(request, self.watched_sites.ask)
 
-    async def action(self, request: Request) -> Response:
+    async def run_action(self, request: Request) -> Response:
         """Run an action that a page requests. Refused unless the console was started with --allow-actions."""
         if not self.options.allow_actions:
-            return _error_response("the console is read-only: start it with --allow-actions", HTTPStatus.FORBIDDEN)
-        return await self._run(request, self.watched_sites.act)
+            return _build_error("the console is read-only: start it with --allow-actions", HTTPStatus.FORBIDDEN)
+        return await self._handle_form(request, self.watched_sites.act)
 
-    async def _run(self, request: Request, handle: Callable[[str, int, Mapping[str, Any]], Document]) -> Response:
+    async def _handle_form(
+        self, request: Request, handle: Callable[[str, int, Mapping[str, Any]], Document]
+    ) -> Response:
         body = bytearray()
         try:
             async for part in request.stream():
                 body += part
                 if len(body) > MAX_BODY:
-                    return _error_response(f"more than {MAX_BODY} bytes", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+                    return _build_error(f"more than {MAX_BODY} bytes", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
             form = parse_form(bytes(body))
         except (ClientDisconnect, BadRequest) as error:  # If the page has disconnected, the response is lost.
-            return _error_response(str(error), HTTPStatus.BAD_REQUEST)
+            return _build_error(str(error), HTTPStatus.BAD_REQUEST)
 
         def run() -> str:
             return to_json(handle(request.path_params["name"], form.site, form.fields))
@@ -118,20 +120,20 @@ class Console:
         try:
             text = await asyncio.wrap_future(run_in_thread(run))
         except SluiceError as error:
-            return _error_response(str(error), HTTPStatus.UNPROCESSABLE_ENTITY)
+            return _build_error(str(error), HTTPStatus.UNPROCESSABLE_ENTITY)
         except asyncio.CancelledError:  # uvicorn is shutting down, and would log this exception as an error.
-            return _error_response("the console has ended", HTTPStatus.SERVICE_UNAVAILABLE)
+            return _build_error("the console has ended", HTTPStatus.SERVICE_UNAVAILABLE)
         except Exception as error:  # noqa: BLE001 - a bug: the page shows it and continues
-            return _error_response(f"{type(error).__name__}: {error}", HTTPStatus.INTERNAL_SERVER_ERROR)
-        return _json_response(text)
+            return _build_error(f"{type(error).__name__}: {error}", HTTPStatus.INTERNAL_SERVER_ERROR)
+        return _build_json(text)
 
 
-def _json_response(text: str, status: HTTPStatus = HTTPStatus.OK) -> Response:
+def _build_json(text: str, status: HTTPStatus = HTTPStatus.OK) -> Response:
     return Response(text, status_code=status, media_type="application/json")
 
 
-def _error_response(text: str, status: HTTPStatus) -> Response:
-    return _json_response(to_json({"error": text}), status)
+def _build_error(text: str, status: HTTPStatus) -> Response:
+    return _build_json(to_json({"error": text}), status)
 
 
 class Server(uvicorn.Server):
@@ -152,23 +154,23 @@ class ConsoleServer:
     """A console that is bound to its port. `run` starts serving."""
 
     policy: AccessPolicy
-    listening: socket.socket
+    listening_socket: socket.socket
     server: Server
 
     @classmethod
     def listen(cls, watching: WatchedSites, options: Options) -> "ConsoleServer":
         """Bind the port on loopback only. Raises `PortTaken`."""
-        listening = socket.socket()
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening_socket = socket.socket()
+        listening_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listening.bind((LOOPBACK, options.port))
-            listening.listen()  # Connections that arrive before `run` is called wait.
+            listening_socket.bind((LOOPBACK, options.port))
+            listening_socket.listen()  # Connections that arrive before `run` is called wait.
         except OSError as error:
-            listening.close()
+            listening_socket.close()
             raise PortTaken(f"port {options.port}: {error.strerror}") from error
         feeds = TopicFeeds(read=watching.read, every_s=options.every_s)
         console = Console(watched_sites=watching, options=options, feeds=feeds)
-        policy = AccessPolicy(token=generate_token(), port=listening.getsockname()[1])
+        policy = AccessPolicy(token=generate_token(), port=listening_socket.getsockname()[1])
         config = uvicorn.Config(
             GuardedApp(console.app(), policy),
             http="h11",
@@ -180,7 +182,7 @@ class ConsoleServer:
             proxy_headers=False,  # Browsers connect directly, without a proxy.
             timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
         )
-        return cls(policy=policy, listening=listening, server=Server(config, feeds))
+        return cls(policy=policy, listening_socket=listening_socket, server=Server(config, feeds))
 
     @property
     def address(self) -> str:
@@ -190,21 +192,23 @@ class ConsoleServer:
     def run(self) -> None:
         """Serve until ctrl-C is pressed or `end` is called."""
         try:
-            self.server.run(sockets=[self.listening])
+            self.server.run(sockets=[self.listening_socket])
         finally:
-            self.listening.close()
+            self.listening_socket.close()
 
     def end(self) -> None:
         """Request that the server ends soon. Thread-safe."""
         self.server.should_exit = True
 
 
-def run_console(names: Sequence[SiteName], options: Options, *, browser: bool, tell: Callable[[str], None]) -> None:
-    """Call `tell` with the console's address, then serve until ctrl-C is pressed. Raises `PortTaken`."""
+def run_console(
+    names: Sequence[SiteName], options: Options, *, browser: bool, show_address: Callable[[str], None]
+) -> None:
+    """Call `show_address` with the console's address, then serve until ctrl-C is pressed. Raises `PortTaken`."""
     sites = list(map(WatchedSite, names))
     watched_sites = WatchedSites(sites=sites, readers=READERS, questions=QUESTIONS, actions=ACTIONS)
     served = ConsoleServer.listen(watched_sites, options)
-    tell(served.address)
+    show_address(served.address)
     if browser:
         open_in_browser(served.address)
     served.run()

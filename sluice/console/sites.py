@@ -205,14 +205,14 @@ class BudgetedSite(SiteClient):
             self._spend_on_function()
         return pipeline
 
-    def jobs_folder(self) -> Path:
+    def find_jobs_folder(self) -> Path:
         """Return the folder with the Spark jobs' data of a local site. Only the first call requests the account."""
         if self._landed is not None:
             return self._landed
         known = self.memory.get_state("jobs folder", list[Path])
         if not known:
             self.spend_calls(1)
-            known.append(super().jobs_folder())
+            known.append(super().find_jobs_folder())
         return known[0]
 
     def start_reading_depth(self, url: str) -> Future[QueueDepth]:
@@ -222,7 +222,7 @@ class BudgetedSite(SiteClient):
     def _read_depth(self, url: str) -> QueueDepth:
         ask = partial(super().read_depth, url)
         with suppress(SluiceError):
-            if url in self._sweeper_queue_urls():
+            if url in self._read_sweeper_urls():
                 return self.read_rendezvous().result().depths[url]
         depth = self.read_cached_in_turn("depth", url, ask, every_s=DEPTH_INTERVAL_S, leaving=CALLS_RESERVED_BY_DEPTHS)
         return QueueDepth(visible=UNKNOWN_DEPTH, in_flight=UNKNOWN_DEPTH) if depth is None else depth
@@ -270,7 +270,7 @@ class WatchedSite:
         """Whether the site is in the embedded cloud (the local AWS emulator)."""
         return self.name.local_account is not None
 
-    def now(self) -> BudgetedSite:
+    def open_round(self) -> BudgetedSite:
         """Return the site with the current round's budget of calls. Raises a `BadConfiguration` or `CloudFailed`."""
         with self._lock:
             now_s = time.monotonic()
@@ -296,7 +296,7 @@ class WatchedSite:
             return self._current_round
 
     def disconnect(self) -> None:
-        """Drop the connection, so that `now` connects again. The embedded cloud or the credentials may be new."""
+        """Drop the connection, so that `open_round` connects again, for example with new credentials."""
         with self._lock:
             self._current_round = None
             self.memory.stacks_read_at_s = -math.inf

@@ -68,7 +68,7 @@ class WatchedSites:
         """Read the data of a topic. If the site can't be reached, the next reading connects again."""
         site, reader = self._get_site(topic.site), _find_by_name(self.readers, topic.reading, "reading")
         try:
-            return reader(site.now(), topic.query)
+            return reader(site.open_round(), topic.query)
         except NotDeployed:
             raise
         except (CloudFailed, NoConnection, NotUsable):
@@ -77,11 +77,11 @@ class WatchedSites:
 
     def ask(self, question: str, site: int, fields: Mapping[str, Any]) -> Document:
         """Answer a question about a site. Questions have no side effects."""
-        return _find_by_name(self.questions, question, "question")(self._get_site(site).now(), fields)
+        return _find_by_name(self.questions, question, "question")(self._get_site(site).open_round(), fields)
 
     def act(self, action: str, site: int, fields: Mapping[str, Any]) -> Document:
         """Run an action, which may change the site."""
-        return _find_by_name(self.actions, action, "action")(self._get_site(site).now(), fields)
+        return _find_by_name(self.actions, action, "action")(self._get_site(site).open_round(), fields)
 
     def _get_site(self, number: int) -> WatchedSite:
         if not 0 <= number < len(self.sites):

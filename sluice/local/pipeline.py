@@ -80,7 +80,7 @@ class LocalPipeline:
                     break
             return cast("R", result)
 
-    def text(self, run_id: str, *, lines: int) -> str:
+    def read_log(self, run_id: str, *, lines: int) -> str:
         """Return the last lines of a run's log."""
         log = self.runs.log(run_id)
         log_lines = log.read_text(errors="replace").splitlines() if log.exists() else []

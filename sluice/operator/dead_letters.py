@@ -60,7 +60,7 @@ def open_queue(client: SQSClient, url: str) -> ConsumedQueue:
     return ConsumedQueue(client, url, WAIT_S, HIDDEN_S)
 
 
-def peek_letters(client: SQSClient, url: str, *, most: int) -> Iterator[DeadLetter]:
+def peek_dead_letters(client: SQSClient, url: str, *, most: int) -> Iterator[DeadLetter]:
     """Yield up to `most` dead letters, each once, then make all visible again. Raises `CallFailed`, `QueueGone`.
 
     SQS returns at most the first ten messages of a FIFO queue's message group.
@@ -120,7 +120,7 @@ class DeadLetterSummary:
         }
 
 
-def dead_letter_document(letter: DeadLetter, *, most: int | None = None) -> dict[str, Any]:
+def build_letter_document(letter: DeadLetter, *, most: int | None = None) -> dict[str, Any]:
     """Format a dead letter for `--json`, with addresses and session descriptions masked.
 
     The body, the reason and each attribute are cut to `most` characters.

@@ -54,7 +54,7 @@ class _Loader(yaml.SafeLoader):
                 raise yaml.composer.ComposerError(
                     problem=f"the alias {anchor[:80]!r} is within what it repeats", problem_mark=mark
                 )
-            of_parts = (self._levels[id(part)] for part in _child_nodes(node))
+            of_parts = (self._levels[id(part)] for part in _list_child_nodes(node))
             self._levels[id(node)] = 1 + max(of_parts, default=0) if isinstance(node, yaml.CollectionNode) else 0
         self._check_depth(self._depth + self._levels[id(node)], mark)
         return node
@@ -172,11 +172,11 @@ def read_document_with_lines(file: Path) -> tuple[Any, FindLine]:
 def _count_values(node: yaml.Node, counts: dict[int, int]) -> int:
     """Count the values in a YAML node, with aliases expanded."""
     if id(node) not in counts:
-        counts[id(node)] = 1 + sum(_count_values(part, counts) for part in _child_nodes(node))
+        counts[id(node)] = 1 + sum(_count_values(part, counts) for part in _list_child_nodes(node))
     return counts[id(node)]
 
 
-def _child_nodes(node: yaml.Node) -> list[yaml.Node]:
+def _list_child_nodes(node: yaml.Node) -> list[yaml.Node]:
     """List the children of a YAML node: a mapping's keys and values, or a list's items."""
     if isinstance(node, yaml.MappingNode):
         return [part for pair in node.value for part in pair]

@@ -39,7 +39,7 @@ class PipelineClient(Protocol):
     def ask(self, operation: Operation[R], /) -> R:
         """Apply an operation of `sluice.pipeline.operations`. Raises `RequestRefused`, `CallFailed` or `NoSpark`."""
 
-    def text(self, run_id: str, *, lines: int) -> str:
+    def read_log(self, run_id: str, *, lines: int) -> str:
         """Read the last lines of the log of a job's run."""
 
 
@@ -49,7 +49,7 @@ class DeployedPipeline(ControlClient):
 
     log_group: str
 
-    def text(self, run_id: str, *, lines: int) -> str:
+    def read_log(self, run_id: str, *, lines: int) -> str:
         """Read the last lines of the log of a job's run; empty before the Spark driver's first output."""
         # The name of a log stream is the application, the run and the worker, perhaps after a prefix.
         listed = self.connection.pages("logs", "describe_log_streams", logGroupName=self.log_group)

@@ -16,7 +16,7 @@ from sluice.aws.rendezvous.offers import DynamoOfferStore, DynamoProxyPools, par
 from sluice.aws.rendezvous.pace import DynamoPaceStore
 from sluice.codec import to_document
 from sluice.operations import QueueDepth
-from sluice.operator.dead_letters import find_source_name, peek_letters
+from sluice.operator.dead_letters import find_source_name, peek_dead_letters
 from sluice.rendezvous.counts.stream import OFFERS_PREFIX
 from sluice.rendezvous.operations import RendezvousView
 from sluice.rendezvous.protocol.matching import Pool
@@ -68,7 +68,7 @@ def read_status(connection: Connection) -> RendezvousStatus:
             reason=letter.reason or NO_REASON,
             source=find_source_name(letter),
         )
-        for letter in peek_letters(sqs, deployment.dead_letters_url, most=MAX_DEAD_LETTERS)
+        for letter in peek_dead_letters(sqs, deployment.dead_letters_url, most=MAX_DEAD_LETTERS)
     ]
     return RendezvousStatus(
         region=connection.region,
@@ -95,7 +95,7 @@ def build_status(view: RendezvousView, deployment: Deployment, *, region: str) -
     )
 
 
-def rendezvous_document(rendezvous: RendezvousStatus) -> dict[str, Any]:
+def format_status(rendezvous: RendezvousStatus) -> dict[str, Any]:
     """Format the status of the rendezvous for `--json`."""
     deployment = rendezvous.deployment
     return {
@@ -132,10 +132,10 @@ class LatestOffer:
 def read_shard_offers(client: DynamoDBClient, table: str, shard: int) -> Sequence[LatestOffer]:
     """Read the latest offers of one shard of the DynamoDB table, with one request. Raises `CallFailed`."""
     newest = query_pages(client, table, f"{OFFERS_PREFIX}{shard}", ScanIndexForward=False, Limit=OFFERS_PER_SHARD)
-    return list(parse_items(next(newest, []), _latest_offer))
+    return list(parse_items(next(newest, []), _parse_latest_offer))
 
 
-def _latest_offer(item: Item) -> LatestOffer:
+def _parse_latest_offer(item: Item) -> LatestOffer:
     offer = parse_offer_record(item)
     answered = "answered_by" in item
     return LatestOffer(

@@ -108,7 +108,7 @@ def open_session(
             client.ask(StopSession(session_id=session_id))
 
 
-def session_document(value: "AnySession | QueueView") -> dict[str, Any]:
+def build_session_document(value: "AnySession | QueueView") -> dict[str, Any]:
     """Format a session or split queue for `--json`, without the field `is`, an internal type tag."""
     document: dict[str, Any] = to_document(value)
     document.pop("is", None)

@@ -36,7 +36,7 @@ from sluice.operator.functions import FEDERATION, SPLITTING, SWEEPER, ControlCli
 from sluice.operator.metrics import read_lags
 from sluice.operator.pipelines import STACK as PIPELINE_STACK
 from sluice.operator.pipelines import PipelineClient, connect_pipeline, find_jobs_folder
-from sluice.operator.rendezvous_status import build_status, rendezvous_document
+from sluice.operator.rendezvous_status import build_status, format_status
 from sluice.pipeline.operations import ShowPipeline
 from sluice.rendezvous.operations import RendezvousView, ShowRendezvous
 from sluice.splitting.operations import ShowSplitting
@@ -132,10 +132,10 @@ class SiteClient:
 
     def connect_pipeline(self) -> PipelineClient:
         """Connect to the site's pipeline, deployed or local. Raises `NotUsable`."""
-        folder = self.jobs_folder() if self.is_local else None
+        folder = self.find_jobs_folder() if self.is_local else None
         return connect_pipeline(self.connection, folder=folder, python=None, outputs=self.read_outputs(PIPELINE_STACK))
 
-    def jobs_folder(self) -> Path:
+    def find_jobs_folder(self) -> Path:
         """Return the data folder of a local site's Spark jobs."""
         return find_jobs_folder(self.connection)
 
@@ -147,10 +147,10 @@ class SiteClient:
     def read_rendezvous(self) -> Future[RendezvousView]:
         """Invoke the sweeper function for the rendezvous's status and its queues' depths, and return the future."""
         return self.run_once(
-            "rendezvous", lambda: self.find_client(SWEEPER).ask(ShowRendezvous(queues=self._sweeper_queue_urls()))
+            "rendezvous", lambda: self.find_client(SWEEPER).ask(ShowRendezvous(queues=self._read_sweeper_urls()))
         )
 
-    def _sweeper_queue_urls(self) -> tuple[str, ...]:
+    def _read_sweeper_urls(self) -> tuple[str, ...]:
         outputs = self.read_outputs(STACK)
         return tuple(outputs[name] for name in ("OffersQueueUrl", "DeadLettersUrl") if name in outputs)
 
@@ -161,7 +161,7 @@ class SiteClient:
     def read_depth(self, url: str) -> QueueDepth:
         """Read a queue's depth from the sweeper's response if it has the depth, else from SQS. Raises `CallFailed`."""
         with suppress(SluiceError):
-            if url in self._sweeper_queue_urls():
+            if url in self._read_sweeper_urls():
                 return self.read_rendezvous().result().depths[url]
         return fetch_depth(self.connection.client("sqs"), url)
 
@@ -180,7 +180,7 @@ class SiteClient:
 
         If the queue does not exist, only its name is returned.
         """
-        url = _local_queue_url(bridge, ingress_url)
+        url = _find_local_queue_url(bridge, ingress_url)
         if url is None:
             return None
         with suppress(CallFailed):
@@ -197,7 +197,7 @@ class SiteClient:
 
 def _read_rendezvous(site: SiteClient) -> Part:
     deployment = read_deployment(site.connection, site.read_outputs(STACK))
-    return rendezvous_document(build_status(site.read_rendezvous().result(), deployment, region=site.connection.region))
+    return format_status(build_status(site.read_rendezvous().result(), deployment, region=site.connection.region))
 
 
 def _read_splitting(site: SiteClient) -> Part:
@@ -216,7 +216,7 @@ def _read_federation(site: SiteClient) -> Part:
     view = site.find_client(FEDERATION).ask(ShowSite())
     ingress_url = view.address.ingress_url
     for bridge in view.bridges:
-        if (url := _local_queue_url(bridge, ingress_url)) is not None:
+        if (url := _find_local_queue_url(bridge, ingress_url)) is not None:
             site.start_reading_depth(url)
     lags, unknown = dict[str, Mapping[str, Any]](), None
     try:
@@ -244,7 +244,7 @@ def _read_federation(site: SiteClient) -> Part:
     }
 
 
-def _local_queue_url(bridge: BridgeView, ingress_url: str) -> str | None:
+def _find_local_queue_url(bridge: BridgeView, ingress_url: str) -> str | None:
     """Return the URL of the queue at this site that a route consumes; None if the route's queue is at its peer."""
     is_here = bridge.reads is not None and (bridge.src_is_local or bridge.served)
     return f"{ingress_url.rsplit('/', 1)[0]}/{bridge.reads}" if is_here else None

@@ -173,7 +173,7 @@ class Job:
         """Land what there is, and note it."""
         drain = self.landing.asked.ask(DrainQueue()).run
         until(lambda: self.landing.state(drain) != "RUNNING")
-        assert self.landing.state(drain) == "SUCCESS", self.landing.asked.text(drain, lines=50)
+        assert self.landing.state(drain) == "SUCCESS", self.landing.asked.read_log(drain, lines=50)
         book.note(End.LANDED, *map(name_of, self.landing.landed()))
         for row in self.landing.rows("body", "reason", place="quarantine/quarantine"):
             book.note_reason(End.QUARANTINED, row["body"], row["reason"])

@@ -122,7 +122,7 @@ def test_an_action_is_refused_where_the_console_only_shows(served: ConsoleServer
 
 
 def test_only_loopback_is_listened_on(served: ConsoleServer) -> None:
-    assert served.listening.getsockname()[0] == "127.0.0.1"
+    assert served.listening_socket.getsockname()[0] == "127.0.0.1"
 
 
 def test_another_pages_script_gets_nothing_of_the_console(look: Looking) -> None:

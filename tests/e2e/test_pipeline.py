@@ -51,7 +51,9 @@ def test_what_is_sent_lands_once_over_three_kills_restarts_and_a_drain(landing: 
     sent |= landing.send(url, KILLS * PART, PART)
     drain = landing.asked.ask(DrainQueue()).run
     until(lambda: landing.state(drain) != "RUNNING")
-    assert (landing.state(last), landing.state(drain)) == ("CANCELLED", "SUCCESS"), landing.asked.text(drain, lines=50)
+    assert (landing.state(last), landing.state(drain)) == ("CANCELLED", "SUCCESS"), landing.asked.read_log(
+        drain, lines=50
+    )
     assert sorted(landing.landed()) == sorted(sent)
 
 

@@ -263,7 +263,7 @@ def test_pipeline_lands_each_message_once(stages: Stages) -> None:
         run = drained(asked)
     except NoSpark as error:
         pytest.skip(str(error))
-    assert run.state is RunState.SUCCESS, f"{run.detail}\n{asked.text(run.run, lines=20)}"
+    assert run.state is RunState.SUCCESS, f"{run.detail}\n{asked.read_log(run.run, lines=20)}"
     root = str(folder) if folder else f"s3://{site.output(PIPELINE, 'BucketName')}"
     table = DeltaTable(f"{root}/tables/messages", storage_options=None if folder else storage_options(site))
     rows = Counter(row["body"] for row in table.to_pyarrow_table(columns=["body"]).to_pylist() if mark in row["body"])

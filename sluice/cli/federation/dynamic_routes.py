@@ -40,7 +40,7 @@ def add(
     standard: Annotated[bool, typer.Option("--standard", help="Use a standard bridge queue, without order.")] = False,
 ) -> None:
     """Forward SRC's messages that match the current bindings of DEST's exchange. Creates the link if needed."""
-    declaration = options.declaration(src=exchange, dest=exchange, dynamic=True, fifo=not standard)
+    declaration = options.build_declaration(src=exchange, dest=exchange, dynamic=True, fifo=not standard)
     add_and_show_route(dest, src, declaration, options)
 
 
@@ -57,10 +57,10 @@ def delete(
 def list_dynamic_paths(site: SiteText) -> None:
     """List the binding advertisements that a site received, with the path of each, active or on standby."""
     paths = open_site(site).client.ask(ListPaths()).paths
-    print_result(paths, lambda: show_table(PATH_COLUMNS, map(path_row, paths)))
+    print_result(paths, lambda: show_table(PATH_COLUMNS, map(build_path_row, paths)))
 
 
-def path_row(path: PathView) -> tuple[object, ...]:
+def build_path_row(path: PathView) -> tuple[object, ...]:
     """Return the table row of one advertised path."""
     more = ", …" if path.bindings > SHOWN_KEYS else ""
     return (

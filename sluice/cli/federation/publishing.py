@@ -126,7 +126,7 @@ def consume(
     try:
         for message in _receive_messages(consumer, count, wait_s=wait):
             if is_json():
-                show_json(message_document(message))
+                show_json(build_message_document(message))
             else:
                 typer.echo(message.body)
             shown += 1
@@ -156,7 +156,7 @@ def _receive_messages(consumer: "ConsumedQueue", count: int | None, *, wait_s: f
             return
 
 
-def message_document(message: Message) -> dict[str, Any]:
+def build_message_document(message: Message) -> dict[str, Any]:
     """Format a message for `--json`. If its attribute `x-qpid` is malformed, add the error and show all attributes."""
     error: dict[str, str] = {}
     try:

@@ -60,8 +60,8 @@ Name = Annotated[
 app = SiteCommands()
 
 
-@app.command(quiet=True)
-def create(site: SiteText, name: Name) -> None:
+@app.command("create", quiet=True)
+def create_queue(site: SiteText, name: Name) -> None:
     """Create a queue that can be bound; an existing queue stays as it is."""
     opened = open_site(site)
     ensure_queue(opened, name)
@@ -189,8 +189,8 @@ def _connect_queues(site: OpenSite, view: QueuesView) -> SplitQueues:
     return SplitQueues(site.name.connect().client("sqs"), view.address.ingress_url)
 
 
-@app.command(quiet=True)
-def move(
+@app.command("move", quiet=True)
+def move_messages(
     site: SiteText,
     src: Annotated[str, typer.Argument(metavar="SRC-QUEUE", help="A queue's URL, or name in cdk.json or SQS.")],
     dest: Annotated[str, typer.Argument(metavar="DEST-QUEUE", help="Another queue, written as SRC-QUEUE.")],
@@ -247,7 +247,7 @@ def add(
     dest: DestText, src: SrcText, dest_exchange: DestExchange, src_queue: SrcQueue, *, options: RouteOptions
 ) -> None:
     """Keep moving messages from a queue of SRC to an exchange of DEST. Creates the link if needed."""
-    declaration = options.declaration(src=src_queue, dest=dest_exchange, src_is_queue=True)
+    declaration = options.build_declaration(src=src_queue, dest=dest_exchange, src_is_queue=True)
     if not declaration.src_is_local:
         bindings = open_site(dest).client.ask(ListBindings()).bindings
         if dest_exchange not in {binding.exchange for binding in bindings}:

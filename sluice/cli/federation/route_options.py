@@ -55,14 +55,14 @@ class FieldOption(NamedTuple):
         default = type_() if field.default is UNSET else field.default
         if changes:
             default, option.show_default = None, True
-        return _keyword_parameter(name, Annotated[type_ if default is not None else type_ | None, option], default)
+        return _build_parameter(name, Annotated[type_ if default is not None else type_ | None, option], default)
 
     def convert_argument(self, argument: Any) -> Any:
         """Convert the option's argument to the field's value: UNSET for an optional field and an empty argument."""
         return argument or UNSET if FIELDS[self.field].default is UNSET else argument
 
 
-def _keyword_parameter(name: str, annotation: Any, default: Any = None) -> Parameter:
+def _build_parameter(name: str, annotation: Any, default: Any = None) -> Parameter:
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
@@ -171,7 +171,7 @@ class RouteOptions:
             fields["excludes"] = frozenset(filter(None, excludes.split(",")))
         return cls(fields=fields, link=arguments.pop("link", None), timeout_s=arguments.pop("timeout"))
 
-    def declaration(self, **own: Any) -> BridgeDeclaration:
+    def build_declaration(self, **own: Any) -> BridgeDeclaration:
         """Build the declaration of a route from these options and the fields that the command itself sets (`own`)."""
         return BridgeDeclaration(**own, **self.fields)
 
@@ -189,7 +189,7 @@ def with_route_options(kind: RouteKind | None) -> Callable[[Callable[..., None]]
     else:
         tags = {"tag": TagArgument, "excludes": ExcludesArgument}
         options = [option.build_parameter(name) for name, option in OPTIONS.items() if kind in option.route_kinds]
-        last = [_keyword_parameter("link", LinkOption)]
+        last = [_build_parameter("link", LinkOption)]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = list(signature(command).parameters.values())
@@ -204,16 +204,14 @@ def with_route_options(kind: RouteKind | None) -> Callable[[Callable[..., None]]
         parameters = [
             *own[:keywords],
             *(
-                _keyword_parameter(name, annotation).replace(
-                    kind=Parameter.KEYWORD_ONLY if kind is None else own[0].kind
-                )
+                _build_parameter(name, annotation).replace(kind=Parameter.KEYWORD_ONLY if kind is None else own[0].kind)
                 for name, annotation in tags.items()
             ),
             *own[keywords:place],
             *options,
             *own[place + 1 :],
             *last,
-            _keyword_parameter("timeout", Timeout, DEFAULT_TIMEOUT_S),
+            _build_parameter("timeout", Timeout, DEFAULT_TIMEOUT_S),
         ]
         with_options.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # inspect reads it
         return with_options

@@ -9,7 +9,7 @@ from msgspec import UNSET
 from msgspec.structs import asdict, replace
 
 from sluice.cli.completion import complete_exchanges, complete_routes, complete_sites
-from sluice.cli.federation.dynamic_routes import PATH_COLUMNS, path_row
+from sluice.cli.federation.dynamic_routes import PATH_COLUMNS, build_path_row
 from sluice.cli.federation.links import add_control_commands
 from sluice.cli.federation.route_options import (
     DelEmptyLink,
@@ -69,7 +69,7 @@ def add(
     If two static routes reach the same queue, only FIFO queues drop the duplicate, and only within five minutes. Use
     dynamic routes instead.
     """
-    declaration = options.declaration(
+    declaration = options.build_declaration(
         src=exchange, dest=dest_exchange or exchange, key=key, filter=read_filter(patterns or (), jq), fifo=not standard
     )
     add_and_show_route(dest, src, declaration, options)
@@ -143,8 +143,8 @@ def _find_own_route(view: operations.SiteView, name: str, remedy: str) -> operat
     return route
 
 
-@app.command(quiet=True)
-def flush(site: SiteText, *, del_empty_link: DelEmptyLink = False) -> None:
+@app.command("flush", quiet=True)
+def delete_all(site: SiteText, *, del_empty_link: DelEmptyLink = False) -> None:
     """Delete all routes that the site has declared."""
     opened = open_site(site)
     view = opened.view()
@@ -174,7 +174,7 @@ def list_routes(site: SiteText) -> None:
         rows.append((*cells, format_time(shown.last_forward_ms), shown.error))
     show_table(("route", "kind", "from", "to", "key", "state", "last forward", "error"), rows)
     if any(shown.dynamic and shown.src_is_local for shown in view.bridges):
-        show_table(PATH_COLUMNS, [path_row(path) for path in opened.client.ask(operations.ListPaths()).paths])
+        show_table(PATH_COLUMNS, [build_path_row(path) for path in opened.client.ask(operations.ListPaths()).paths])
 
 
 def find_route_ends(view: operations.SiteView, route: operations.BridgeView) -> tuple[str, str]:
@@ -195,26 +195,26 @@ def map_routes(
 
     Credentials of one account can't query a site in another account: name that site too, with its profile.
     """
-    found = discover_sites(sites)
+    result = discover_sites(sites)
     if svg is not None:
         try:
-            svg.write_text(as_svg(found.topology), encoding="utf-8")
+            svg.write_text(as_svg(result.topology), encoding="utf-8")
         except OSError as error:
             raise BadConfiguration(f"{svg}: {error.strerror}") from error
     if is_json():
-        show_json(build_map_document(found))
+        show_json(build_map_document(result))
         return
-    typer.echo(as_text(found.topology), nl=False)
-    rows = [(tag, *path_row(path)) for tag, paths in sorted(found.dynamic_paths.items()) for path in paths]
+    typer.echo(as_text(result.topology), nl=False)
+    rows = [(tag, *build_path_row(path)) for tag, paths in sorted(result.dynamic_paths.items()) for path in paths]
     if rows:
         show_table(("at", *PATH_COLUMNS), rows)
-    for tag, reason in sorted(found.not_reached.items()):
+    for tag, reason in sorted(result.not_reached.items()):
         print_note(f"{tag} was not reached: {reason}")
 
 
-def build_map_document(found: DiscoveredSites) -> dict[str, Any]:
+def build_map_document(result: DiscoveredSites) -> dict[str, Any]:
     """Return the map's JSON document: sites, routes, warnings, sites that couldn't be read, and advertised paths."""
-    topology = found.topology
+    topology = result.topology
     return {
         "sites": [
             {"tag": tag, "region": topology.sites[tag].region if tag in topology.sites else None}
@@ -229,13 +229,13 @@ def build_map_document(found: DiscoveredSites) -> dict[str, Any]:
             | {"routes": [route.name for route in finding.routes]}
             for finding in list_findings(topology)
         ],
-        "not_reached": dict(found.not_reached),
-        "paths": [{"at": tag, **asdict(path)} for tag, paths in sorted(found.dynamic_paths.items()) for path in paths],
+        "not_reached": dict(result.not_reached),
+        "paths": [{"at": tag, **asdict(path)} for tag, paths in sorted(result.dynamic_paths.items()) for path in paths],
     }
 
 
-@app.command()
-def status(site: SiteText, name: Name) -> None:
+@app.command("status")
+def show_status(site: SiteText, name: Name) -> None:
     """Show a route's settings, state and last error."""
     view = open_site(site).view()
     shown = view.find_bridge(name)
@@ -292,8 +292,8 @@ add_control_commands(
 )
 
 
-@app.command()
-def redrive(site: SiteText, name: Name) -> None:
+@app.command("redrive")
+def redrive_route(site: SiteText, name: Name) -> None:
     """Redrive up to 1,000 of a route's dead letters into its queue."""
     done = open_site(site).client.ask(operations.Redrive(name=name))
     print_result(done, f"{name}: {done.redriven} dead letters are back in its queue")

@@ -35,8 +35,8 @@ File = Annotated[Path, typer.Argument(metavar="FILE", help="YAML, as `topology e
 Prune = Annotated[bool, typer.Option("--prune", help="Delete entries of the sites that are not in the file.")]
 
 
-@app.command()
-def export(
+@app.command("export")
+def print_topology(
     sites: Annotated[
         list[str], typer.Argument(metavar="SITE", help="Sites, written as for --site.", autocompletion=complete_sites)
     ],
@@ -56,23 +56,23 @@ def export(
     print_result(document, lambda: typer.echo(f"# yaml-language-server: $schema={SCHEMA}\n{body}", nl=False))
 
 
-@app.command(cls=FileCommand)
-def plan(file: File, *, prune: Prune = False) -> None:
+@app.command("plan", cls=FileCommand)
+def print_plan(file: File, *, prune: Prune = False) -> None:
     """Show the steps of `apply` with their sites, in order.
 
     Exit code 0: nothing to do; 2: there are changes; 1: the file can't be applied.
     """
     read = TopologyFile.load(file, prune=prune)
     made = read.plan()
-    print_result(_plan_document(made), lambda: show_plan(made, read))
+    print_result(_build_plan_document(made), lambda: show_plan(made, read))
     if made.conflicts:
         raise typer.Exit(1)
     if made.stages:
         raise typer.Exit(EXIT_CHANGES)
 
 
-@app.command(cls=FileCommand, quiet=True)
-def apply(
+@app.command("apply", cls=FileCommand, quiet=True)
+def apply_file(
     file: File,
     *,
     prune: Prune = False,
@@ -91,20 +91,20 @@ def apply(
     read = TopologyFile.load(file, prune=prune)
     made = read.plan()
     if is_json() and made.conflicts:
-        show_json(_plan_document(made))
+        show_json(_build_plan_document(made))
     elif not is_json() and (made.conflicts or not is_quiet()):
         show_plan(made, read)
     if made.conflicts:
         raise typer.Exit(1)
     if made.is_destructive and not yes:
         typer.confirm("Delete or recreate the entries that the plan names?", abort=True, err=True)
-    for step in TopologyApplier(sites=read.sites, plan=read.plan, timeout_s=timeout).steps(made):
+    for step in TopologyApplier(sites=read.sites, plan=read.plan, timeout_s=timeout).apply_steps(made):
         said = f"done: {step.site}: {step.act} {step.kind} {step.name}"
-        print_result(_step_document(step), said)
+        print_result(_build_step_document(step), said)
 
 
-@app.command(cls=PlainCommand, json=False)
-def schema() -> None:
+@app.command("schema", cls=PlainCommand, json=False)
+def print_schema() -> None:
     """Print the JSON schema of topology files, for editors. Save it as `topology.schema.json` beside the files."""
     typer.echo(files(__package__).joinpath(SCHEMA).read_text(encoding="utf-8"), nl=False)
 
@@ -115,7 +115,7 @@ class TopologyFile:
 
     file: Path
     find_line: Callable[[str], int]
-    desired: DesiredTopology
+    topology: DesiredTopology
     sites: Mapping[str, OpenSite]
     prune: bool
 
@@ -125,20 +125,20 @@ class TopologyFile:
         document, find_line = read_document_with_lines(file)
         site_names: dict[str, SiteName] = {}
         try:
-            desired = parse_topology(document)
-            for tag, site in desired.sites.items():
+            topology = parse_topology(document)
+            for tag, site in topology.sites.items():
                 try:
                     site_names[tag] = SiteName.parse(site.at)
                 except BadSiteName as error:
                     raise BadTopology(f"sites.{tag}.at", str(error)) from error
         except BadTopology as error:
             raise BadFile(file, f"line {find_line(error.place)}: {error}") from error
-        return cls(file, find_line, desired, {tag: open_named(name) for tag, name in site_names.items()}, prune)
+        return cls(file, find_line, topology, {tag: open_named(name) for tag, name in site_names.items()}, prune)
 
     def plan(self) -> TopologyPlan:
         """Compare the file with the current state of its sites. Raises the errors of the requests to them."""
         states = {tag: fetch_state(site) for tag, site in self.sites.items()}
-        return plan_topology(self.desired, states, prune=self.prune)
+        return plan_topology(self.topology, states, prune=self.prune)
 
 
 def fetch_state(site: OpenSite) -> SiteState:
@@ -171,7 +171,7 @@ def show_plan(plan: TopologyPlan, topology: TopologyFile) -> None:
         print_note("nothing to do")
 
 
-def _step_document(step: PlannedStep) -> dict[str, Any]:
+def _build_step_document(step: PlannedStep) -> dict[str, Any]:
     return {
         "site": step.site,
         "act": step.act,
@@ -183,9 +183,9 @@ def _step_document(step: PlannedStep) -> dict[str, Any]:
     }
 
 
-def _plan_document(plan: TopologyPlan) -> dict[str, Any]:
+def _build_plan_document(plan: TopologyPlan) -> dict[str, Any]:
     return {
-        "steps": [_step_document(step) for step in plan.steps],
+        "steps": [_build_step_document(step) for step in plan.steps],
         "leftovers": plan.leftovers,
         "conflicts": plan.conflicts,
     }
@@ -210,7 +210,7 @@ class TopologyApplier:
     now_s: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
 
-    def steps(self, agreed_plan: TopologyPlan) -> Iterator[PlannedStep]:
+    def apply_steps(self, agreed_plan: TopologyPlan) -> Iterator[PlannedStep]:
         """Apply the steps of a plan in order, yield each when it is done, and repeat until no step is left.
 
         If a step no longer fits a site, the remaining steps are planned again. Only entries that the `agreed_plan`

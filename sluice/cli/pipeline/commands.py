@@ -50,8 +50,8 @@ STEP_TEXTS: Mapping[str, str] = {
 }
 
 
-@app.command()
-def start(
+@app.command("start")
+def start_job(
     job: JobName = LAND,
     *,
     day: Annotated[
@@ -86,21 +86,21 @@ def start(
         raise typer.Exit(1)
 
 
-@app.command()
-def stop(job: JobName = LAND, *, site: SiteOptions) -> None:
+@app.command("stop")
+def stop_job(job: JobName = LAND, *, site: SiteOptions) -> None:
     """Stop a job's runs after their current batches. Job `land` stays stopped across deployments."""
     operation: StopJob = parse_request({"op": "stop", "job": job}, StopJob)
     _print_outcome(_connect_pipeline(site).ask(operation))
 
 
-@app.command()
-def drain(*, spark_python: SparkPython = None, site: SiteOptions) -> None:
+@app.command("drain")
+def drain_queue(*, spark_python: SparkPython = None, site: SiteOptions) -> None:
     """Land the messages that the queue holds, then stop."""
     _print_outcome(_connect_pipeline(site, spark_python).ask(DrainQueue()))
 
 
-@app.command()
-def status(*, site: SiteOptions) -> None:
+@app.command("status")
+def show_status(*, site: SiteOptions) -> None:
     """Show the desired state, the active runs and how the latest runs ended."""
     pipeline = _connect_pipeline(site).ask(ShowPipeline())
     if is_json():
@@ -122,8 +122,8 @@ def status(*, site: SiteOptions) -> None:
     show_table(("run", "job", "version", "slot", "state", "started", "detail"), rows)
 
 
-@app.command()
-def logs(
+@app.command("logs")
+def show_logs(
     job: JobName = LAND,
     *,
     run: Annotated[str | None, typer.Option(help="A run's id. Default: the job's latest run.")] = None,
@@ -136,7 +136,7 @@ def logs(
     if not runs:
         raise BadConfiguration(f"{job} has no recent run: `sluice pipeline status` lists all runs")
     run_id = runs[0]
-    text = pipeline.text(run_id, lines=lines)
+    text = pipeline.read_log(run_id, lines=lines)
     print_result({"run": run_id, "lines": text.splitlines()}, lambda: typer.echo(text))
 
 

@@ -52,15 +52,15 @@ StunUrls = Annotated[
 ]
 
 
-@app.command()
-def status(*, site: SiteOptions) -> None:
+@app.command("status")
+def show_status(*, site: SiteOptions) -> None:
     """Show a site's broker and offers queue, waiting proxies, outcomes of recent offers and dead letters."""
     rendezvous = read_status(site.connect())
-    print_result(rendezvous_status.rendezvous_document(rendezvous), lambda: _show_status(rendezvous))
+    print_result(rendezvous_status.format_status(rendezvous), lambda: _show_status(rendezvous))
 
 
-@app.command()
-def creds(
+@app.command("creds")
+def manage_credentials(
     *,
     rotate: Annotated[bool, typer.Option("--rotate", help="Create a new access key, then delete the others.")] = False,
     keep_previous: Annotated[
@@ -118,8 +118,8 @@ def creds(
         raise rotation.fault
 
 
-@app.command()
-def offer(
+@app.command("offer")
+def run_clients(
     *,
     count: Annotated[int, typer.Option(min=1, max=MAX_OFFERS, help="Number of clients.")] = 1,
     concurrency: Annotated[int, typer.Option(min=1, max=MAX_AT_ONCE, help="Clients that run at the same time.")] = 8,
@@ -161,8 +161,8 @@ def offer(
         raise typer.Exit(1)
 
 
-@app.command()
-def proxy(
+@app.command("proxy")
+def run_proxies(
     *,
     count: Annotated[int, typer.Option(min=1, max=MAX_PROXIES, help="Number of proxies, each with its own poll.")] = 1,
     capacity: Annotated[

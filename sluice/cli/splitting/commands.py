@@ -28,7 +28,7 @@ from sluice.operator.documents import read_documents
 from sluice.operator.functions import ControlClient
 from sluice.operator.logs import FunctionLogs
 from sluice.operator.messages import read_filter_input
-from sluice.operator.sessions import SessionFailed, open_session, session_document
+from sluice.operator.sessions import SessionFailed, build_session_document, open_session
 from sluice.operator.site_names import SiteOptions
 from sluice.splitting.adoption import plan_adoption
 from sluice.splitting.filters.texts import Envelope
@@ -94,11 +94,11 @@ def list_queues(*, site: SiteOptions) -> None:
     queues = ControlClient.connect(site.connect()).ask(ShowSplitting()).queues
     rows = [(queue.queue_id, queue.source, queue.main, "; ".join(queue.rules)) for queue in queues]
     columns = ("queue", "source", "main", "policies")
-    print_result([session_document(queue) for queue in queues], lambda: show_table(columns, rows))
+    print_result([build_session_document(queue) for queue in queues], lambda: show_table(columns, rows))
 
 
-@app.command()
-def register(
+@app.command("register")
+def register_queue(
     queue_id: Annotated[str, typer.Argument(help="Id of the queue in filters and commands; without : and *.")],
     *,
     fifo: Annotated[bool, typer.Option("--fifo", help="Make it a FIFO queue.")] = False,
@@ -234,8 +234,8 @@ def try_filters(
         raise typer.Exit(1)
 
 
-@app.command()
-def start(
+@app.command("start")
+def start_session(
     *,
     filter_file: FilterFile = None,
     filters: Filters = None,
@@ -254,7 +254,7 @@ def start(
     _exit_on_sigterm()
     fields = {"user_id": user, "key": key, "name": name, "linger_s": linger, "time_limit_s": time_limit}
     with open_session(client, by_queue, **fields, progress=print_note) as opened:
-        print_result(session_document(opened.view), lambda: tables.show_session(opened.view))
+        print_result(build_session_document(opened.view), lambda: tables.show_session(opened.view))
         if not is_json():
             print_note("ready; stop with ctrl-C, and messages that you haven't read return to the consumer")
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -270,8 +270,8 @@ def _exit_on_sigterm() -> None:
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(SIGNAL_EXIT_BASE + number))
 
 
-@app.command()
-def status(
+@app.command("status")
+def show_status(
     session_id: Annotated[
         str | None, typer.Argument(help="A session's id. Default: all sessions.", autocompletion=complete_sessions)
     ] = None,
@@ -282,19 +282,19 @@ def status(
     client = ControlClient.connect(site.connect())
     if session_id is None:
         view = client.ask(ShowSplitting())
-        sessions = [session_document(session) for session in view.sessions]
+        sessions = [build_session_document(session) for session in view.sessions]
         document = {"version": view.version, "sessions": sessions, "splits": view.splits}
         print_result(document, lambda: tables.show_splitting(view))
         return
     session = client.ask(FindSession(session_id=session_id))
-    print_result(session_document(session), lambda: tables.show_session(session))
+    print_result(build_session_document(session), lambda: tables.show_session(session))
     if isinstance(session, EndedSession):
         print_note(f"no session {session_id}: {session.reason or 'it was never started here, or ended long ago'}")
         raise typer.Exit(1)
 
 
-@app.command()
-def tail(
+@app.command("tail")
+def print_routed_messages(
     session: Annotated[
         str | None,
         typer.Argument(help="A session's id or key. Default: all sessions.", autocompletion=complete_sessions),
@@ -331,8 +331,8 @@ def tail(
         time.sleep(TAIL_INTERVAL_S)
 
 
-@app.command()
-def stop(
+@app.command("stop")
+def stop_sessions(
     session_ids: Annotated[
         list[str],
         typer.Argument(
@@ -355,11 +355,11 @@ def stop(
     )
     ended = [client.ask(StopSession(session_id=session_id)) for session_id in ids]
     said = "\n".join(f"{ended_session.session_id}: {ended_session.status}" for ended_session in ended)
-    print_result([session_document(session) for session in ended], said)
+    print_result([build_session_document(session) for session in ended], said)
 
 
-@app.command()
-def release(
+@app.command("release")
+def release_queue(
     queue_id: Annotated[str, typer.Argument(metavar="QUEUE", help="Its id.", autocompletion=complete_split_queues)],
     *,
     site: SiteOptions,
@@ -370,8 +370,8 @@ def release(
     print_result({"queue_id": queue_id, "is_drain_over": True}, said)
 
 
-@app.command(json=False)
-def run(
+@app.command("run", json=False)
+def run_on_session(
     command: Annotated[
         list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="The program and its arguments.")
     ] = None,
@@ -451,8 +451,8 @@ def run(
     raise typer.Exit(code)
 
 
-@app.command()
-def agent(
+@app.command("agent")
+def run_agent(
     *,
     clusters: Annotated[
         list[str],

@@ -151,7 +151,7 @@ def sum_today(series: Mapping[str, Series] | None, prefixes: Sequence[str], at_m
     if series is None:
         return None
     since_ms = day_start_ms(format_day(at_ms))
-    return round(sum(value for point_ms, value in _matching_points(series, prefixes) if point_ms >= since_ms))
+    return round(sum(value for point_ms, value in _iter_matching_points(series, prefixes) if point_ms >= since_ms))
 
 
 def _count_by_minute(
@@ -167,12 +167,12 @@ def sum_by_minute(series: Mapping[str, Series] | None, prefixes: Sequence[str], 
     if series is None:
         return None
     values = [0.0] * CHARTED_MINUTES
-    for point_ms, value in _matching_points(series, prefixes):
+    for point_ms, value in _iter_matching_points(series, prefixes):
         index = CHARTED_MINUTES - 1 - (at_ms // MINUTE_MS - point_ms // MINUTE_MS)
         if 0 <= index < CHARTED_MINUTES:
             values[index] += value
     return values
 
 
-def _matching_points(series: Mapping[str, Series], prefixes: Sequence[str]) -> Iterable[tuple[int, float]]:
+def _iter_matching_points(series: Mapping[str, Series], prefixes: Sequence[str]) -> Iterable[tuple[int, float]]:
     return (point for name, points in series.items() if name.startswith(tuple(prefixes)) for point in points)

@@ -20,10 +20,10 @@ from sluice.operator.dead_letters import (
     DeadLetterSelection,
     DeadLetterSummary,
     NoSuchQueue,
-    dead_letter_document,
+    build_letter_document,
     find_queue_url,
     parse_queue_urls,
-    peek_letters,
+    peek_dead_letters,
     prepare_purge,
     prepare_redrive,
 )
@@ -53,7 +53,7 @@ def list_letters(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
     selection = parse_selection(fields)
     most = get_number_field(fields, "looked_at", least=1, most=MAX_READ_LETTERS, default=DEFAULT_LOOKED_AT)
     summary, letters = DeadLetterSummary(), list[Document]()
-    for letter in peek_letters(site.connection.client("sqs"), url, most=most):
+    for letter in peek_dead_letters(site.connection.client("sqs"), url, most=most):
         summary.add_letter(letter)
         if len(letters) < MAX_LISTED and selection.includes(letter):
             letters.append(shorten_letter(letter))
@@ -65,15 +65,15 @@ def show_letter(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
     url = find_queue_url(read_queue_urls(site), get_text_field(fields, "queue"))
     selection = DeadLetterSelection(ids=frozenset({get_text_field(fields, "id")}))
     most = get_number_field(fields, "looked_at", least=1, most=MAX_READ_LETTERS, default=DEFAULT_LOOKED_AT)
-    letters = filter(selection.includes, peek_letters(site.connection.client("sqs"), url, most=most))
+    letters = filter(selection.includes, peek_dead_letters(site.connection.client("sqs"), url, most=most))
     for letter in letters:
-        return dead_letter_document(letter)
+        return build_letter_document(letter)
     raise BadRequest("this letter has left the queue, or another user is reading it: try again in a minute")
 
 
 def shorten_letter(letter: DeadLetter) -> Document:
     """Format a dead letter for a list. `body_characters` is the length of the body before it was shortened."""
-    document, body = dead_letter_document(letter, most=MAX_CHARACTERS), letter.message.body
+    document, body = build_letter_document(letter, most=MAX_CHARACTERS), letter.message.body
     return {**document, "body_characters": len(document["body"] if has_description(body) else body)}
 
 

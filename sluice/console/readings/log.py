@@ -112,18 +112,18 @@ def build_line_document(service: str, line: LogLine) -> Mapping[str, Any]:
             "fields": {},
         }
     fields = {
-        name: mask_addresses(_to_text(value)[:MAX_FIELD])
+        name: mask_addresses(_format_value(value)[:MAX_FIELD])
         for name, value in record.items()
         if name not in STANDARD_FIELDS
     }
     return {
         "at_ms": line.at_ms,
         "service": service,
-        "level": _to_text(record["level"]),
-        "event": mask_addresses(_to_text(record.get("message", ""))[:MAX_FIELD]),
+        "level": _format_value(record["level"]),
+        "event": mask_addresses(_format_value(record.get("message", ""))[:MAX_FIELD]),
         "fields": fields,
     }
 
 
-def _to_text(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)

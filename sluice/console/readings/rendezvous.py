@@ -16,8 +16,8 @@ from sluice.operator.metrics import quantile
 from sluice.operator.rendezvous_status import (
     LatestOffer,
     build_status,
+    format_status,
     read_shard_offers,
-    rendezvous_document,
 )
 from sluice.rendezvous.counts.statistics import OFFERS, POLLS, PROXIES, Counts, by_label
 from sluice.rendezvous.protocol.ends import End, list_metrics
@@ -33,9 +33,7 @@ POLL_METRICS = (*list_metrics("poll"), End.ANSWER_TOO_LATE.value)
 def read(site: BudgetedSite, _: Query) -> Document:
     """Read the page's data; unreadable data are null, with reasons in `troubles`. Raises `NotUsable`, `CallFailed`."""
     deployment = read_deployment(site.connection, site.read_outputs(STACK))
-    status = rendezvous_document(
-        build_status(site.read_rendezvous().result(), deployment, region=site.connection.region)
-    )
+    status = format_status(build_status(site.read_rendezvous().result(), deployment, region=site.connection.region))
     troubles: dict[str, str] = {}
     counts = try_reading(troubles, "statistics", lambda: read_todays_statistics(site))
     metrics = {name: site_metric(site, name, service="proxy") for name in POLL_METRICS}

@@ -10,7 +10,7 @@ from sluice.console.sites import BudgetedSite, Document, Query
 from sluice.errors import CallFailed
 from sluice.operator.functions import SPLITTING
 from sluice.operator.metrics import Metric
-from sluice.operator.sessions import session_document
+from sluice.operator.sessions import build_session_document
 from sluice.splitting.operations import ShowSplitting, SplittingView, StopSession
 
 MINUTES = 15  # Messages are counted for this number of last minutes.
@@ -30,7 +30,7 @@ def read(site: BudgetedSite, _: Query) -> Document:
     return {
         "queues": [
             {
-                **session_document(queue),
+                **build_session_document(queue),
                 "source": depths[queue.source],
                 "main": depths[queue.main],
                 "counted": {
@@ -41,7 +41,7 @@ def read(site: BudgetedSite, _: Query) -> Document:
         ],
         "sessions": [
             {
-                **session_document(session),
+                **build_session_document(session),
                 "counted": {
                     queue.queue_id: None if counts is None else counts.get((queue.queue_id, session.session_id))
                     for queue in session.queues
@@ -58,7 +58,7 @@ def read(site: BudgetedSite, _: Query) -> Document:
 def stop_session(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
     """Stop a session, even another user's. Raises the same errors as `sluice split stop`."""
     stopped = site.find_client(SPLITTING).ask(StopSession(session_id=get_text_field(fields, "session_id")))
-    return session_document(stopped)
+    return build_session_document(stopped)
 
 
 def read_splitting(site: BudgetedSite) -> SplittingView:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sluice.operator.dead_letters import peek_letters
+from sluice.operator.dead_letters import peek_dead_letters
 from tests.sqs.clients import client_of
 from tests.sqs.queues import Queue
 from tests.sqs.server import State, running
@@ -39,7 +39,7 @@ def deliver(sqs: State, *numbers: int) -> None:
 
 
 def looked(sqs: State, client: Any, most: int = 100) -> list[str]:
-    return [letter.message.body for letter in peek_letters(client, sqs.queue_url(NAME), most=most)]
+    return [letter.message.body for letter in peek_dead_letters(client, sqs.queue_url(NAME), most=most)]
 
 
 def test_a_letter_that_one_answer_has_twice_is_one(sqs: State, client: Any) -> None:

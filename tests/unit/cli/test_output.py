@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from sluice.cli.output import show_pairs, show_table
-from sluice.cli.progress import steps
+from sluice.cli.progress import show_steps
 
 ID = "01JDABCDEFGHJKMNPQRSTVWXYZ"
 URL = f"https://sqs.eu-central-1.amazonaws.com/123456789012/sluice-tmp-{'x' * 60}"
@@ -22,8 +22,8 @@ show_table(("session", "status", "url", "arn"), [({ID!r}, "Ready", {URL!r}, {ARN
 show_pairs([("url", {URL!r}), ("arn", {ARN!r})])
 """
 STEPS = """
-from sluice.cli.progress import steps
-with steps(2) as progress:
+from sluice.cli.progress import show_steps
+with show_steps(2) as progress:
     progress("[one]")
     progress("two")
 """
@@ -101,7 +101,7 @@ def test_an_error_is_red_unless_no_color_says_otherwise() -> None:
 def test_without_a_terminal_a_step_is_a_line_with_its_number_and_the_seconds(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with steps(2) as progress:
+    with show_steps(2) as progress:
         progress("one")
         progress.expect(1)
         progress("two")

@@ -4,7 +4,7 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import Any, cast
 
-from sluice.console.maps import LONGEST_RATE, CachingClient, draw_map, get_peer_cache, route_document
+from sluice.console.maps import LONGEST_RATE, CachingClient, build_route_document, draw_map, get_peer_cache
 from sluice.console.sites import BudgetedSite, SiteCache
 from sluice.errors import CallFailed
 from sluice.federation.map.drawings import MAX_LABELLED
@@ -26,12 +26,12 @@ class Here(BudgetedSite):
         return SimpleNamespace(result=lambda: SimpleNamespace(tag="A"))
 
 
-def walked(*bridges: Any) -> DiscoveredSites:
+def discovered(*bridges: Any) -> DiscoveredSites:
     return DiscoveredSites(topology=sites_with(*bridges), not_reached={}, dynamic_paths={})
 
 
 def test_lines_have_their_routes_and_room_for_a_rate() -> None:
-    map_ = draw_map(Here(SiteCache()), walked(("A", push("B")), ("B", dynamic("A"))), downwards=False)
+    map_ = draw_map(Here(SiteCache()), discovered(("A", push("B")), ("B", dynamic("A"))), downwards=False)
     assert [(each["source"], each["kind"], len(each["routes"])) for each in map_["edges"]] == [
         ("A", "static", 1),
         ("B", "dynamic", 1),
@@ -43,9 +43,9 @@ def test_lines_have_their_routes_and_room_for_a_rate() -> None:
 def test_what_is_laid_out_is_laid_out_once() -> None:
     memory = SiteCache()
     for _ in range(3):
-        draw_map(Here(memory), walked(("A", push("B"))), downwards=False)
+        draw_map(Here(memory), discovered(("A", push("B"))), downwards=False)
     assert len(get_peer_cache(Here(memory)).layouts) == 1
-    draw_map(Here(memory), walked(("A", push("B"))), downwards=True)
+    draw_map(Here(memory), discovered(("A", push("B"))), downwards=True)
     assert len(get_peer_cache(Here(memory)).layouts) == 2
 
 
@@ -60,7 +60,7 @@ def test_of_very_many_lines_none_has_a_label() -> None:
 
 def test_a_route_is_known_to_its_peer_by_its_sites_tag() -> None:
     [route] = sites_with(("A", push("B"))).routes
-    assert (route_document(route)["declared_at"], route_document(route)["served"]) == ("A", "x-#-B@A")
+    assert (build_route_document(route)["declared_at"], build_route_document(route)["served"]) == ("A", "x-#-B@A")
 
 
 class Peer:

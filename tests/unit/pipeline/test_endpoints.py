@@ -126,7 +126,7 @@ class Client:
     def ask(self, operation: Operation[Any], /) -> Any:
         return JobOutcome(job="statistics", step=JobStep(self.steps.pop(0)), reason="not yet")
 
-    def text(self, run_id: str, *, lines: int) -> str:
+    def read_log(self, run_id: str, *, lines: int) -> str:
         raise NotImplementedError
 
     def start(self, operation: StartLand | StartBatch) -> str:

@@ -91,7 +91,7 @@ class Four(Sites):
         """Do all steps, or die after some."""
         plan = self.plan(desired)
         assert plan.conflicts == ()
-        list(islice(self.applying(desired).steps(plan), steps))
+        list(islice(self.applying(desired).apply_steps(plan), steps))
 
 
 def four() -> Four:
@@ -568,7 +568,7 @@ def test_what_the_file_hasnt_goes_with_prune_and_when_that_was_agreed_to(sites: 
 
 def test_what_somebody_else_adds_meanwhile_is_not_taken_away_unasked(sites: Four) -> None:
     sites.apply(topology(WEST=PULLED))
-    steps = sites.applying(topology()).steps(sites.plan(topology()))
+    steps = sites.applying(topology()).apply_steps(sites.plan(topology()))
     next(steps)
     sites[REGIONS["EAST"]].ask(AddExchange(name="new", type=ExchangeType.TOPIC))
     with pytest.raises(TopologyIncomplete, match="another operator has changed these sites meanwhile"):

@@ -332,7 +332,7 @@ def test_a_local_drain_takes_the_stream_s_place_and_ends(here: Here) -> None:
     assert here.states()[first] == "CANCELLED"
     assert here.asked.ask(ReconcileJobs())[0].step == "rest"
     assert here.asked.ask(ShowPipeline()).wanted == "stopped"
-    assert said(here.asked.text(drain, lines=5))[-3] == "--drain"
+    assert said(here.asked.read_log(drain, lines=5))[-3] == "--drain"
 
 
 def test_a_local_job_that_was_killed_is_seen_as_failed_and_can_be_started_again(here: Here) -> None:

@@ -22,7 +22,7 @@ from sluice.cli.splitting.registration import BadRegistration, add_queue
 from sluice.errors import BadFilter, BadParameter, CallFailed, RequestRefused
 from sluice.message import Message, Value
 from sluice.operations import Operation
-from sluice.operator.sessions import OpenSession, SessionFailed, open_session, session_document
+from sluice.operator.sessions import OpenSession, SessionFailed, build_session_document, open_session
 from sluice.splitting.filters.texts import FilterInput
 from sluice.splitting.filters.values import Filter, Mode, QueueFilter, Share
 from sluice.splitting.operations import (
@@ -86,7 +86,7 @@ class FakeControl:
 
 def test_a_session_is_json_as_programs_read_it() -> None:
     queue = {"mode": "steal", "asks_for": "", "shadowed_by": "", "returned": 0}
-    assert session_document(view_of("Ready")) == {
+    assert build_session_document(view_of("Ready")) == {
         "session_id": "s",
         "name": "",
         "key": "s",
@@ -102,7 +102,7 @@ def test_a_session_is_json_as_programs_read_it() -> None:
             {"queue_id": "two", "name": "two", "url": "https://sqs/two", **queue},
         ),
     }
-    assert session_document(view_of("Gone")) == {
+    assert build_session_document(view_of("Gone")) == {
         "session_id": "s",
         "status": "Ended",
         "reason": "because",
