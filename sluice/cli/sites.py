@@ -35,11 +35,11 @@ SITES = "SITE", "DEST", "SRC", "PEER"
 PLACE = "account", "region", "stage"
 
 
-def parse_stage(text: str) -> str | None:
+def parse_stage(stage: str) -> str | None:
     """Parse a stage's name. An empty text, such as the value of an empty environment variable, means no stage."""
-    if text and not is_stage(text):
-        raise typer.BadParameter(f"{text!r} is not a stage's name: it must match {STAGE} and not be sluice")
-    return text or None
+    if stage and not is_stage(stage):
+        raise typer.BadParameter(f"{stage!r} is not a stage's name: it must match {STAGE} and not be sluice")
+    return stage or None
 
 
 Stage = Annotated[

@@ -47,7 +47,7 @@ Query = Mapping[str, str]
 class CachedResult:
     """The last result or error of reading an item, and the time of the read in monotonic seconds."""
 
-    at_s: float
+    read_at_s: float
     value: Any = None
     error: SluiceError | None = None
 
@@ -56,7 +56,7 @@ class CachedResult:
 class SiteCache:
     """Results of reads, and the pages' state, that a site keeps between rounds. Thread-safe."""
 
-    kept: dict[object, CachedResult] = field(default_factory=dict)
+    results: dict[object, CachedResult] = field(default_factory=dict)
     stacks: Mapping[str, StackView] | None = None
     outputs: dict[str, Mapping[str, str]] = field(default_factory=dict)
     absent_stacks: dict[str, SluiceError] = field(default_factory=dict)  # errors by the name of the absent stack
@@ -136,7 +136,7 @@ class BudgetedSite(SiteClient):
             requested_at_s[name] = now_s
             for other in [other for other, at_s in requested_at_s.items() if now_s - at_s > CACHE_EXPIRY_S]:
                 del requested_at_s[other]
-                self.memory.kept.pop((kind, other), None)
+                self.memory.results.pop((kind, other), None)
             mine_s = self._last_read_at_s(kind, name)
             others = (other for other, at_s in requested_at_s.items() if now_s - at_s <= TURN_KEPT_S)
             before = sum(self._last_read_at_s(kind, other) < mine_s for other in others)
@@ -144,8 +144,8 @@ class BudgetedSite(SiteClient):
         return self.read_cached((kind, name), task, every_s=every_s if has_turn else math.inf, leaving=leaving)
 
     def _last_read_at_s(self, kind: str, name: object) -> float:
-        known = self.memory.kept.get((kind, name))
-        return -math.inf if known is None else known.at_s
+        known = self.memory.results.get((kind, name))
+        return -math.inf if known is None else known.read_at_s
 
     def read_cached(
         self, name: object, task: Callable[[], T], *, every_s: float, calls: int = 1, leaving: int = 0
@@ -155,13 +155,13 @@ class BudgetedSite(SiteClient):
         Returns None before the task's first run. Raises the error of the last run.
         """
         now_s = self.memory.now_s()
-        known = self.memory.kept.get(name)
-        if (known is None or now_s - known.at_s >= every_s) and self.spend_calls(calls, leaving=leaving):
+        known = self.memory.results.get(name)
+        if (known is None or now_s - known.read_at_s >= every_s) and self.spend_calls(calls, leaving=leaving):
             try:
                 known = CachedResult(now_s, task())
             except SluiceError as error:
                 known = CachedResult(now_s, error=error)
-            self.memory.kept[name] = known
+            self.memory.results[name] = known
         if known is None:
             return None
         if known.error is not None:

@@ -81,5 +81,5 @@ def list_deployments(stacks: Mapping[str, StackView], *, stage: str | None) -> S
     ]
 
 
-def _to_epoch_ms(at: datetime | None) -> int:
-    return 0 if at is None else round(at.timestamp() * 1000)
+def _to_epoch_ms(time: datetime | None) -> int:
+    return 0 if time is None else round(time.timestamp() * 1000)

@@ -91,7 +91,7 @@ class DeadLetterSummary:
 
     letters: int = 0
     oldest_ms: int | None = None
-    by_reason: dict[Reason, Counter[str]] = field(default_factory=dict)  # numbers by reason and name of the source
+    counts_by_reason: dict[Reason, Counter[str]] = field(default_factory=dict)  # The inner keys are the sources' names.
     oldest_by_reason: dict[Reason, int] = field(default_factory=dict)
 
     def add_letter(self, letter: DeadLetter) -> None:
@@ -99,7 +99,7 @@ class DeadLetterSummary:
         reason, at_ms = classify_reason(letter), letter.message.sent_at_ms or 0
         self.letters += 1
         self.oldest_ms = at_ms if self.oldest_ms is None else min(self.oldest_ms, at_ms)
-        self.by_reason.setdefault(reason, Counter())[find_source_name(letter)] += 1
+        self.counts_by_reason.setdefault(reason, Counter())[find_source_name(letter)] += 1
         self.oldest_by_reason[reason] = min(self.oldest_by_reason.get(reason, at_ms), at_ms)
 
     @property
@@ -115,7 +115,7 @@ class DeadLetterSummary:
                     "oldest_ms": self.oldest_by_reason[reason],
                     "sources": dict(sources.most_common()),
                 }
-                for reason, sources in sorted(self.by_reason.items(), key=lambda item: -item[1].total())
+                for reason, sources in sorted(self.counts_by_reason.items(), key=lambda item: -item[1].total())
             ],
         }
 

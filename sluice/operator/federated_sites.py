@@ -70,9 +70,9 @@ def find_bound_queues(site: OpenSite, publication: Publication) -> AbstractSet[s
 OpenClient = Callable[[SiteName], LinksClient]
 
 
-def open_site(text: str) -> OpenSite:
+def open_site(site_name: str) -> OpenSite:
     """Parse a site's name and connect to it. Raises `BadSiteName` and connection errors."""
-    return open_named(SiteName.parse(text))
+    return open_named(SiteName.parse(site_name))
 
 
 def open_named(name: SiteName) -> OpenSite:

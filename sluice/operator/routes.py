@@ -52,11 +52,11 @@ class PeerSite:
     view: SiteView | None = None
 
     @classmethod
-    def find(cls, text: str) -> "PeerSite":
+    def find(cls, name_or_tag: str) -> "PeerSite":
         """Read the site with this name. If the text is a tag, return a peer with only this tag, without a request."""
-        if is_tag(text) and not REGION.fullmatch(text):
-            return cls(tag=text)
-        site = open_site(text)
+        if is_tag(name_or_tag) and not REGION.fullmatch(name_or_tag):
+            return cls(tag=name_or_tag)
+        site = open_site(name_or_tag)
         view = site.view()
         return cls(tag=view.tag, address=view.address, site=site, view=view)
 

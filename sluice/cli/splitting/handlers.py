@@ -32,7 +32,7 @@ POLL_S = 1
 RETRY_AFTER_S = 5.0
 
 Record = Mapping[str, Any]
-Handler = Callable[[Any, "Context"], object]
+Handler = Callable[[Any, "LambdaContext"], object]
 
 
 class BadHandler(BadConfiguration):
@@ -44,7 +44,7 @@ class BadResponse(Exception):
 
 
 @dataclass(slots=True, kw_only=True)
-class Context:
+class LambdaContext:
     """A Lambda handler's context argument. The time-out isn't enforced, because a debugger may stop in the handler."""
 
     function_name: str
@@ -98,7 +98,7 @@ class LocalFunction:
         An error or a malformed response fails the whole batch. In a FIFO queue, a failed message makes all later
         messages of its group fail, even if the response doesn't list them.
         """
-        context = Context(
+        context = LambdaContext(
             function_name=self.deployed.name,
             invoked_function_arn=self.deployed.arn,
             memory_limit_in_mb=str(self.deployed.memory_mb),

@@ -58,7 +58,7 @@ def test_what_nobody_wants_any_more_takes_no_turn() -> None:
     assert asked == 2
     now_s += CACHE_EXPIRY_S + 1
     a_round(memory, calls=0).read_cached_in_turn("queue", "another", lambda: 1, every_s=0)
-    assert not memory.kept
+    assert not memory.results
 
 
 def test_queues_leave_calls_for_what_else_a_page_shows() -> None:

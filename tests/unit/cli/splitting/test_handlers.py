@@ -18,8 +18,8 @@ from sluice.aws.deployment import NotUsable
 from sluice.cli.program import app
 from sluice.cli.splitting.handlers import (
     BadHandler,
-    Context,
     EventQueue,
+    LambdaContext,
     LocalFunction,
     build_record,
     invoke_repeatedly,
@@ -143,7 +143,7 @@ def test_what_a_handler_does_to_its_event_is_its_own() -> None:
 
 
 def test_the_context_is_the_functions() -> None:
-    seen: list[Context] = []
+    seen: list[LambdaContext] = []
     done(lambda _event, context: seen.append(context), record("1"))
     done(lambda _event, context: seen.append(context), record("2"))
     first, second = seen
@@ -154,7 +154,7 @@ def test_the_context_is_the_functions() -> None:
     )
     assert first.aws_request_id != second.aws_request_id
     assert 29_000 < first.get_remaining_time_in_millis() <= 30_000
-    over = Context(**_context() | {"timeout_s": 0})
+    over = LambdaContext(**_context() | {"timeout_s": 0})
     assert over.get_remaining_time_in_millis() == 0
 
 
@@ -202,7 +202,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.mark.parametrize("handler", ["local_trial.app.handle", None])
 def test_a_handler_finds_its_variables_when_it_is_imported(project: Path, handler: str | None) -> None:
     loaded = LocalFunction.load(connection(), "consumer", handler)
-    assert loaded.handler({}, Context(**_context())) == "orders"
+    assert loaded.handler({}, LambdaContext(**_context())) == "orders"
     assert (loaded.deployed.name, loaded.deployed.timeout_s) == ("consumer", 3)
     assert (os.environ["AWS_REGION"], os.environ["AWS_ENDPOINT_URL"]) == ("eu-central-1", "http://127.0.0.1:1")
 
