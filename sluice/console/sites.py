@@ -29,8 +29,8 @@ T = TypeVar("T")
 CACHED_S = 1.0
 HERE = SiteName(None)  # This is the site of the caller's own AWS settings.
 CALLS_PER_ROUND = 10  # A round (one second) has at most this number of calls to AWS.
-STACKS_INTERVAL_S = 60.0  # Stacks' outputs are read again after this number of seconds.
-ABSENT_INTERVAL_S = 10.0  # If a stack isn't deployed, outputs are read again after this number of seconds.
+STACKS_INTERVAL_S = 60.0  # The outputs of stacks are cached for this number of seconds.
+ABSENT_INTERVAL_S = 10.0  # The outputs are cached for this number of seconds if a stack isn't deployed.
 DEPTH_INTERVAL_S = 4.0
 CALLS_RESERVED_BY_DEPTHS = 3  # Reading queues' depths leaves at least this number of a round's calls to other reads.
 TURN_KEPT_S = 15.0  # An item that no page requests for this number of seconds doesn't delay other items.
@@ -59,7 +59,7 @@ class SiteCache:
     results: dict[object, CachedResult] = field(default_factory=dict)
     stacks: Mapping[str, StackView] | None = None
     outputs: dict[str, Mapping[str, str]] = field(default_factory=dict)
-    absent_stacks: dict[str, SluiceError] = field(default_factory=dict)  # errors by the name of the absent stack
+    absent_stacks: dict[str, SluiceError] = field(default_factory=dict)  # The keys are names of undeployed stacks.
     stacks_read_at_s: float = -math.inf
     # The time at which each item was last requested, by kind of item, in monotonic seconds.
     requested_at_s: dict[str, dict[object, float]] = field(default_factory=dict)

@@ -145,7 +145,7 @@ def _open_terminal(out: Console, *, verbose: bool) -> Iterator[Terminal]:
     try:
         yield terminal
     finally:
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # A second ctrl-C must not interrupt this.
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # A second ctrl-C must not prevent the stop.
         terminal.run("sluice local down")
         signal.signal(signal.SIGINT, before)
 

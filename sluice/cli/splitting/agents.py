@@ -76,7 +76,7 @@ class Agent:
             taken = self.ask(operations.TakeSteps(agent=self.name, clusters=self.clusters))
             if not taken.steps:
                 return IDLE_INTERVAL_S
-            until_s = asked_s + taken.lease_s - MAX_STEP_S  # Later steps might not finish before the lease ends.
+            until_s = asked_s + taken.lease_s - MAX_STEP_S  # A step that begins later might outlast the lease.
             reports = tuple(self._apply_step(step) for step in taken.steps if self.now_s() < until_s)
             if reports:
                 self.ask(operations.ReportSteps(agent=self.name, reports=reports))

@@ -14,7 +14,7 @@ from sluice.rendezvous.counts.statistics import OFFERS, Counts, total
 from sluice.rendezvous.protocol.ends import OPEN, End, list_outcomes
 from sluice.times import MINUTE_MS, day_start_ms, format_day
 
-CHARTED_MINUTES = 60  # The charts show this number of last minutes.
+CHARTED_MINUTES = 60  # The charts cover this number of minutes up to now.
 STATISTICS_INTERVAL_S = 5.0
 MAX_METRICS = 100  # Messages are counted for at most this number of queues, and of routes.
 SPLITTER_METRICS = ("MessagesRead", "MessagesUnmatched", "MessagesForwarded", "MessagesMirrored")

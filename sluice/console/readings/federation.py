@@ -25,7 +25,7 @@ from sluice.operator.functions import FEDERATION
 from sluice.operator.metrics import Series
 from sluice.times import MINUTE_MS
 
-MINUTES = 15  # Messages are counted for this number of last minutes.
+MINUTES = 15  # Messages are counted over this number of minutes up to now.
 MAX_COUNTED = 200  # Messages of at most this number of routes are counted: CloudWatch charges for each metric read.
 MAX_BINDINGS = 2_000  # A page shows at most this number of bindings.
 BINDINGS_INTERVAL_S = 6.0

@@ -26,7 +26,7 @@ from sluice.rendezvous.protocol.pace import MEAN, Pace, compute_pace
 
 LATEST_INTERVAL_S = 5.0
 POLL_RATE_INTERVAL_S = 10.0
-MAX_SHOWN = 50  # The page shows this number of latest offers.
+MAX_SHOWN = 50  # The page shows at most this number of offers, the latest ones.
 POLL_METRICS = (*list_metrics("poll"), End.ANSWER_TOO_LATE.value)
 
 

@@ -13,7 +13,7 @@ from sluice.operator.metrics import Metric
 from sluice.operator.sessions import build_session_document
 from sluice.splitting.operations import ShowSplitting, SplittingView, StopSession
 
-MINUTES = 15  # Messages are counted for this number of last minutes.
+MINUTES = 15  # Messages are counted over this number of minutes up to now.
 MAX_COUNTED = 100  # At most this number of queues and sessions is counted: CloudWatch charges for each metric read.
 QUEUE_METRICS = {"read": "MessagesRead", "main": "MessagesUnmatched", "mirrored": "MessagesMirrored"}
 Counts = Mapping[tuple[str, str], int]  # The keys are a queue id with a session id or a key of `QUEUE_METRICS`.
