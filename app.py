@@ -1,7 +1,7 @@
 """The CDK app: reads the parameters in cdk.json, adds the stacks, and runs the checks of every synth.
 
-A synth reads only the project's files and its context: no environment variable, no AWS call, no clock. The same files
-therefore give the same assembly, which can be deployed to any account and region.
+A synth reads only the project's files and the app's context: no environment variable, no AWS call, no clock. The same
+files therefore give the same assembly, which can be deployed to any account and region.
 """
 
 import sys

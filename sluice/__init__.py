@@ -1,13 +1,13 @@
 """Sluice, a serverless switching fabric for Amazon SQS.
 
-`publish` sends one message to an exchange; a `Publisher` sends many, each a `PublishRequest`. botocore is imported at
-the first use of one of these names, and boto3 with the first message; other modules of the package don't need them.
+`publish` sends one message to an exchange; a `Publisher` sends many, each a `PublishRequest`. Sluice imports botocore
+at the first use of one of these names, and boto3 with the first message; other modules of the package need neither.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # `__getattr__` imports these names at run time
+if TYPE_CHECKING:  # `__getattr__` imports these names at run time.
     from sluice.aws.federation.publisher import BadPublishRequest, NotPublished, Publisher, PublishRequest, publish
 
 __all__ = ["BadPublishRequest", "NotPublished", "PublishRequest", "Publisher", "publish"]

@@ -1,7 +1,7 @@
-"""AWS's rules about properties that have to fit together, each once and with AWS's page. Pure.
+"""AWS's rules about properties that must fit together. Each rule is here once, with AWS's page. Pure.
 
-Parameters, constructs, the embedded cloud and the templates' tests call the same functions, so none of them accepts
-what another refuses. The range of a single property is its type's, in `sluice.parameters.values`.
+Parameters, constructs, the embedded cloud and the templates' tests call the same functions, so they all refuse the same
+combinations. The range of a single property belongs to the property's type in `sluice.parameters.values`.
 """
 
 import json
@@ -9,15 +9,15 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-MAX_UNWINDOWED_BATCH = 10  # maximum number of messages in a batch without a window; also a FIFO queue's largest batch
+MAX_UNWINDOWED_BATCH = 10  # Limit of messages in a batch without a window, and of any FIFO queue's batch.
 MAX_BATCH = 10_000
 MIN_CONCURRENCY = 2
-# Limits of provisioned mode: https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html
+# Limits of Lambda's provisioned mode: https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html
 MIN_POLLERS, CALLS_PER_POLLER = 2, 10
-# "You can reserve up to the Unreserved account concurrency value minus 100."
+# AWS: "You can reserve up to the Unreserved account concurrency value minus 100."
 # https://docs.aws.amazon.com/lambda/latest/dg/configuration-concurrency.html
 STAYS_UNRESERVED = 100
-# Python versions of the releases' images, by the beginning of the label. Jobs need Spark 4, which no `emr-7` has.
+# The images' Python versions, by the beginning of the EMR release label. Jobs need Spark 4, which no `emr-7` has.
 # https://docs.aws.amazon.com/emr/latest/ReleaseGuide/emr-spark810-release.html
 # https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/release-version-emr-spark-8.0-preview.html
 RELEASE_PYTHONS: Mapping[str, Sequence[str]] = {
@@ -26,13 +26,13 @@ RELEASE_PYTHONS: Mapping[str, Sequence[str]] = {
     "emr-spark-8.1.": ("3.11", "3.13"),
 }
 SPARK_3 = re.compile(r"emr-[1-7]\.")  # https://docs.aws.amazon.com/emr/latest/ReleaseGuide/Spark-release-history.html
-# Matches URLs of legacy, FIPS, dual-stack and VPC endpoints, too: https://docs.aws.amazon.com/general/latest/gr/sqs-service.html
+# The URL may be of a legacy, FIPS, dual-stack or VPC endpoint: https://docs.aws.amazon.com/general/latest/gr/sqs-service.html
 _QUEUE_URL = re.compile(
     r"https?://(?:(?:[\w-]+\.)?sqs(?:-fips)?\.)?(?:([a-z]+(?:-[a-z]+)+-\d)\.)?(?:queue\.|vpce\.|api\.)?"
     r"(?:aws|amazon(?:aws|webservices)\.(?:com|com\.cn|eu))/(\d+)/([A-Za-z0-9_-]{1,80}(?:\.fifo)?)"
 )
-_PARTITIONS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov", "eusc-": "aws-eusc"}  # keys: the beginnings of regions
-AWS_KEY = "alias/aws/sqs"  # AWS's own key, which every user of the queue may use
+_PARTITIONS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov", "eusc-": "aws-eusc"}  # Regions begin with the keys.
+AWS_KEY = "alias/aws/sqs"  # Every user of a queue may use AWS's own KMS key for SQS.
 
 
 class QueueUrl(NamedTuple):
@@ -50,13 +50,13 @@ class QueueUrl(NamedTuple):
 
 
 def parse_queue_url(url: str) -> QueueUrl | None:
-    """Return the parts of a queue URL of AWS in any of its forms; None for an emulator's."""
+    """Return the parts of any form of AWS's queue URLs; None for an emulator's URL."""
     match = _QUEUE_URL.fullmatch(url)
     return QueueUrl(match[1] or "us-east-1", match[2], match[3]) if match else None
 
 
 def find_mapping_fault(mapping: Mapping[str, Any], *, fifo: bool) -> str | None:
-    """Return why Lambda refuses an event source mapping of a queue, or None if it doesn't.
+    """Return why Lambda refuses an event source mapping of a queue, or None if Lambda accepts the mapping.
 
     `mapping` holds the properties by name (CloudFormation and Lambda's API use the same names).
     https://docs.aws.amazon.com/lambda/latest/api/API_CreateEventSourceMapping.html
@@ -94,7 +94,7 @@ def find_sender_fault(attributes: Mapping[str, str]) -> str | None:
 
 
 def find_dead_letter_fault(dead_letter: Mapping[str, str], source_arn: str) -> str | None:
-    """Return why SQS refuses a dead-letter queue with these attributes for the queue, or None if it doesn't.
+    """Return why SQS refuses a dead-letter queue with these attributes for the queue, or None if SQS accepts it.
 
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SetQueueAttributes.html
     """

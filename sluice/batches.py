@@ -1,9 +1,11 @@
-"""Forwarding a batch of received messages: regrouped by target into as few requests as SQS allows, in order. Pure.
+"""Forwards a batch of received messages in order, with as few requests to each target as SQS allows. Pure.
 
-A batch becomes *rounds* of requests. Standard queues have one round. With FIFO queues, a group's messages to different
-targets are sent in different rounds: if one fails, its successors in the group haven't been sent to any target, and are
-held back. Within one request SQS accepts or refuses each message by itself, so there a message can overtake a failed
-one of its group; SQS has no request that would prevent it.
+A batch becomes *rounds* of requests. Standard queues have one round. With FIFO queues, a message group's messages to
+different targets are sent in different rounds: if one message fails, its successors in the group are not sent to any
+target.
+
+Within one request SQS accepts or refuses each message by itself, so there a message can overtake a failed message of
+its group; SQS has no request that would prevent that.
 """
 
 from collections import defaultdict
@@ -22,7 +24,7 @@ MAX_ENTRIES = 10
 MAX_REQUEST_BYTES = MAX_MESSAGE_BYTES
 HELD_BACK = "held back by an earlier message of its group"
 OUT_OF_TIME = "not sent within the batch's time"
-# Error codes of a queue that will refuse every message, by its policy or its key, or this message, by its size limit.
+# With these error codes a queue refuses every message, by its policy or KMS key, or a message that is too large.
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessageBatch.html
 QUEUE_REFUSALS = frozenset(
     {
@@ -34,8 +36,8 @@ QUEUE_REFUSALS = frozenset(
 )
 REFUSALS = QUEUE_REFUSALS | {"InvalidParameterValue", "BatchRequestTooLong"}
 
-# Sends up to ten entries to a target. Returns the ids of refused entries, each with "code: message". Raises `QueueGone`
-# if the target doesn't exist, another `DestinationFault` if the whole request fails.
+# A `Send` sends up to ten entries to a target. It returns the ids of refused entries, each with "code: message".
+# A `Send` raises `QueueGone` if the target doesn't exist, and `DestinationFault` if the whole request fails.
 Send = Callable[[str, Sequence[dict[str, Any]]], Mapping[str, str]]
 
 
@@ -48,7 +50,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """One `SendMessageBatch` request to one target. An entry's id is its index in the request."""
+    """One `SendMessageBatch` request to one target. An entry's id is the entry's index in the request."""
 
     target: str
     entries: tuple[Entry, ...]
@@ -67,7 +69,7 @@ Round = tuple[Request, ...]
 def standard_round(entries: Iterable[Entry]) -> Round:
     """Build the requests for standard queues. Keeps the order of entries for each target."""
     by_target: dict[str, list[list[Entry]]] = {}
-    sizes: dict[str, int] = {}  # size in bytes of each target's last request
+    sizes: dict[str, int] = {}  # The value is the size of the target's last request, in bytes.
     for entry in entries:
         size = entry.outgoing.size
         requests = by_target.setdefault(entry.target, [[]])
@@ -87,10 +89,10 @@ def standard_round(entries: Iterable[Entry]) -> Round:
 
 
 def fifo_rounds(entries: Iterable[Entry]) -> tuple[Round, ...]:
-    """Build the rounds for FIFO queues. Keeps the order by position for each group and target.
+    """Build the rounds for FIFO queues. Keeps the order of positions for each message group and target.
 
-    A group's next message goes into the same round as the last one if both have the same targets, else into the next.
-    So if all messages go to one target there is one round.
+    A group's next message joins the round of the group's previous message if both have the same targets; otherwise it
+    goes into the next round. If all messages go to one target, there is one round.
     """
     in_order = sorted(entries, key=attrgetter("position"))
     if len({entry.target for entry in in_order}) == 1:
@@ -110,14 +112,14 @@ def fifo_rounds(entries: Iterable[Entry]) -> tuple[Round, ...]:
 
 
 class DispatchStop(msgspec.Struct, frozen=True, kw_only=True):
-    """Entries at which a dispatch stopped: those that their target refuses, and `later` ones, which weren't tried."""
+    """The entries that stopped a dispatch, because their target refuses them, and the `later` entries, not yet sent."""
 
     refused: tuple["RefusedEntry", ...] = ()
     later: tuple[Entry, ...] = ()
 
 
 class RefusedEntry(NamedTuple):
-    """An entry that its target will refuse every time, and the error: `QueueGone` if the target doesn't exist."""
+    """An entry that its target will always refuse, with the error: `QueueGone` if the target doesn't exist."""
 
     entry: Entry
     fault: DestinationFault
@@ -125,23 +127,23 @@ class RefusedEntry(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Dispatcher:
-    """Sends one batch's entries, and records in `failures`, by position, the source messages that must not be deleted.
+    """Sends a batch's entries. `failures` gets the source messages that must not be deleted, by position.
 
     Messages are deleted only after sending: those without a failure may be deleted. In FIFO queues a failed message
     holds back its successors in its group, for every target: a retry that is routed to another target would otherwise
     arrive there after its successors. Other groups continue.
 
-    Requests to different targets run in parallel on the `executor`; those to one target run in order, unless
-    `parallel_per_target` is set. A refusal by an `optional` target is no failure: the caller sends its messages to
+    Requests to different targets run in parallel on the `executor`; requests to one target run in order, unless
+    `parallel_per_target` is set. A refusal by an `optional` target is no failure: the caller sends these messages to
     another target.
     """
 
     fifo: bool
     send: Send
-    executor: Executor | None  # None runs one request after the other
+    executor: Executor | None  # With None, requests run one after the other.
     parallel_per_target: bool = False
     optional: Container[str] = ()
-    may_go_on: Callable[[], bool] | None = None  # called before each request; False stops
+    may_go_on: Callable[[], bool] | None = None  # Called before each request; False stops sending.
     sent: list[Entry] = field(default_factory=list)
     failures: dict[int, DestinationFault] = field(default_factory=dict)
     _first_failed: dict[str | None, int] = field(default_factory=dict)
@@ -183,9 +185,9 @@ class Dispatcher:
         return self.executor.map(self._send, lanes.values())
 
     def _send(self, requests: Sequence[Request]) -> list[RefusedEntry]:
-        """Send requests in order. Returns the entries that a target refuses permanently, and those after them.
+        """Send requests in order. Returns the entries that a target always refuses, and all later entries.
 
-        If the target refused only single messages, those after them are `HeldBack`.
+        If the target refused only single messages, the later entries are `HeldBack`.
         """
         undeliverable: list[RefusedEntry] = []
         fault: DestinationFault = HeldBack(HELD_BACK)
@@ -200,7 +202,7 @@ class Dispatcher:
                 for entry in left.entries:
                     self.fail(entry, NotReached(OUT_OF_TIME))
                 continue
-            code: str | None = None  # error code if the whole request failed
+            code: str | None = None  # The error code, if the whole request failed.
             try:
                 refused = self.send(left.target, left.api())
             except QueueGone as error:
@@ -216,12 +218,12 @@ class Dispatcher:
         return undeliverable
 
     def _record_results(self, request: Request, refused: Mapping[str, str], *, code: str | None) -> list[RefusedEntry]:
-        """Record which entries were sent or have failed. Returns those that an optional target refuses permanently."""
+        """Record which entries were sent or failed. Returns the entries that an optional target always refuses."""
         lost: list[RefusedEntry] = []
         for place, entry in enumerate(request.entries):
             if str(place) in refused:
                 reason = refused[str(place)]
-                # The error code may have the query protocol's prefix.
+                # The code may start with the prefix of SQS's query protocol.
                 said = (reason.partition(":")[0] if code is None else code).removeprefix("AWS.SimpleQueueService.")
                 if request.target in self.optional and said in REFUSALS:
                     lost.append(RefusedEntry(entry, NotDelivered(reason)))
@@ -232,7 +234,7 @@ class Dispatcher:
         return lost
 
     def _remove_held_back(self, request: Request) -> Request | None:
-        """Remove held-back entries from the request and record them as failed; None if no entry is left."""
+        """Remove held-back entries from the request and record them as failed. Returns None if no entry remains."""
         if not self.fifo:
             return request
         left: list[Entry] = []

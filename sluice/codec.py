@@ -16,26 +16,26 @@ import msgspec
 
 from sluice.errors import BadConfiguration, BadSnapshot, Malformed
 
-# Limit of decompressed JSON, so that no damaged or hostile snapshot takes all of a function's memory.
+# This limit of decompressed JSON keeps a damaged or hostile snapshot from filling a function's memory.
 MAX_BYTES = 256 * 1024 * 1024
-MAX_CHECKED_BYTES = 16 * 1024 * 1024  # a larger value may not fit into a function's memory twice
+MAX_CHECKED_BYTES = 16 * 1024 * 1024  # A larger value may not fit into a function's memory twice.
 
 T = TypeVar("T")
 
 
 class Struct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A value that is stored or sent. `msgspec.structs.replace` makes a changed copy.
+    """Base class of values that are stored or sent. `msgspec.structs.replace` makes a changed copy.
 
-    Subclasses repeat `frozen=True, kw_only=True`, because type checkers don't inherit them.
+    Subclasses repeat `frozen=True, kw_only=True`, because type checkers don't inherit these options.
     """
 
 
 def pick_shared_fields(value: object, type_: type[msgspec.Struct]) -> dict[str, Any]:
-    """Return those fields of the value that the type also has, by name."""
+    """Return the value's fields that the other type also has, by name."""
     return {name: getattr(value, name) for name in type_.__struct_fields__ if hasattr(value, name)}
 
 
-_ENCODER = msgspec.json.Encoder(order="deterministic")  # sorts sets and objects, so that equal values give equal bytes
+_ENCODER = msgspec.json.Encoder(order="deterministic")  # Equal values give equal bytes.
 
 
 @cache
@@ -49,17 +49,17 @@ def encode(value: object) -> bytes:
 
 
 def decode(text: bytes | str | msgspec.Raw, type_: type[T], *, of: str) -> T:
-    """Decode JSON into a value of the type.
+    """Decode JSON into a value of the type. Raises `Malformed`, which names the document `of` and the faulty place.
 
-    Raises `Malformed`, whose text has `of`, the document's name, and the place in it, such as `$.links[0].name`.
+    A place looks like `$.links[0].name`.
     """
-    decoder = _get_decoder(cast("Any", type_))  # the cast satisfies the cache's type: generic types are hashable
+    decoder = _get_decoder(cast("Any", type_))  # The cast satisfies the cache's type: generic types are hashable.
     try:
         value: T = decoder.decode(text)
     except (msgspec.DecodeError, UnicodeError) as error:
         raise Malformed(f"{of}: {error}") from None
     except RecursionError:
-        # No type is nested so deeply, so the limit refuses no valid text.
+        # No value's type is nested this deeply, so the limit refuses no valid text.
         raise Malformed(f"{of}: nested too deep") from None
     return value
 
@@ -81,7 +81,7 @@ def to_document(value: object) -> dict[str, Any]:
 
 
 class _Envelope(Struct, frozen=True, kw_only=True):
-    """The stored form. `value` stays raw JSON, because the version is checked before the value is decoded."""
+    """The stored form of a value. `value` stays raw JSON, because the version is checked before it is decoded."""
 
     kind: str
     version: int
@@ -90,7 +90,7 @@ class _Envelope(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format(Generic[T]):
-    """A stored kind, at the version that this program writes and reads. `max_bytes` overrides `MAX_BYTES`."""
+    """A kind of stored value, at the version that this program writes and reads. `max_bytes` overrides `MAX_BYTES`."""
 
     kind: str
     version: int
@@ -102,7 +102,7 @@ class Format(Generic[T]):
         return self._encode_json(value).decode()
 
     def from_text(self, text: str | bytes) -> T:
-        """Decode JSON text. Raises `BadSnapshot` for another kind or version, or if it doesn't decode."""
+        """Decode JSON text. Raises `BadSnapshot` for another kind or version, or if the text is invalid."""
         try:
             envelope = decode(text, _Envelope, of=self.kind)
             if (envelope.kind, envelope.version) != (self.kind, self.version):
@@ -118,7 +118,7 @@ class Format(Generic[T]):
         return zlib.compress(self._encode_json(value))
 
     def pack_checked(self, value: T) -> bytes:
-        """Pack a value to be saved, after reading it back. Raises `BadConfiguration` if a reader would refuse it."""
+        """Pack a value for storage, and check it. Raises `BadConfiguration` if a reader would refuse it."""
         text = self._encode_json(value)
         try:
             if len(text) <= MAX_CHECKED_BYTES:
@@ -128,11 +128,11 @@ class Format(Generic[T]):
         return zlib.compress(text)
 
     def unpack(self, packed: bytes) -> T:
-        """Decode packed bytes. Raises `BadSnapshot`, also if the text is larger than the limit."""
+        """Decode packed bytes. Raises `BadSnapshot`, also if the decompressed text is larger than the limit."""
         return self.unpack_first(packed)[0]
 
     def unpack_first(self, packed: bytes) -> tuple[T, bytes]:
-        """Decode the packed value at the beginning, and return it with the remaining bytes. Raises as `unpack` does."""
+        """Decode the packed value at the beginning. Returns it and the remaining bytes. Raises as `unpack` does."""
         inflate = zlib.decompressobj()
         try:
             text = inflate.decompress(packed, self.max_bytes or MAX_BYTES)

@@ -1,4 +1,4 @@
-"""Reasons for dead letters: each has one name, which commands and `docs/runbook.md` use. Pure.
+"""Names of the reasons for dead letters, as commands and `docs/runbook.md` use them. Pure.
 
 A dead letter's text begins with the reason that its error declares (`sluice.errors`). Any other error is `Unexpected`.
 """
@@ -6,11 +6,11 @@ A dead letter's text begins with the reason that its error declares (`sluice.err
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # loading the codec would slow down `--help`
+if TYPE_CHECKING:  # Importing the codec would slow down `--help`.
     from sluice.message import DeadLetter
 
-MOVED_FROM = "DeadLetterQueueSourceArn"  # system attribute of a message that SQS itself moved
-LAMBDAS_REASON = "ErrorMessage"  # attribute of a dead letter that Lambda sent
+MOVED_FROM = "DeadLetterQueueSourceArn"  # SQS adds this system attribute when it moves a message itself.
+LAMBDAS_REASON = "ErrorMessage"  # Lambda adds this attribute to a dead letter that it sends.
 ROUTE_GONE = "the route {} is gone"
 _BEGIN, _END = ROUTE_GONE.split("{}")
 
@@ -34,9 +34,9 @@ class Reason(StrEnum):
     PEER_REFUSED = "PeerRefused"
     BAD_SNAPSHOT = "BadSnapshot"
     ROUTE_GONE = "RouteGone"
-    NEVER_DELETED = "NeverDeleted"  # SQS moved the message after too many receives
-    GIVEN_UP = "GivenUp"  # Lambda gave up and sent its own dead letter
-    UNSAID = "Unsaid"  # the message had no room for the reason
+    NEVER_DELETED = "NeverDeleted"  # SQS moved the message after too many receives.
+    GIVEN_UP = "GivenUp"  # Lambda gave up and sent its own dead letter.
+    UNSAID = "Unsaid"  # The message had no room for the reason.
     UNEXPECTED = "Unexpected"
 
 

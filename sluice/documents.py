@@ -1,24 +1,24 @@
-"""Reader of untrusted JSON, with a fixed limit of nesting. Pure.
+"""Reads untrusted JSON with a fixed limit of nesting. Pure.
 
-Python's own decoder fails when the stack is exhausted, which depends on the caller's depth. This limit doesn't.
+Python's own decoder fails when the stack is exhausted, so its limit depends on the caller's depth.
 """
 
 import json
 import re
 from typing import Any
 
-MAX_DEPTH = 100  # maximum nesting of arrays and objects
+MAX_DEPTH = 100  # Arrays and objects may be nested this deeply.
 
-# A string is skipped as a whole, even if unterminated. Possessive quantifiers keep the matching time linear.
+# A string is skipped as a whole, even without its end. Possessive quantifiers keep the matching time linear.
 _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
 
 
 class NestedTooDeep(json.JSONDecodeError):
-    """The text has more than `MAX_DEPTH` levels; the position is that of the first excess level."""
+    """The JSON text has more than `MAX_DEPTH` levels. The position is that of the first excess level."""
 
 
 def read_json(text: str | bytes, **hooks: Any) -> Any:
-    """Decode the text; `hooks` are those of `json.loads`. Raises ValueError, or `NestedTooDeep` for too many levels."""
+    """Decode JSON; `hooks` are arguments of `json.loads`. Raises ValueError, or `NestedTooDeep` for excess levels."""
     if isinstance(text, bytes):
         text = text.decode(json.detect_encoding(text), "surrogatepass")
     check_depth(text)
@@ -26,7 +26,7 @@ def read_json(text: str | bytes, **hooks: Any) -> Any:
 
 
 def check_depth(text: str, *, levels: int = MAX_DEPTH) -> None:
-    """Raise `NestedTooDeep` if the JSON text has more levels. Text that isn't JSON may pass."""
+    """Raise `NestedTooDeep` if the JSON text has more levels than allowed. Text that isn't JSON may pass."""
     if text.count("[") + text.count("{") <= levels:
         return
     depth = 0

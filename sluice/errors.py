@@ -21,17 +21,17 @@ class SluiceError(Exception):
 
 
 def dead_letter_text(error: Exception) -> str:
-    """Return the text of a dead letter's reason: the error's declared reason, or its class, and its message."""
+    """Return the reason text of a dead letter: the error's declared reason, or else its class, and its message."""
     reason = error.dead_letter_reason if isinstance(error, SluiceError) else None
     return f"{reason or type(error).__name__}: {error}"
 
 
 class SenderFault(SluiceError):
-    """The message can never succeed."""
+    """The message can never succeed, so it is dead-lettered without a retry."""
 
 
 class Malformed(SenderFault):
-    """A body doesn't decode. The text has the position, in the JSON decoder's words."""
+    """A message body doesn't decode. The error's text has the position, in the JSON decoder's words."""
 
     dead_letter_reason = Reason.MALFORMED
 
@@ -48,12 +48,12 @@ class OfferRefused(SenderFault):
 
 
 class TooLarge(SenderFault):
-    """With federation's metadata, a message is larger than SQS accepts."""
+    """A message with federation's metadata is larger than SQS accepts."""
 
     dead_letter_reason = Reason.TOO_LARGE
 
     def __init__(self, size: int, limit: int) -> None:
-        """Create the error with both sizes in bytes."""
+        """Create the error with the message's size and the limit, both in bytes."""
         super().__init__(f"{size} bytes with metadata, more than {limit}")
         self.size = size
         self.limit = limit
@@ -71,25 +71,25 @@ class UnknownExchange(SenderFault):
 
 
 class NoPeer(SenderFault):
-    """A message arrived in a peers-only queue from a sender that is no peer."""
+    """A sender that is no peer sent a message to a queue that is only for peers."""
 
     dead_letter_reason = Reason.NO_PEER
 
 
 class NotPermitted(SenderFault):
-    """A peer sent a message to an exchange to which it may not push."""
+    """A peer sent a message to an exchange, but may not push to it."""
 
     dead_letter_reason = Reason.NOT_PERMITTED
 
 
 class WentAround(SenderFault):
-    """A copy was sent back so often that the sites' routes must disagree or form a loop."""
+    """A message's copy came back so often that the sites' routes must disagree or form a loop."""
 
     dead_letter_reason = Reason.WENT_AROUND
 
 
 class Dropped(SenderFault):
-    """A queue route may not forward a message. No consumer has received it, so it is kept as a dead letter."""
+    """A queue route may not forward a message. No consumer has received the message, so it is kept as a dead letter."""
 
     dead_letter_reason = Reason.DROPPED
 
@@ -101,11 +101,11 @@ class NotSifted(SenderFault):
 
 
 class DestinationFault(SluiceError):
-    """The destination fails, perhaps only temporarily."""
+    """The destination of a message fails, perhaps only temporarily."""
 
 
 class QueueGone(DestinationFault):
-    """The queue doesn't exist, or no longer exists."""
+    """The destination queue doesn't exist, or no longer exists."""
 
     dead_letter_reason = Reason.QUEUE_GONE
 
@@ -116,7 +116,7 @@ class QueueGone(DestinationFault):
 
 
 class CallFailed(DestinationFault):
-    """AWS refused a call, or the call failed."""
+    """AWS refused a call, or the call failed on its way."""
 
     dead_letter_reason = Reason.CALL_FAILED
 
@@ -128,12 +128,12 @@ class CallFailed(DestinationFault):
 
     @property
     def is_transient(self) -> bool:
-        """Whether the error is temporary: the same call may well succeed in about a minute."""
-        code = self.code.rpartition(".")[2]  # SQS's codes may have a prefix
+        """Whether the error is temporary: the same call may succeed in about a minute."""
+        code = self.code.rpartition(".")[2]  # SQS's error codes may have a prefix.
         return code in PASSING or (code == "InvalidParameterValueException" and any(map(str(self).__contains__, LATER)))
 
 
-# AWS, or the network, is overloaded or down:
+# With these error codes, AWS or the network is overloaded or down:
 # https://docs.aws.amazon.com/sdkref/latest/guide/feature-retry-behavior.html
 OVERLOADED = frozenset(
     {
@@ -153,18 +153,18 @@ OVERLOADED = frozenset(
         "TooManyRequestsException",
     }
 )
-# A deleted queue's name is free after a minute. A mapping can't be changed or recreated during its last change:
+# A deleted queue's name is free after a minute. An event source mapping accepts no change during its last change:
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html
 # https://docs.aws.amazon.com/lambda/latest/api/API_UpdateEventSourceMapping.html
 PASSING = OVERLOADED | {"QueueDeletedRecently", "ResourceConflictException", "ResourceInUseException"}
-# Lambda checks a mapping's queue with the function's role. A new queue is visible after a second, and changed
-# permissions take effect after some seconds:
+# Lambda checks an event source mapping's queue with the function's role. A new queue is visible after a second.
+# Changed permissions take effect after several seconds:
 # https://docs.aws.amazon.com/IAM/latest/UserGuide/troubleshoot.html
 LATER = ("NonExistentQueue", "does not have permissions to call", "cannot be assumed by Lambda")
 
 
 class NotDelivered(DestinationFault):
-    """A message was not delivered to one of its receivers; the text has the reason."""
+    """A message was not delivered to one of its receivers. The error's text has the reason."""
 
     dead_letter_reason = Reason.NOT_DELIVERED
 
@@ -174,7 +174,7 @@ class HeldBack(DestinationFault):
 
 
 class NotReached(HeldBack):
-    """A batch's time was up before the message was sent; neither the message nor its receivers caused that."""
+    """A batch's time was up before the message was sent. Neither the message nor its receivers are the cause."""
 
 
 class PeerUnreachable(DestinationFault):
@@ -184,13 +184,13 @@ class PeerUnreachable(DestinationFault):
 
 
 class PeerRefused(DestinationFault):
-    """A peer's queue doesn't exist or refuses messages; an operator must correct that."""
+    """A peer's queue doesn't exist or refuses messages. An operator must correct the route or the peer."""
 
     dead_letter_reason = Reason.PEER_REFUSED
 
 
 class TooBusy(SluiceError):
-    """Too many concurrent writes; the request may be repeated."""
+    """Too many concurrent writes conflicted. The request may be repeated."""
 
 
 class BadConfiguration(SluiceError):
@@ -198,53 +198,47 @@ class BadConfiguration(SluiceError):
 
 
 class BadBinding(BadConfiguration):
-    """A binding or an exchange is invalid. The text has the reason."""
+    """A binding or an exchange is invalid. The error's text has the reason."""
 
 
 class BadPlace(BadConfiguration):
-    """A place in the operator's input is invalid, for the reason given; an empty place means the whole input."""
+    """A place in the operator's input is invalid. An empty place means the whole input."""
 
-    of: ClassVar[str] = ""  # text before the place in the message
+    of: ClassVar[str] = ""  # This text precedes the place in the message.
 
     def __init__(self, place: str | int, cause: str) -> None:
-        """Create the error. `place` is a path with dots, a key, a name or a line's number, depending on the class."""
+        """Create the error. `place` is a path with dots, a key, a name or a line number, depending on the class."""
         super().__init__(f"{self.of}{place}: {cause}" if place else cause)
         self.place = str(place)
         self.cause = cause
 
 
 class BadBridgeList(BadPlace):
-    """A bridge list has an invalid line; the whole list is rejected.
-
-    The place is the line's number, from 1.
-    """
+    """A bridge list has an invalid line, so the whole list is rejected. The place is the line number, from 1."""
 
     of = "bridge list, line "
 
 
 class BadConsumer(BadPlace):
-    """The setting that names a consumer's queue can't be found or changed; nothing was changed."""
+    """The setting that names a consumer's queue can't be found or changed. Nothing was changed."""
 
 
 class BadFilter(BadPlace):
-    """A part of a session's filters is invalid; nothing is created for the session."""
+    """A part of a session's filters is invalid. Nothing is created for the session."""
 
 
 class BadParameter(BadPlace):
-    """A parameter of the stacks is unknown or invalid.
-
-    The place is the context key, which `cdk -c` takes.
-    """
+    """A parameter of the stacks is unknown or invalid. The place is the context key, as `cdk -c` takes it."""
 
     of = "parameter "
 
 
 class BadRequest(BadConfiguration):
-    """A request names no known operation, lacks a field, or has an invalid one. The text has the place."""
+    """A request names no known operation, or has a missing or invalid field. The error's text names the place."""
 
 
 class BadRoute(BadConfiguration):
-    """A link or a route is refused. The text has the reason."""
+    """A link or a route is refused. The error's text has the reason."""
 
 
 class BadSnapshot(BadConfiguration):
@@ -260,11 +254,11 @@ class BadSetting(BadPlace):
 
 
 class BadTopology(BadPlace):
-    """A part of a topology file is invalid; nothing was changed at any site.
+    """A part of a topology file is invalid. Nothing was changed at any site.
 
     The place is a path with dots, for example `sites.eu.routes[3].key`.
     """
 
 
 class RequestRefused(BadConfiguration):
-    """A function refused a request; the text has its reason, and nothing was changed."""
+    """A function refused a request. Nothing was changed, and the error's text has the function's reason."""

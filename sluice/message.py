@@ -1,7 +1,7 @@
-"""SQS messages, received and outgoing, for all of Sluice. Pure.
+"""Received and outgoing SQS messages, for all of Sluice. Pure.
 
-Lambda and the SQS API encode the same message in two ways; only this module parses both.
-Values that are created per message are msgspec structs, which take a fifth of the time of a frozen dataclass.
+Lambda and the SQS API encode the same message in two ways; only this module parses both. Values that are created per
+message are msgspec structs, which take a fifth of the time of a frozen dataclass.
 """
 
 import base64
@@ -11,43 +11,43 @@ from typing import Any, Final
 
 import msgspec
 
-FIFO_SUFFIX = ".fifo"  # ending of FIFO queues' names
+FIFO_SUFFIX = ".fifo"  # Names of FIFO queues end in this suffix.
 MAX_ATTRIBUTES = 10
-MAX_MESSAGE_BYTES = 1_048_576  # size limit of body and attributes; a whole batch has the same limit
+MAX_MESSAGE_BYTES = 1_048_576  # Size limit of a message's body and attributes, and of a batch of messages.
 TRACE_HEADER: Final = "AWSTraceHeader"
-MAX_NAME_CHARACTERS = 256  # limit of an attribute's name
-# Characters that SQS refuses, as XML 1.0 does. A pattern of the allowed characters would take 3 ms to compile.
+MAX_NAME_CHARACTERS = 256  # Limit of the name of a message attribute.
+# SQS, like XML 1.0, refuses these characters. A pattern of the allowed characters would take 3 ms to compile.
 NOT_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _NAME = re.compile(r"(?!(?i:aws|amazon)\.)[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 
 
 class Value(msgspec.Struct, frozen=True):
-    """A message attribute: `data_type` is `String`, `Number` or `Binary`, perhaps with a custom `.label`."""
+    """A message attribute. `data_type` is `String`, `Number` or `Binary`, optionally with a custom `.label`."""
 
     data_type: str
     content: str | bytes
 
     @classmethod
     def from_lambda(cls, value: Mapping[str, Any]) -> "Value":
-        """Parse an attribute of a Lambda event's record."""
+        """Parse a message attribute of a record of a Lambda event."""
         binary = value.get("binaryValue")
         content = value.get("stringValue") or "" if binary is None else base64.b64decode(binary)
         return cls(value["dataType"], content)
 
     @classmethod
     def from_api(cls, value: Mapping[str, Any]) -> "Value":
-        """Parse an attribute that `ReceiveMessage` returned."""
+        """Parse a message attribute that `ReceiveMessage` returned."""
         binary = value.get("BinaryValue")
         return cls(value["DataType"], value.get("StringValue") or "" if binary is None else bytes(binary))
 
     @property
     def text(self) -> str | None:
-        """The text of a String or a Number; None for a Binary."""
+        """The text of a String or a Number attribute; None for a Binary attribute."""
         return self.content if isinstance(self.content, str) else None
 
     @property
     def size(self) -> int:
-        """The attribute's size in bytes, as SQS counts it: type and content."""
+        """The attribute's size in bytes, as SQS counts it: the type and the content."""
         return _utf8_size(self.data_type) + (
             len(self.content) if isinstance(self.content, bytes) else _utf8_size(self.content)
         )
@@ -58,7 +58,7 @@ class Value(msgspec.Struct, frozen=True):
         return {"DataType": self.data_type, key: self.content}
 
     def to_lambda(self) -> dict[str, str]:
-        """Encode the attribute as in a Lambda event; `Message.from_lambda` reads it."""
+        """Encode the attribute as Lambda events do. `Message.from_lambda` reads this form."""
         if isinstance(self.content, bytes):
             return {"dataType": self.data_type, "binaryValue": base64.b64encode(self.content).decode()}
         return {"dataType": self.data_type, "stringValue": self.content}
@@ -78,7 +78,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_lambda(cls, record: Mapping[str, Any]) -> "Message":
-        """Parse a record of a Lambda event of an SQS event source mapping."""
+        """Parse one record of the Lambda event of an SQS event source mapping."""
         return cls(
             message_id=record["messageId"],
             body=record["body"],
@@ -104,7 +104,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def group_id(self) -> str | None:
-        """The message group id. Every FIFO message has one, and a standard message that is sent for fair queueing."""
+        """The message group id. FIFO messages have one, and standard messages that are sent for fair queueing."""
         return self.system.get("MessageGroupId")
 
     @property
@@ -114,7 +114,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def receive_count(self) -> int:
-        """SQS's approximate receive count, including this receive."""
+        """SQS's approximate receive count of the message, including this receive."""
         return int(self.system.get("ApproximateReceiveCount", 1))
 
     @property
@@ -125,12 +125,12 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sender_id(self) -> str:
-        """SQS's id of the sender: a role's id and session name, or a user's id; "" if SQS wasn't asked for it."""
+        """SQS's id of the sender: a role's id and session name, or a user's id. It is "" if SQS wasn't asked for it."""
         return self.system.get("SenderId", "")
 
     @property
     def trace_header(self) -> str | None:
-        """The header of the X-Ray trace that the message belongs to."""
+        """The X-Ray trace header of the message."""
         return self.system.get(TRACE_HEADER)
 
     @property
@@ -140,7 +140,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def drop_contents(message: Message) -> Message:
-    """Return the message without body and attributes, which saves memory if thousands are kept to be released."""
+    """Return the message without body and attributes, which saves memory if thousands of messages wait."""
     return msgspec.structs.replace(message, body="", attributes={})
 
 
@@ -185,12 +185,12 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_attribute_name(name: str) -> bool:
-    """Whether SQS accepts an attribute of this name."""
+    """Whether SQS accepts a message attribute of this name."""
     return len(name) <= MAX_NAME_CHARACTERS and _NAME.fullmatch(name) is not None
 
 
 def trace_attributes(trace_header: str | None) -> dict[str, Any]:
-    """Return the system attributes of a message to be sent; none without a trace."""
+    """Return the system attributes of a message to be sent: its trace header, if it has a trace."""
     return {} if trace_header is None else {TRACE_HEADER: Value("String", trace_header).api()}
 
 

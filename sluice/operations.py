@@ -1,8 +1,8 @@
-"""Typed requests to functions and their replies, as JSON on the wire. Pure.
+"""Typed requests to functions and their replies, as JSON. Pure.
 
-An operation's class names its result's type, `class StopSession(Operation[SessionView], tag="stop")`. On the wire it is
-`{"op": tag, …}`, from a Lambda invocation or from a queue; the reply is `{"result": …}`, or `{"error": text}` if the
-request is refused.
+An operation's class names its result's type, `class StopSession(Operation[SessionView], tag="stop")`. A Lambda
+invocation or a queue message has the form `{"op": tag, …}`; the reply is `{"result": …}`, or `{"error": text}` for a
+refused request.
 """
 
 from collections.abc import Mapping
@@ -15,13 +15,13 @@ from sluice.codec import Struct, convert, decode, encode
 from sluice.errors import BadRequest, Malformed, RequestRefused
 
 R = TypeVar("R")
-READER = "reader"  # the alias of a function through which it accepts only operations that read
+READER = "reader"  # Through this alias, a function accepts only operations that read.
 
 
 class Operation(Struct, Generic[R], frozen=True, kw_only=True, tag_field="op"):
     """A request to a function. `changes` says whether the operation may leave work for the next reconciliation.
 
-    `only_reads` says that it changes nothing, so that readers may request it; that has to be declared.
+    `only_reads` says that the operation changes nothing, so that readers may request it. A class must set it.
     """
 
     changes: ClassVar[bool] = False
@@ -29,7 +29,7 @@ class Operation(Struct, Generic[R], frozen=True, kw_only=True, tag_field="op"):
 
 
 class QueueDepth(Struct, frozen=True, kw_only=True):
-    """A queue's approximate number of messages; SQS's count may be a minute old."""
+    """A queue's approximate number of messages. SQS's count may be a minute old."""
 
     visible: int
     in_flight: int
@@ -38,7 +38,7 @@ class QueueDepth(Struct, frozen=True, kw_only=True):
 def parse_request(request: Mapping[str, Any] | str | bytes, operations: Any) -> Any:
     """Parse an operation from an invocation's event or a message body. Raises `BadRequest`.
 
-    `operations` is a union of `Operation`s and the result is one of them; Python can't express that type yet.
+    `operations` is a union of `Operation`s, one of which is returned; Python can't express that type yet.
     """
     try:
         if isinstance(request, str | bytes):
@@ -52,12 +52,12 @@ def parse_request(request: Mapping[str, Any] | str | bytes, operations: Any) -> 
 
 
 def build_reply(result: object) -> dict[str, Any]:
-    """Build the reply with an operation's result."""
+    """Build a function's reply with an operation's result."""
     return {"result": msgspec.json.decode(encode(result))}
 
 
 def build_error_reply(error: Exception) -> dict[str, Any]:
-    """Build the reply to a refused request."""
+    """Build a function's reply to a refused request."""
     return {"error": str(error)}
 
 
@@ -67,7 +67,7 @@ class _Reply(Struct, frozen=True, kw_only=True):
 
 
 def parse_result(operation: Operation[R], reply: str | bytes) -> R:
-    """Parse the operation's result. Raises `RequestRefused` for an error reply, `Malformed` for any other text."""
+    """Parse an operation's result. Raises `RequestRefused` for an error reply, `Malformed` for any other text."""
     of = str(operation.__struct_config__.tag)
     envelope = decode(reply, _Reply, of=of)
     if envelope.error is not None:

@@ -1,11 +1,11 @@
-"""Conversion of times to ISO 8601 text in UTC and back. Pure: no function reads the clock."""
+"""Converts times to ISO 8601 text in UTC and back. Pure: no function reads the clock."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from sluice.errors import Malformed
 
-NowMs = Callable[[], int]  # returns the wall clock's milliseconds since 1970
+NowMs = Callable[[], int]  # Returns the wall clock's time in milliseconds since 1970.
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -16,9 +16,9 @@ def iso(at_ms: int) -> str:
 
 
 def parse_time_ms(text: str) -> int:
-    """Parse an ISO 8601 time to milliseconds since 1970; without an offset the time is UTC.
+    """Parse an ISO 8601 time to milliseconds since 1970. Without an offset, the time is UTC.
 
-    Raises `Malformed`, also for a time whose year in UTC isn't 1 to 9999: it could be neither formatted nor compared.
+    Raises `Malformed`, also for a time whose year in UTC isn't 1 to 9999, because it can't be formatted.
     """
     try:
         time = datetime.fromisoformat(text)

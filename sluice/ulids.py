@@ -1,4 +1,4 @@
-"""ULIDs: ids that sort by time, 26 characters in Crockford's base 32. Pure."""
+"""ULIDs: ids that sort by time, each 26 characters in Crockford's base 32. Pure."""
 
 import hashlib
 
@@ -6,11 +6,11 @@ from ulid_transform import bytes_to_ulid
 
 _TIME_BYTES = 6
 _REST_BYTES = 10
-ULID = "[0-7][0-9A-HJKMNP-TV-Z]{25}"  # stricter than the ULID package, which accepts any 26 characters
+ULID = "[0-7][0-9A-HJKMNP-TV-Z]{25}"  # The ULID package is less strict: it accepts any 26 characters.
 
 
 def derive_ulid(message_id: str, *, sent_at_ms: int) -> str:
-    """Derive a ULID from an SQS message id; the result is the same each time the message is received.
+    """Derive a ULID from an SQS message id. The result is the same each time SQS delivers the message.
 
     A retry therefore sends the same ids, and a FIFO queue drops the duplicate.
     """

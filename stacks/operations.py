@@ -13,7 +13,7 @@ from stacks.state import StateStack
 
 
 class OperationsStack(ReferencedStack):
-    """Stack `SluiceOperations`: construct `Operations`, which watches the other stacks' constructs."""
+    """Stack `SluiceOperations`: construct `Operations`, which watches the constructs of the other stacks."""
 
     def __init__(
         self, scope: Construct, parameters: Parameters, *, state: StateStack, watched: Sequence[SiteConstruct]

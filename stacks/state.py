@@ -10,7 +10,7 @@ from sluice.parameters import Parameters
 
 
 class StateStack(ReferencedStack):
-    """Stack `SluiceState`: tables, buckets and queues, which stay when functions are deployed again."""
+    """Stack `SluiceState`: tables, buckets and queues. They stay when functions are deployed again."""
 
     def __init__(self, scope: Construct, parameters: Parameters) -> None:
         super().__init__(scope, "SluiceState", parameters, description="state that is kept, and queues")

@@ -1,7 +1,7 @@
 """Writes a site as one CloudFormation template, to deploy without CDK: `python -m stacks.template FOLDER`.
 
-`make template` writes `sluice.template.json` with its assets as archives beside it. The template needs no bootstrap and
-no context: a parameter names the bucket that has the archives. All other parameters have their values from cdk.json.
+`make template` writes `sluice.template.json`, and its assets as archives in the same folder. The template needs no CDK
+bootstrap and no context: a parameter names the bucket that has the archives. All other values are from cdk.json.
 """
 
 import json
@@ -26,12 +26,12 @@ from stacks import reproducible_app
 
 NAME = "Sluice"
 TEMPLATE = "sluice.template.json"
-README = Path(__file__).with_suffix(".md")  # how to deploy the template
-EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip archive can store
+README = Path(__file__).with_suffix(".md")  # This file says how to deploy the template.
+EPOCH = (1980, 1, 1, 0, 0, 0)  # A zip archive can store no earlier time.
 
 
 class TemplateStack(Stack):
-    """A whole site in one stack. The choices of a deployment are CloudFormation parameters."""
+    """A whole site in one stack. Choices of a deployment are CloudFormation parameters."""
 
     def __init__(self, scope: Construct, parameters: Parameters) -> None:
         synthesizer = DefaultStackSynthesizer(
@@ -63,7 +63,7 @@ class TemplateStack(Stack):
 
 
 def write(folder: Path, context: Mapping[str, object] | None = None) -> None:
-    """Write template, archives and instructions. The same sources give the same bytes."""
+    """Write template, archives and instructions. The same sources give files with the same bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory() as work:
         app = reproducible_app(context, outdir=work)
@@ -77,7 +77,7 @@ def write(folder: Path, context: Mapping[str, object] | None = None) -> None:
             source = Path(assembly.directory) / asset["source"]["path"]
             [place] = asset["destinations"].values()
             target = folder / place["objectKey"]
-            if source.suffix == ".json":  # the template itself is an asset, too, and was written above
+            if source.suffix == ".json":  # The template, itself an asset, was written above.
                 continue
             if asset["source"]["packaging"] == "file":
                 shutil.copy(source, target)
@@ -91,7 +91,7 @@ def write(folder: Path, context: Mapping[str, object] | None = None) -> None:
 
 
 def main(folder: Path) -> None:
-    """Write the files with cdk.json's parameters, and print the instructions."""
+    """Write the template's files with cdk.json's parameters, and print the instructions."""
     write(folder, json.loads((PROJECT.workspace / "cdk.json").read_text())["context"])
     sys.stdout.write(f"{folder / 'README.md'}:\n\n{README.read_text()}")
 

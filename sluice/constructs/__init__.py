@@ -1,4 +1,4 @@
-"""Sluice as constructs for your own CDK app: `from sluice.constructs import SplitQueue, Exchange, …`.
+"""CDK constructs of Sluice for your own app: `from sluice.constructs import SplitQueue, Exchange, …`.
 
 Each construct's docstring describes its arguments and resources. docs/constructs.md has an example.
 """

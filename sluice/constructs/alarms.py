@@ -1,7 +1,7 @@
 """Alarm rules, and the metrics that alarms and the dashboard share.
 
-A capability's alarms have no actions: its composite alarm notifies, once per outage. Stack operations adds the
-actions. Each alarm's description ends in the heading of `docs/runbook.md` that explains what to do.
+A capability's single alarms have no actions: the capability's composite alarm notifies, once per outage. Stack
+operations adds the actions. Each alarm's description ends in the heading of `docs/runbook.md` that explains what to do.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,9 +25,9 @@ FIVE_MINUTES = Duration.minutes(5)
 METRICS_NAMESPACE = "Sluice"
 SPARK_NAMESPACE = "Sluice/Spark"
 RUNBOOK = "docs/runbook.md"
-# https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/alarm-data-queries.html
-MAX_METRICS = 10  # CloudWatch's limit of metrics per alarm
-DEAD_LETTERS = "DeadLetters"  # suffix of the construct ids of dead-letter queues and their alarms
+# CloudWatch's limit of metrics: https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/alarm-data-queries.html
+MAX_METRICS = 10  # CloudWatch allows ten metrics per alarm.
+DEAD_LETTERS = "DeadLetters"  # Construct ids of dead-letter queues and their alarms end in this name.
 
 
 class Capability(StrEnum):
@@ -44,12 +44,12 @@ class Rule:
     """The condition of an alarm: `metric` reaches `threshold` in `periods` consecutive periods.
 
     The alarm's id starts with `name`. `heading` is the runbook's heading if several alarms share one. An alarm without
-    a capability notifies by itself, and notifies of its end only if `ends` is set. For dead letters it is not: they
-    remain even if no more arrive.
+    a capability notifies by itself. It notifies of its end only if `ends` is set. Alarms on dead letters leave `ends`
+    unset: dead letters remain in the queue after the alarm's end.
     """
 
     name: str
-    text: str  # the alarm's description: the problem, and the next step
+    text: str  # The alarm's description names the problem and the next step.
     metric: cloudwatch.IMetric
     threshold: float
     periods: int = 1
@@ -60,14 +60,14 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """A rule with the alarm created from it."""
+    """An alarm rule, and the alarm that was created from the rule."""
 
     rule: Rule
     alarm: cloudwatch.Alarm
 
 
 def create_alarm(construct: Construct, rule: Rule) -> Watch:
-    """Create the alarm of a rule. Missing data does not trigger it, because a new site has none."""
+    """Create the alarm of a rule. Missing data does not trigger the alarm, because a new site has no data."""
     created = cloudwatch.Alarm(
         construct,
         f"{rule.name}Alarm",
@@ -82,15 +82,16 @@ def create_alarm(construct: Construct, rule: Rule) -> Watch:
 
 
 def alarm_description(text: str, heading: str) -> str:
-    """Append the runbook's heading to an alarm's text."""
+    """Append the runbook's heading to an alarm's description."""
     end = "" if text.endswith("?") else "."
     return f"{text}{end} {RUNBOOK}#{heading.lower()}"
 
 
 def errors_rules(functions: Sequence[lambda_.Function], capability: Capability, *, least: int) -> list[Rule]:
-    """Return rules for failed invocations of a capability's functions, which don't include failed messages of a batch.
+    """Return alarm rules for failed invocations of a capability's functions.
 
-    AWS charges per metric, so callers pass only functions that no other alarm covers.
+    Failed messages of a batch are no failed invocations. AWS charges per metric: pass only functions without another
+    alarm.
     """
     rules = []
     for start in range(0, len(functions), MAX_METRICS):
@@ -112,9 +113,10 @@ def errors_rules(functions: Sequence[lambda_.Function], capability: Capability, 
 
 
 def dead_letters_rule(queue: sqs.IQueue, name: str, description: str, *, least: int) -> Rule:
-    """Return a rule for new messages in a dead-letter queue. An alarm on the total would stay active and hide new ones.
+    """Return an alarm rule for new messages in a dead-letter queue.
 
-    SQS counts messages that functions send, but not those that it moves there itself:
+    An alarm on the total would stay active and hide new messages. SQS counts messages that functions send, but not
+    messages that SQS moves there itself:
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-available-cloudwatch-metrics.html
     So the alarm uses the increase within five minutes. An idle empty queue reports no data, which counts as zero.
     """
@@ -136,14 +138,14 @@ def all_functions_metric(name: str, statistic: str) -> cloudwatch.Metric:
 def create_composite_alarm(
     scope: Construct, capability: Capability, alarms: Sequence[cloudwatch.IAlarm], *, home: str
 ) -> cloudwatch.CompositeAlarm:
-    """Create an alarm that is active while any of the given alarms is. Its rule has names, which are shorter than ARNs.
+    """Create an alarm that is active while any of the given alarms is active.
 
-    `home` is the prefix of the composite alarm's name.
+    The rule refers to alarms by name, because ARNs are longer. The composite alarm's name starts with `home`.
     """
     return cloudwatch.CompositeAlarm(
         scope,
         f"{capability}Outage",
-        composite_alarm_name=f"{home}-{capability}Outage",  # a generated name lacks the stage's prefix
+        composite_alarm_name=f"{home}-{capability}Outage",  # A generated name lacks the stage's prefix.
         alarm_description=alarm_description(
             f"{capability}: at least one alarm is active; the CloudWatch console lists which", capability
         ),
@@ -174,7 +176,7 @@ def own_metric(
 def queue_metric(
     queue: sqs.IQueue | str, name: str, *, period: Duration = FIVE_MINUTES, label: str | None = None
 ) -> cloudwatch.Metric:
-    """Return an SQS metric, selected only by queue name: from a queue's construct CDK would also take its account."""
+    """Return an SQS metric that selects the queue only by name: a queue construct's metric also names its account."""
     return cloudwatch.Metric(
         namespace="AWS/SQS",
         metric_name=name,

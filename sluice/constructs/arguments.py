@@ -1,4 +1,4 @@
-"""Checks the arguments of constructs and of their methods against the annotations, before each call."""
+"""Checks arguments of constructs and of their methods against their type annotations, before each call."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,9 +14,9 @@ from typing_extensions import get_protocol_members, is_protocol
 
 from sluice.errors import BadConfiguration
 
-PACKAGES = re.compile(r"\b[a-z0-9_.]+\.")  # the packages before a type's name in an annotation
+PACKAGES = re.compile(r"\b[a-z0-9_.]+\.")  # Matches the packages before a type's name in an annotation.
 JSON = str | int | float | None | Mapping[str, object] | Sequence[object]
-WITH_TOKENS = "kms_key_arn"  # A key may belong to the same app. Other texts are validated, or part of resources' names.
+WITH_TOKENS = "kms_key_arn"  # Only this argument may hold a CDK token, because the KMS key may belong to the same app.
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class SiteProps(TypedDict, total=False):
-    """Keyword arguments of all constructs of a site. Their defaults are those of the parameters of the same names.
+    """Keyword arguments of all constructs of a site. A default is that of the parameter of the same name.
 
     `stage` is a prefix of names, which allows several sites in one account and region. `removal_policy` applies to
     tables, buckets and users' queues: RETAIN, which is the default, or DESTROY.
@@ -40,7 +40,7 @@ class SiteProps(TypedDict, total=False):
 
 
 def check_arguments(construct: type[T]) -> type[T]:
-    """Make a construct raise `BadConfiguration`, with its path and the argument, if an argument is wrong."""
+    """Decorate a construct so that a wrong argument raises `BadConfiguration`, with the construct's path."""
     for name, method in list(vars(construct).items()):
         if isfunction(method) and (name == "__init__" or not name.startswith("_")):
             setattr(construct, name, _check_calls(method))
@@ -78,13 +78,13 @@ def _check_calls(method: Callable[P, R]) -> Callable[P, R]:
 
 
 def describe_annotation(type_: Any) -> str:
-    """Describe the values of an annotation: `IQueue or SplitQueue`."""
+    """Describe which values a type annotation allows: `IQueue or SplitQueue`."""
     options = dict.fromkeys(PACKAGES.sub("", formatannotation(type_)).split(" | "))
     return " or ".join(option for option in options if option != "None")
 
 
 def _find_faults(value: object, expected: Any, part: str) -> Iterator[tuple[str, str]]:
-    """Find values of another type than `expected`, or in an annotated container, and CDK tokens."""
+    """Find CDK tokens, and values, also inside containers, whose type is not the `expected` one."""
     types = get_args(expected) if isinstance(expected, UnionType) else (expected,)
     fitting = [type_ for type_ in types if _is_instance(value, get_origin(type_) or type_)]
     if not fitting:
@@ -103,7 +103,7 @@ def _find_faults(value: object, expected: Any, part: str) -> Iterator[tuple[str,
 
 
 def _is_instance(value: object, type_: Any) -> bool:
-    """Whether a value has a type; jsii's interfaces are protocols, and its objects of several have any attribute."""
+    """Whether a value has a type. jsii's interfaces are protocols; a jsii object of several has every attribute."""
     if not is_protocol(type_):
         return isinstance(value, type_) and not (type_ is Sequence and isinstance(value, str))
     return hasattr(value, "__getattr__") or all(hasattr(type(value), name) for name in get_protocol_members(type_))

@@ -1,7 +1,7 @@
 """Creates a site's dashboard. `sluice.constructs.operations` creates the alarms.
 
-Search expressions find the metrics of resources that are created at run time, or that no alarm names. They are drawn
-once the resources exist, and no stack has to export names.
+Search expressions find the metrics of resources that are created at run time, or that no alarm names. Graphs show such
+metrics once the resources exist, and no stack has to export names.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,14 +30,14 @@ from sluice.federation.bridge_provisioner import BRIDGE_QUEUE_PREFIX
 from sluice.rendezvous.protocol.ends import End, list_metrics
 from sluice.stages import add_stage_prefix
 
-LAND_QUERY = {"Query": "land", "Source": "0"}  # the land job has one query with one source
-WIDTH, HALF, HEIGHT = 24, 12, 6  # units of the dashboard's grid
+LAND_QUERY = {"Query": "land", "Source": "0"}  # The land job has one query with one source.
+WIDTH, HALF, HEIGHT = 24, 12, 6  # The unit is a cell of the dashboard's grid.
 VALUE_WIDTH, VALUE_HEIGHT = 4, 4
 ALARMS_A_ROW = 6
-# https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/CloudWatch-Dashboard-Body-Structure.html
-MOST_ALARMS = 100  # CloudWatch's limit of alarms per widget
+# CloudWatch's limit: https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/CloudWatch-Dashboard-Body-Structure.html
+MOST_ALARMS = 100  # CloudWatch allows 100 alarms per widget.
 
-UNANSWERED = (End.OFFER_DENIED.value, End.OFFER_TIMED_OUT.value)  # over SQS, the sweeper counts these ends minutes late
+UNANSWERED = (End.OFFER_DENIED.value, End.OFFER_TIMED_OUT.value)  # The sweeper counts ends over SQS late.
 OFFERS = tuple(name for name in list_metrics("offer") if name not in {*UNANSWERED, End.OFFER_ANONYMOUS})
 POLLS = list_metrics("poll")
 ANSWERS = (*list_metrics("answer"), "RequestsFailed", "EventsNotPublished")
@@ -50,7 +50,7 @@ SPARK_FAULTS = ("numSqsDeletionsFailed", "numRecordsInErrors")
 
 
 def draw(scope: Construct, watched: Watched, *, alarms: Sequence[cloudwatch.IAlarm]) -> cloudwatch.Dashboard:
-    """Create the dashboard: alarms, then a message's path from its first queue to its table, then errors."""
+    """Create the dashboard: alarms first, then each stage of a message's path from queue to table, then errors."""
     sections = [("Now", _create_overview(watched, alarms[:MOST_ALARMS]))]
     if watched.offers_queue is not None:
         sections.append(("Rendezvous", _create_rendezvous_section(watched, watched.offers_queue)))
@@ -72,7 +72,7 @@ def draw(scope: Construct, watched: Watched, *, alarms: Sequence[cloudwatch.IAla
 
 
 def create_unanswered_metric(stage: str | None, *, least_offers: int) -> cloudwatch.MathExpression:
-    """Return the percentage of offers denied or timed out, over SQS and HTTP; zero for fewer than `least_offers`."""
+    """Return the percentage of offers over SQS and HTTP denied or timed out; zero for fewer than `least_offers`."""
     parts = {
         "sd": own_metric(End.OFFER_DENIED, "sweeper", stage=stage),
         "bd": own_metric(End.OFFER_DENIED, "broker", stage=stage),
@@ -109,7 +109,7 @@ def _create_graph(
     width: int = HALF,
     alarms_at: Mapping[str, float] | None = None,
 ) -> cloudwatch.GraphWidget:
-    """Create a graph. `alarms_at` maps labels of horizontal lines to alarm thresholds."""
+    """Create a graph widget. `alarms_at` maps labels of horizontal lines to alarm thresholds."""
     lines = [
         cloudwatch.HorizontalAnnotation(value=value, label=label, color=cloudwatch.Color.RED)
         for label, value in (alarms_at or {}).items()
@@ -152,7 +152,7 @@ def _create_overview(watched: Watched, alarms: Sequence[cloudwatch.IAlarm]) -> l
 
 
 def _search(query: str, *, statistic: str, label: str = "") -> cloudwatch.MathExpression:
-    """Create a search expression for all matching metrics that exist when the dashboard is opened."""
+    """Create a search expression. It finds all matching metrics that exist when a user opens the dashboard."""
     return cloudwatch.MathExpression(
         expression=f"SEARCH('{query}', '{statistic}', {int(FIVE_MINUTES.to_seconds())})",
         using_metrics={},
@@ -240,7 +240,7 @@ def _create_federation_section(watched: Watched) -> list[cloudwatch.IWidget]:
     stage, late_s = watched.stage, watched.options.bridge_lag_s
     namespace = add_stage_prefix(METRICS_NAMESPACE, stage)
     by_route = f"{{{namespace},route,service}}"
-    # An unquoted name matches all names that contain its words; a quoted one would have to be the whole name:
+    # An unquoted name matches all names that contain its words; a quoted name must be the whole name:
     # https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/search-expression-syntax.html
     words = [f"QueueName={word}" for word in add_stage_prefix(BRIDGE_QUEUE_PREFIX, stage).split("-") if word]
     of_bridges = f"{{AWS/SQS,QueueName}} {' '.join(words)}"
@@ -300,7 +300,7 @@ def _create_pipeline_section(watched: Watched, pipeline: LandingPipeline) -> lis
 
 def _create_errors_section(watched: Watched) -> list[cloudwatch.IWidget]:
     options = watched.options
-    # Functions' names begin with the name of their stack, because CloudFormation generates them so.
+    # CloudFormation generates functions' names, which begin with the name of their stack.
     names = " OR ".join(f"FunctionName={construct.home.name.rpartition('-')[2]}" for construct in watched.constructs)
     at_stage = f"FunctionName={watched.stage} " if watched.stage else ""
     of_functions = f"{{AWS/Lambda,FunctionName}} {at_stage}({names})"

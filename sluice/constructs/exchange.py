@@ -1,9 +1,9 @@
 """Creates a site's federation: exchanges and their bindings, and the links and routes between sites.
 
-The exchange function reads ingress queues, the bridge function forwards over routes, and the links function manages
-links and routes. Every role's statements are in this module; no construct grants more. Policies name peer sites' queues
-by a prefix that all sites share: CloudFormation's generated names in our own stacks begin with it, and queues in other
-stacks are named explicitly.
+The exchange function reads ingress queues, the bridge function forwards messages over routes, and the links function
+manages links and routes. Every role's statements are in this module; no construct grants more. Policies name peer
+sites' queues by a prefix that all sites share: CloudFormation's generated names in our own stacks begin with the
+prefix, and queues in other stacks are named explicitly.
 """
 
 from collections.abc import Mapping, Sequence
@@ -66,7 +66,7 @@ BRIDGE_QUEUE_ACTIONS = (
     "DeleteMessage",
     "DeleteQueue",
 )
-# A sender makes SQS generate a data key, or decrypt one in use; a receiver makes SQS decrypt it:
+# A sender needs permission to generate and decrypt SQS's data key; a receiver needs permission to decrypt it:
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-key-management.html
 RECEIVED_WITH, SENT_WITH = ["Decrypt"], ["Decrypt", "GenerateDataKey"]
 QUEUES = f"{AT_RUN_TIME} federation.queue_names says which queues operators bind and read at run time."
@@ -78,8 +78,8 @@ class Exchange(SiteConstruct):
     """All exchanges of a site, which send published messages to bound queues of this site and of linked sites.
 
     Only one `Exchange` is allowed per stage, account and region, because peers know its queues by name. `parameters`
-    are those of section `federation`. Exchanges, bindings and queues may be added until the app is synthesized. Raises
-    `BadConfiguration`, with the construct's path.
+    are the parameters of section `federation`. Exchanges, bindings and queues may be added until the app is
+    synthesized. Raises `BadConfiguration`, with the construct's path.
     """
 
     capability = Capability.FEDERATION
@@ -96,12 +96,12 @@ class Exchange(SiteConstruct):
         assets: Assets | None = None,
         **props: Unpack[SiteProps],
     ) -> None:
-        """Create all resources of federation. Without another stack's `state`, the state is created here, too."""
+        """Create all resources of federation, and also the state unless another stack's `state` is given."""
         super().__init__(scope, id_, "federation", parameters, props)
         self.options = self.parameters.federation
         self.state = import_into(self, state or ExchangeState.create(self, self.parameters))
         self.assets = assets or Assets(PROJECT)
-        self.key_arn = self.options.kms_key_arn or self.parameters.kms_key_arn  # the key of queues created at run time
+        self.key_arn = self.options.kms_key_arn or self.parameters.kms_key_arn  # Encrypts queues created at run time.
         self.key_arns = [] if self.key_arn is None else [self.key_arn]
         self.accounts = [Aws.ACCOUNT_ID, *self.options.peer_accounts]
         self.stage = self.parameters.stage
@@ -125,7 +125,7 @@ class Exchange(SiteConstruct):
         return self.state.site
 
     def declare(self, name: str, type_: str = ExchangeType.TOPIC, *, alternate: str | None = None) -> None:
-        """Declare an exchange: direct, topic, fanout or headers. Unmatched messages go to exchange `alternate`."""
+        """Declare an exchange: direct, topic, fanout or headers. Unmatched messages go to the exchange `alternate`."""
         entry = {"name": name, "type": str(type_)} | ({} if alternate is None else {"alternate": alternate})
         self._declare("exchanges", entry)
 
@@ -161,13 +161,13 @@ class Exchange(SiteConstruct):
             self.key_arns.append(encryption_key.key_arn)
 
     def grant_publish(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Allow a producer to publish, to the standard and the FIFO ingress queue."""
+        """Allow a producer to publish to the standard and the FIFO ingress queue."""
         return self.ingress_queue.grant_send_messages(grantee).combine(
             self.fifo_ingress_queue.grant_send_messages(grantee)
         )
 
     def metric(self, name: str, *, of: str = "exchange", statistic: str = "Sum") -> cloudwatch.Metric:
-        """Return a metric of a function, such as `MessagesRouted`: see docs/operations.md."""
+        """Return a metric of one of federation's functions, such as `MessagesRouted`: see docs/operations.md."""
         return own_metric(name, of, stage=self.stage, statistic=statistic)
 
     @property
@@ -191,7 +191,7 @@ class Exchange(SiteConstruct):
         self.options = self.parameters.federation
 
     def _finish(self) -> None:
-        self.functions = Functions.of(self, self.assets, extras=["functions", "splitter"])  # filters need `splitter`
+        self.functions = Functions.of(self, self.assets, extras=["functions", "splitter"])  # Filters need `splitter`.
         self.peer_role = _create_peer_role(self)
         _create_exchange_function(self)
         links = _create_links_function(self, _create_bridge_function(self))
@@ -218,12 +218,12 @@ class Exchange(SiteConstruct):
 
 
 def _create_peer_role(construct: Exchange) -> iam.Role | None:
-    """Create the role that peers in other accounts assume; None without such peers, or if queue policies allow them."""
+    """Create the role that peers in other accounts assume. Returns None if no peer needs the role."""
     accounts = construct.options.peer_accounts
     if not accounts or construct.options.access is Access.POLICY:
         return None
     principals = [iam.AccountPrincipal(account) for account in accounts]
-    # The name of a peer's role session is its account's id, which SQS adds to each message. So it identifies the peer.
+    # A peer's role session is named after the peer's account id. SQS adds that name to each message.
     conditions = {
         "StringEquals": {
             "sts:ExternalId": construct.options.external_id,
@@ -239,7 +239,7 @@ def _create_peer_role(construct: Exchange) -> iam.Role | None:
         assumed_by=iam.PrincipalWithConditions(iam.CompositePrincipal(*principals), conditions),
         allowed=[allow("sqs", ["SendMessage"], *arns)],
     )
-    # The construct would write a statement for each account, but a trust policy has at most 2,048 characters:
+    # CDK's construct would write a statement for each account, but a trust policy has at most 2,048 characters:
     # https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html
     trust = iam.PolicyStatement(actions=["sts:AssumeRole"], principals=[*principals], conditions=conditions)
     resource = cast("iam.CfnRole", role.node.default_child)
@@ -277,8 +277,7 @@ def _create_exchange_function(construct: Exchange) -> None:
             allow("sqs", ["SendMessage"], state.ticks_queue.queue_arn, state.dead_letters.queue_arn),
             *_build_key_statements(construct, SENT_WITH),
         ],
-        # Applications may publish what they receive any number of times; between sites, `max_hops` and the trace of
-        # sites end loops.
+        # Applications may publish received messages any number of times. Traces end loops of sites.
         may_recur=True,
         is_called_often=True,
     )
@@ -312,14 +311,14 @@ def _create_bridge_function(construct: Exchange) -> lambda_.Function:
             *_build_key_statements(construct, RECEIVED_WITH),
             *_build_peer_statements(construct),
         ],
-        may_recur=True,  # may recur for the same reason as the exchange function
+        may_recur=True,  # Applications may publish received messages again; the trace ends other loops.
         is_called_often=True,
     )
 
 
 def _create_links_function(construct: Exchange, bridge: lambda_.Function) -> lambda_.Function:
     state = construct.state
-    # Triggers of peers' queues are enabled once there are peers. Wildcards match function names, unknown at this point.
+    # The links function enables the triggers of peers' queues once peers exist. Wildcards match generated names.
     named = (
         construct.stack.format_arn(
             service="lambda",
@@ -350,7 +349,7 @@ def _create_links_function(construct: Exchange, bridge: lambda_.Function) -> lam
         failures=state.dead_letters,
         may_recur=True,  # While a link is retried, each tick sends the next one.
     )
-    # Peers recognize this site's messages by the ids of the roles that send them.
+    # A peer recognizes this site's messages by the id of the role that sends them.
     roles = [cast("iam.Role", construct.node.find_child(f"{name}Role")).role_id for name in ("Links", "Bridge")]
     function.add_environment("SENDERS", construct.stack.to_json_string(roles))
     trigger("Links", function, state.links_queue, enabled=False)
@@ -398,12 +397,12 @@ def _build_links_settings(construct: Exchange, bridge: lambda_.Function) -> Link
 
 
 def _build_key_statements(construct: Exchange, actions: Sequence[str]) -> Sequence[Statement]:
-    """Allow using customer managed KMS keys, for queues that are created at run time and for bound queues."""
+    """Allow using the customer managed KMS keys of queues that are created at run time and of bound queues."""
     return [allow("kms", actions, *construct.key_arns)] if construct.key_arns else []
 
 
 def _build_peer_statements(construct: Exchange) -> Sequence[Statement]:
-    """Allow sending to peer sites in any region, by queue policy or by assuming the peers' roles."""
+    """Allow sending to peer sites in any region, directly or after assuming the roles of the peers."""
     sites = [(account, stage) for account in construct.accounts for stage in construct.peer_stages]
     queues = [f"arn:{Aws.PARTITION}:sqs:*:{account}:{add_stage_prefix(PEER_QUEUES, stage)}" for account, stage in sites]
     roles = [

@@ -16,16 +16,16 @@ from sluice.parameters.federation import Access, BoundQueueParameters
 from sluice.parameters.values import construct_id, name_with_queue_type
 from sluice.stages import add_stage_prefix
 
-STATE = "SluiceState"  # our own stack, which has the queues that peers send to
+STATE = "SluiceState"  # Our own stack of this name has the queues that peers send to.
 EXCHANGE_TIMEOUT = Duration.seconds(30)
-BRIDGE_TIMEOUT = Duration.seconds(30)  # SQS's default visibility timeout, because any queue may feed a route
+BRIDGE_TIMEOUT = Duration.seconds(30)  # This is SQS's default visibility timeout, because a route may read any queue.
 LINKS_TIMEOUT = Duration.seconds(60)
 NO_QUEUES: Mapping[str, sqs.IQueue] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ingress:
-    """A queue that producers or links publish to. `id` is its construct id; `exchange` None means any exchange."""
+    """A queue that producers or links publish to. `id` is its construct id; with `exchange` None, any is allowed."""
 
     id: str
     queue: sqs.IQueue
@@ -38,7 +38,7 @@ class Ingress:
 class ExchangeState:
     """Resources that outlive federation's functions: the site's tag, table and queues.
 
-    `bound` maps user-chosen names to bindable queues; `reserved` has the names of those that the site itself reads.
+    `bound` maps user-chosen names to bindable queues. `reserved` names those that the site itself reads.
     """
 
     site: str
@@ -136,12 +136,12 @@ class ExchangeState:
 
     @property
     def open_to_peers(self) -> Sequence[sqs.IQueue]:
-        """The queues that peer sites send to."""
+        """The names of the queues that peer sites send to."""
         return [self.links_queue, *(ingress.queue for ingress in self.ingresses if ingress.from_links)]
 
 
 def _default_tag(stage: str | None) -> str:
-    """Return the default tag: region and account. With a stage, hyphens are omitted to shorten the tag."""
+    """Return the default tag: region and account. With a stage, the tag has no hyphens, which keeps it short."""
     if stage is None:
         return f"{Aws.REGION}-{Aws.ACCOUNT_ID}"
     return add_stage_prefix(f"{Aws.ACCOUNT_ID}{Fn.join('', Fn.split('-', Aws.REGION))}", stage)

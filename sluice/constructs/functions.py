@@ -34,28 +34,28 @@ TRACE_ACTIONS = ("PutTraceSegments", "PutTelemetryRecords")
 RUNTIME = lambda_.Runtime.PYTHON_3_13
 ARCHITECTURES = {Architecture.ARM64: lambda_.Architecture.ARM_64, Architecture.X86_64: lambda_.Architecture.X86_64}
 
-STREAM_BATCH = 1_000  # records per batch; Lambda's limits are 10,000 records and 6 MB
-STREAM_ATTEMPTS = 100  # retries of a batch; with Lambda's backoff they take an hour or more
-STREAM_AGE = Duration.hours(12)  # a stream keeps records for 24 hours
+STREAM_BATCH = 1_000  # The unit is records per batch; Lambda allows 10,000 records and 6 MB.
+STREAM_ATTEMPTS = 100  # With Lambda's backoff, this many retries of a batch take an hour or more.
+STREAM_AGE = Duration.hours(12)  # A stream keeps records for 24 hours.
 LEAST_READING = Reading(max_concurrency=MIN_CONCURRENCY)
 AT_RUN_TIME = "These queues are created at run time; the wildcard follows the prefix of all their names."
-# Actions that a function needs to consume a queue, and to make failed messages visible again early.
+# A function needs these actions to consume a queue, and to make failed messages visible again early.
 CONSUME_ACTIONS = ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes", "ChangeMessageVisibility")
-STREAM_ACTIONS = ("DescribeStream", "GetRecords", "GetShardIterator")  # actions for reading a table's stream
+STREAM_ACTIONS = ("DescribeStream", "GetRecords", "GetShardIterator")  # These actions read a table's stream.
 
 
 NO_FILES: Mapping[str, str] = {}
-# https://docs.aws.amazon.com/lambda/latest/dg/monitoring-cloudwatchlogs-advanced.html
+# Lambda's logging options: https://docs.aws.amazon.com/lambda/latest/dg/monitoring-cloudwatchlogs-advanced.html
 QUIET_LOGGING: Mapping[str, Any] = {
     "logging_format": lambda_.LoggingFormat.JSON,
     "system_log_level_v2": lambda_.SystemLogLevel.WARN,
-    "application_log_level_v2": lambda_.ApplicationLogLevel.TRACE,  # our own log level decides what is logged
+    "application_log_level_v2": lambda_.ApplicationLogLevel.TRACE,  # Sluice's log level decides what is logged.
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Functions:
-    """Factory of one capability's functions, which share a layer."""
+    """Creates one capability's functions, which share a layer."""
 
     scope: SiteConstruct
     assets: Assets
@@ -64,7 +64,7 @@ class Functions:
 
     @classmethod
     def of(cls, scope: SiteConstruct, assets: Assets, *, extras: Sequence[str]) -> "Functions":
-        """Create the factory. The layer has the packages of these extras of pyproject.toml."""
+        """Create the factory of functions. The layer has the packages of these extras of pyproject.toml."""
         target = Target.of(scope.parameters.architecture)
         layer = lambda_.LayerVersion(
             scope,
@@ -89,13 +89,13 @@ class Functions:
         reserved_concurrency: int | None = None,
         files: Mapping[str, str] = NO_FILES,
     ) -> lambda_.Function:
-        """Create a function. Asynchronous events go to `failures` after Lambda has given up on them.
+        """Create a function. Asynchronous events go to the queue `failures` after Lambda has given up on them.
 
-        If `is_called_often` is set, Lambda's own log lines are off, because they would cost more than the calls.
-        Unless the function `may_recur`, Lambda takes 16 invocations in one trace for a runaway loop, and ends it:
+        If `is_called_often` is set, Lambda's own log lines are off, because they would cost more than the calls. Unless
+        the function `may_recur`, Lambda treats 16 invocations in one trace as a runaway loop, and stops the loop:
         https://docs.aws.amazon.com/lambda/latest/dg/invocation-recursion.html
-        `reserved_concurrency` is both reserved and the maximum; None means unreserved. `files` are added to the code,
-        from name in the archive to path in the project.
+        `reserved_concurrency` is both reserved and the maximum; None means unreserved. `files` are added to the code:
+        the keys are paths in the archive, the values paths in the project.
         """
         id_, home, parameters = name.capitalize(), self.scope.home, self.scope.parameters
         tracing = parameters.operations.tracing
@@ -122,7 +122,7 @@ class Functions:
             handler=f"functions.{name}.handler.handler",
             code=lambda_code(self.assets.code(extra_files=files)),
             layers=[self.layer],
-            role=role.without_policy_updates(),  # otherwise constructs add grants, which are wider
+            role=role.without_policy_updates(),  # Otherwise CDK's constructs add wider grants.
             log_group=logs_,
             timeout=timeout,
             memory_size=memory_mb,
@@ -145,7 +145,7 @@ class Functions:
 
 
 def lambda_code(built: BuiltFolder) -> lambda_.Code:
-    """Return a built folder as the code of a function or a layer."""
+    """Return a folder with built code for CDK, as the code of a function or a layer."""
     return lambda_.Code.from_asset(str(built.folder), asset_hash=built.key)
 
 
@@ -162,8 +162,8 @@ def trigger(
 ) -> lambda_.EventSourceMapping:
     """Trigger a function by a queue, with partial batch responses.
 
-    Without a maximum concurrency AWS may poll an idle standard queue with two pollers instead of five. So `concurrency`
-    None suits queues that get few messages, and only from our own functions.
+    Without a maximum concurrency, AWS may poll an idle standard queue with two pollers instead of five. So
+    `concurrency` None suits queues that get few messages, and only from our own functions.
     """
     pollers = reading.max_pollers
     return lambda_.EventSourceMapping(
@@ -172,7 +172,7 @@ def trigger(
         target=function,
         event_source_arn=queue.queue_arn,
         batch_size=reading.batch_size,
-        # A window of 0 is written out: an update keeps the window that a template leaves out.
+        # A window of 0 must be in the template: if it is omitted, an update keeps the previous window.
         max_batching_window=None if reading.window_s is None else Duration.seconds(reading.window_s),
         report_batch_item_failures=True,
         max_concurrency=reading.max_concurrency,
@@ -192,16 +192,16 @@ def trigger_by_stream(
     window_s: int,
     failures: sqs.IQueue,
 ) -> lambda_.EventSourceMapping:
-    """Trigger a function by a table's stream, from the stream's beginning: matching records, in order by shard.
+    """Trigger a function by a table's stream: matching records, in order by shard, from the stream's beginning.
 
-    Failed records are retried within limits. Then `failures` gets their position in the stream.
+    Failed records are retried within limits. After that, the queue `failures` gets their position in the stream.
     """
     return lambda_.EventSourceMapping(
         parent_scope(function),
         f"{id_}Trigger",
         target=function,
         event_source_arn=stream_arn,
-        # Changes from before the trigger exists are read, too, as long as the stream keeps them.
+        # The function also reads changes from before the trigger exists, as long as the stream keeps them.
         starting_position=lambda_.StartingPosition.TRIM_HORIZON,
         batch_size=STREAM_BATCH,
         max_batching_window=Duration.seconds(window_s),
@@ -216,7 +216,7 @@ def trigger_by_stream(
 
 
 def add_reader(function: lambda_.Function) -> None:
-    """Create the alias that readers may invoke, of the function's unpublished version as all else invokes it.
+    """Create the alias that readers may invoke. Like all other callers, it uses the unpublished version.
 
     https://docs.aws.amazon.com/lambda/latest/api/API_CreateAlias.html
     """
@@ -225,7 +225,7 @@ def add_reader(function: lambda_.Function) -> None:
 
 
 def every_minute(function: lambda_.Function, request: Mapping[str, object] | None = None) -> None:
-    """Invoke a function every minute, with `request` as its event if there is one."""
+    """Invoke a function every minute. The event is `request`, if given."""
     event = None if request is None else events.RuleTargetInput.from_object(request)
     target = targets.LambdaFunction(function, event=event)
     schedule = events.Schedule.rate(Duration.minutes(1))

@@ -1,8 +1,9 @@
-"""Creates the network of the workers of the pipeline's jobs: a VPC of their own, or what existing subnets lack.
+"""Creates the network of the workers of the pipeline's jobs: a new VPC, or what existing subnets lack.
 
-Through the network workers reach their queue, bucket and log group. The jobs function creates the endpoints that cost
-by the hour, while jobs run; this module has its permissions. Without a VPC, workers reach only some services of their
-region, and SQS isn't one of them: https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/considerations.html
+Through this network, workers reach their queue, bucket and log group. The jobs function creates the endpoints that cost
+by the hour while jobs run; this module grants the function's permissions. Without a VPC, workers reach only some
+services of their region, and SQS isn't one of them:
+https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/considerations.html
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +19,7 @@ from sluice.parameters.pipeline import GATEWAY, PipelineParameters
 from sluice.pipeline.endpoints import OWNER_TAG, EndpointSettings
 
 HTTPS = 443
-# The created VPC is never connected to another network, so any address range will do. Each zone has a /20 block.
+# Any address range is fine, because the created VPC is never connected to another network. Each zone has a /20 block.
 ADDRESSES, ADDRESSES_OF_ZONE = "10.0.0.0/16", "10.0.{}.0/20"
 ZONE_STEP = 16
 OF_ENDPOINTS = "Endpoints get their ids when they are created; the conditions name the application."
@@ -29,8 +30,8 @@ NO_FLOW_LOGS = "Routes lead only to endpoints, which allow only what jobs use; C
 class Network:
     """The workers' subnets, security groups and route tables, all in one VPC.
 
-    `endpoints_group_id` is the security group of the interface endpoints that the jobs function creates; "" if it
-    creates none. `is_created` if the VPC was created here.
+    `endpoints_group_id` is the security group of the interface endpoints that the jobs function creates; "" if the
+    function creates none. `is_created` says that this module created the VPC.
     """
 
     vpc_id: str
@@ -44,8 +45,8 @@ class Network:
     def endpoint_settings(self, options: PipelineParameters, role_arn: str) -> EndpointSettings | None:
         """Return the endpoints that the jobs function creates while jobs run; None if there are none.
 
-        Only the job role, and roles that jobs assume, may call through them. An endpoint in an existing VPC allows
-        everything: through its private name it gets all calls of that VPC.
+        Only the job role, and roles that jobs assume, may call AWS through these endpoints. An endpoint in an existing
+        VPC allows all calls, because its private name receives all calls of that VPC.
         """
         if not self.endpoints_group_id:
             return None
@@ -59,10 +60,7 @@ class Network:
 
 
 def create_network(scope: Construct, options: PipelineParameters, statements: Sequence[Statement]) -> Network:
-    """Create the VPC unless subnets exist, and the endpoint of S3, which is free.
-
-    `statements` are the jobs' permissions.
-    """
+    """Create the VPC unless subnets exist, and S3's endpoint, which is free. `statements` are the jobs' permissions."""
     if options.subnet_ids:
         network = Network(
             vpc_id=options.vpc_id or "",
@@ -85,7 +83,7 @@ def create_network(scope: Construct, options: PipelineParameters, statements: Se
         network = replace(network, s3_endpoint=s3_endpoint)
     if not options.interface_endpoints:
         return network
-    # Endpoints have their own group, because the workers' group may allow no ingress.
+    # Endpoints have their own security group, because the workers' group may allow no ingress.
     group = ec2.CfnSecurityGroup(
         scope,
         "EndpointsGroup",
@@ -124,14 +122,14 @@ def allow_endpoints(stack: Stack, settings: EndpointSettings, application_id: st
 
 
 def _create_vpc(scope: Construct, zones: Sequence[int]) -> Network:
-    """Create subnets without a route to the internet. EMR Serverless chooses one of them for each run."""
-    # Private DNS names of endpoints need both DNS options of the VPC.
+    """Create subnets without a route to the internet. EMR Serverless chooses one subnet for each run."""
+    # An endpoint's private DNS name needs both DNS options of the VPC.
     vpc = ec2.CfnVPC(scope, "Vpc", cidr_block=ADDRESSES, enable_dns_hostnames=True, enable_dns_support=True)
     acknowledge(vpc, "AwsSolutions-VPC7", NO_FLOW_LOGS)
     routes = ec2.CfnRouteTable(scope, "Routes", vpc_id=vpc.attr_vpc_id)
     subnets = []
     for zone in zones:
-        # The address block depends on the zone, so that old and new subnets don't overlap if the chosen zones change.
+        # The address block depends on the zone, so that other zones' subnets never overlap if the chosen zones change.
         subnet = ec2.CfnSubnet(
             scope,
             f"Subnet{zone}",
@@ -154,7 +152,7 @@ def _create_vpc(scope: Construct, zones: Sequence[int]) -> Network:
         group_description="Sluice: jobs",
         vpc_id=vpc.attr_vpc_id,
         security_group_egress=[
-            # S3's addresses vary by region. All are allowed, because routes lead only to S3 and to the endpoints.
+            # S3's addresses vary by region. All are allowed, because routes lead only to S3 and to endpoints.
             ec2.CfnSecurityGroup.EgressProperty(
                 ip_protocol="tcp", from_port=HTTPS, to_port=HTTPS, cidr_ip="0.0.0.0/0", description="To endpoints"
             )
@@ -170,14 +168,14 @@ def _create_vpc(scope: Construct, zones: Sequence[int]) -> Network:
 
 
 def _s3_policy(vpc_id: str, statements: Sequence[Statement]) -> iam.PolicyDocument:
-    """Allow the jobs' actions at S3, only in this account."""
+    """Allow the jobs' actions on S3, only for buckets of this account."""
     account = {"StringEquals": {"aws:PrincipalAccount": Aws.ACCOUNT_ID}}
     passed = [
         statement.for_policy().copy(principals=[iam.AnyPrincipal()], conditions=account)
         for statement in statements
         if statement.actions[0].startswith(f"{GATEWAY}:")
     ]
-    # EMR Serverless keeps its own copy of logs for 30 days, which the console's Spark UI shows:
+    # EMR Serverless keeps its own copy of logs for 30 days. The Spark UI of AWS's console shows that copy:
     # https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/logging.html
     by_emr = {"aws:PrincipalServiceName": "emr-serverless.amazonaws.com", "aws:SourceVpc": vpc_id}
     copy_logs = iam.PolicyStatement(

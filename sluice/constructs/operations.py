@@ -1,7 +1,7 @@
 """Creates a site's alarms, its budgets, and the topic that alarms notify.
 
-Other constructs may create alarms of their own. This module creates those that concern several constructs, and adds the
-actions to all alarms. `sluice.constructs.dashboard` creates the dashboard.
+Other constructs may create alarms of their own. This module creates the alarms that concern several constructs, and
+adds the actions to all alarms. `sluice.constructs.dashboard` creates the dashboard.
 """
 
 import json
@@ -44,7 +44,7 @@ from sluice.parameters.values import construct_id
 from sluice.rendezvous.protocol.ends import End
 from sluice.stages import add_stage_prefix
 
-FAILED_RUNS = ["FAILED"]  # EMR Serverless's state of failed job runs; cancelled ones are intended
+FAILED_RUNS = ["FAILED"]  # The state of a failed job run in EMR Serverless; cancelled runs are intended.
 
 
 @check_arguments
@@ -52,8 +52,9 @@ class Operations(SiteConstruct):
     """Alarms of a site's constructs, which notify a topic; a dashboard and budgets if the parameters ask for them.
 
     Only one is allowed per stage, account and region. The policy of `topic` must allow `cloudwatch.amazonaws.com` to
-    publish, for failed runs and budgets also `events.amazonaws.com` and `budgets.amazonaws.com`. No topic means no
-    notifications. `parameters` are those of section `operations`. Raises `BadConfiguration`, with the construct's path.
+    publish, for failed runs and budgets also `events.amazonaws.com` and `budgets.amazonaws.com`. Without a topic there
+    are no notifications. `parameters` are those of section `operations`. Raises `BadConfiguration`, with the
+    construct's path.
     """
 
     stack_name: ClassVar[str] = "SluiceOperations"
@@ -84,7 +85,7 @@ class Operations(SiteConstruct):
     def _finish(self) -> None:
         for watched in self.watched.constructs:
             watched.finish()
-        # Alarms on function errors are created in the functions' own construct, so that no stack exports names.
+        # The functions' own construct creates alarms on the functions' errors, so that no stack exports names.
         rules: list[tuple[SiteConstruct, Rule]] = [
             (construct, rule)
             for construct in self.watched.constructs
@@ -112,15 +113,15 @@ class Operations(SiteConstruct):
 
 
 def alarms_topic(scope: Construct, parameters: Parameters) -> sns.Topic | None:
-    """Create a topic for parameter `alarm_email`; None if it isn't set.
+    """Create a topic for parameter `alarm_email`. Returns None if the parameter isn't set.
 
-    The topic belongs in the stack that is kept: its subscription is confirmed by hand, and all stacks' alarms use it.
+    The topic belongs to the stack of state, which is kept: a person confirms its subscription, and all stacks use it.
     """
     if parameters.operations.alarm_email is None:
         return None
     topic = sns.Topic(scope, "Alarms", display_name=add_stage_prefix("Sluice", parameters.stage), enforce_ssl=True)
     topic.add_subscription(subscriptions.EmailSubscription(parameters.operations.alarm_email))
-    # This policy replaces the default one, which allows the account's own alarms to publish. For EventBridge rules see:
+    # This topic policy replaces the default, which lets the account's own alarms publish. EventBridge rules need this:
     # https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-use-conditions.html
     for service in ("cloudwatch", "budgets", "events"):
         topic.add_to_resource_policy(
@@ -135,10 +136,10 @@ def alarms_topic(scope: Construct, parameters: Parameters) -> sns.Topic | None:
 
 
 def _create_budgets(construct: Operations, topic: sns.ITopic) -> None:
-    """Create budgets of the whole account. A budget by tag would stay at zero until the tag is activated for billing.
+    """Create budgets of the whole account.
 
-    Without a topic there are none, because a budget that notifies nobody would only seem to watch. AWS does not
-    forecast daily costs. Budgets without actions cost nothing:
+    A budget by tag would stay at zero until the tag is activated for billing. Without a topic no budget is created,
+    because it would notify nobody. AWS does not forecast daily costs. Budgets without actions cost nothing:
     https://aws.amazon.com/aws-cost-management/aws-budgets/pricing/
     """
     options, budget = construct.options, budgets.CfnBudget
@@ -173,7 +174,7 @@ def _list_rules(construct: Operations) -> Iterator[Rule]:
     options = construct.options
     yield from _list_age_rules(construct)
     if construct.watched.exchange is not None:
-        # Bridge queues are created at run time, so alarms use the functions' metrics of lag and outages.
+        # Bridge queues are created at run time, so the alarms use the functions' metrics of lag and outages.
         yield Rule(
             name="BridgeLag",
             text="Routes forward messages too late: `sluice status` shows the route and its queue",
@@ -240,7 +241,7 @@ def _list_rules(construct: Operations) -> Iterator[Rule]:
 
 
 def _list_age_rules(construct: Operations) -> Iterator[Rule]:
-    """Yield rules for the age of the oldest message, which must exceed a threshold for minutes in a row."""
+    """Yield alarm rules for the age of a queue's oldest message. It must exceed a threshold for minutes in a row."""
     options = construct.options
 
     def rule(
@@ -280,9 +281,8 @@ def _list_age_rules(construct: Operations) -> Iterator[Rule]:
         return
     tag = exchange.options.tag
     for route in exchange.parameters.declared.routes:
-        # A declared route's queue is watched if the route starts at this site and the queue's name is known at
-        # synthesis.
-        # Without `tag`, names of bridge queues contain the site's region and account, which are unknown.
+        # A declared route's queue is watched if the route starts here and the queue's name is known at synthesis.
+        # Without `tag`, bridge queues' names contain the site's region and account, which are unknown at synthesis.
         if route.src_is_local and route.src_is_queue:
             waits = import_into(construct, exchange.state.bound.get(route.src, route.src))
         elif route.src_is_local and tag is not None:
@@ -297,7 +297,7 @@ def _list_age_rules(construct: Operations) -> Iterator[Rule]:
 def _add_alarm_actions(construct: Operations, topic: sns.ITopic, watches: Sequence[Watch], *, merged: bool) -> None:
     """Add notifications: to one composite alarm per capability, and to each alarm without a capability.
 
-    Composite alarms cost five times as much as others, so they are created only if there is a topic.
+    Composite alarms cost five times as much as single alarms, so they are created only if there is a topic.
     """
     alarms_by_capability: dict[Capability, list[cloudwatch.IAlarm]] = {}
     for watch in watches:
@@ -316,7 +316,7 @@ def _add_alarm_actions(construct: Operations, topic: sns.ITopic, watches: Sequen
 
 
 def _notify_failed_runs(construct: Operations, topic: sns.ITopic) -> None:
-    """Notify the topic of each failed job run with its id and reason, which an alarm cannot contain."""
+    """Notify the topic of each failed job run with the run's id and reason, which an alarm cannot contain."""
     application = None if construct.watched.pipeline is None else construct.watched.pipeline.application
     if application is None:
         return
@@ -329,6 +329,6 @@ def _notify_failed_runs(construct: Operations, topic: sns.ITopic) -> None:
             detail_type=["EMR Serverless Job Run State Change"],
             detail={"applicationId": [read_ref(construct, application)], "state": FAILED_RUNS},
         ),
-        # The topic is imported by ARN, because CDK would let rules of any account publish to a topic of this stack.
+        # The topic is imported by ARN: otherwise CDK would let any account's rules publish to the topic.
         targets=[targets.SnsTopic(sns.Topic.from_topic_arn(construct, "Told", topic.topic_arn))],
     )

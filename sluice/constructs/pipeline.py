@@ -1,9 +1,9 @@
-"""Creates the pipeline: an EMR Serverless application, the role of its jobs, and the function that manages job runs.
+"""Creates the pipeline: an EMR Serverless application, the role of its jobs, and the jobs function.
 
-CloudFormation has no type for a job run. So a deployment only sets the desired runs, in the function's environment.
-Every minute the function compares them with the actual runs, and starts or cancels runs. A deployment therefore neither
-waits for a stream to end nor fails because of one, and a lost start is repeated the next minute. With
-`architecture=local` there is neither application nor function, because local Spark runs the jobs; the role exists.
+CloudFormation has no type for a job run, so a deployment only sets the desired runs, in the jobs function's
+environment. Every minute the function compares the desired with the actual runs, and starts or cancels runs. A
+deployment therefore neither waits for a stream to end nor fails because of one, and a lost start is repeated the next
+minute. With `architecture=local` there is neither application nor function, because local Spark runs the jobs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,7 +46,7 @@ from sluice.pipeline.operations import ReconcileJobs
 from sluice.pipeline.settings import JobLimits, JobsSettings
 from sluice.stages import add_stage_prefix
 
-JOBS_TIMEOUT = Duration.seconds(50)  # shorter than the schedule's interval of a minute
+JOBS_TIMEOUT = Duration.seconds(50)  # The timeout is shorter than the schedule's interval, a minute.
 ARCHITECTURES = {Architecture.ARM64: "ARM64", Architecture.X86_64: "X86_64"}
 QUEUE_ACTIONS = (
     "ReceiveMessage",
@@ -73,7 +73,7 @@ class ProgramAssets(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineState:
-    """Resources that outlive the pipeline's jobs: bucket, table and queue. The land job reads queue `main`."""
+    """Resources that outlive the pipeline's jobs: bucket, table and queue. The land job reads the queue `main`."""
 
     main: sqs.IQueue
     bucket: s3.IBucket
@@ -88,20 +88,20 @@ class PipelineState:
 
 
 def find_landed_queue(queues: Sequence[SplitQueues], parameters: Parameters) -> sqs.IQueue | None:
-    """Find the main queue of the split queue that the pipeline lands; None if there is none."""
+    """Find the main queue of the split queue that the pipeline lands. Returns None if no split queue has that id."""
     queue_id = parameters.pipeline.queue_id
     return next((split.main for split in queues if split.parameters.queue_id == queue_id), None)
 
 
 @check_arguments
 class LandingPipeline(SiteConstruct):
-    """Jobs on EMR Serverless that land a queue's messages in tables, and the function that manages their runs.
+    """EMR Serverless jobs that land a queue's messages in tables, and the function that manages their runs.
 
-    Only one is allowed per stage, account and region. The land job reads `queue`: a split queue's main queue, or any
-    queue of yours. From the `subnets` of your `vpc`, by default its private ones, jobs must reach SQS, S3 and
-    CloudWatch Logs by a NAT gateway or endpoints of yours. Without `vpc` a VPC is created, whose endpoints cost by the
-    hour while jobs run. `parameters` are those of section `pipeline`. Raises `BadConfiguration`, with the construct's
-    path.
+    Only one pipeline is allowed per stage, account and region. The land job reads `queue`: a split queue's main queue,
+    or any queue of yours. `subnets` are subnets of your `vpc`, by default its private ones. From there, jobs must reach
+    SQS, S3 and CloudWatch Logs by a NAT gateway or endpoints of yours. Without `vpc` a VPC is created, whose endpoints
+    cost by the hour while jobs run. `parameters` are those of section `pipeline`. Raises `BadConfiguration`, with the
+    construct's path.
     """
 
     capability = Capability.PIPELINE
@@ -124,9 +124,9 @@ class LandingPipeline(SiteConstruct):
         spark_assets: SparkAssets | None = None,
         **props: Unpack[SiteProps],
     ) -> None:
-        """Create all resources of the pipeline. Without another stack's `state`, the state is created here, too.
+        """Create all resources of the pipeline, and also the state unless another stack's `state` is given.
 
-        Replayed messages go to `exchange`. `kms_key_arns` are the keys of queues that the jobs read.
+        Replayed messages go to `exchange`. `kms_key_arns` are the KMS keys of queues that the jobs read.
         """
         super().__init__(scope, id_, "pipeline", parameters, props)
         self.options = self.parameters.pipeline
@@ -142,7 +142,7 @@ class LandingPipeline(SiteConstruct):
         key = self.queue.encryption_master_key
         self.kms_key_arns = [*kms_key_arns, *([] if key is None else [key.key_arn])]
         self.network: Network | None = None
-        if vpc is not None:  # the default security group allows no ingress
+        if vpc is not None:  # A VPC's default security group allows no ingress.
             groups = security_groups or [ec2.SecurityGroup(self, "WorkersGroup", vpc=vpc, description="Sluice: jobs")]
             self.network = Network(
                 vpc_id=vpc.vpc_id,
@@ -195,9 +195,9 @@ def _create_emr_resources(construct: LandingPipeline, assets: Assets, spark_asse
     of_region = construct.stack.format_arn(service="logs", resource="*", arn_format=ArnFormat.NO_RESOURCE_NAME)
     statements = [
         *_build_job_statements(construct),
-        # The role may read only the program's objects, not the whole bucket of deployments.
+        # The role may read only the program's objects, not the whole bucket of deployment assets.
         allow("s3", ["GetObject"], *(asset.bucket.arn_for_objects(asset.s3_object_key) for asset in program)),
-        # https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/logging.html
+        # Permissions for writing logs: https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/logging.html
         allow("s3", ["PutObject"], f"{construct.bucket.bucket_arn}/{LOGS_PREFIX}*", wildcards=OF_FOLDERS),
         allow("logs", ["CreateLogStream", "PutLogEvents", "DescribeLogStreams"], job_logs.log_group_arn),
         allow("logs", ["DescribeLogGroups"], of_region, wildcards=OF_LOG_GROUPS),
@@ -225,7 +225,7 @@ def _create_emr_resources(construct: LandingPipeline, assets: Assets, spark_asse
     every_minute(function, to_builtins(ReconcileJobs()))
     add_reader(function)
     if network.s3_endpoint is not None:
-        function.node.add_dependency(network.s3_endpoint)  # the jobs that the function starts need the endpoint
+        function.node.add_dependency(network.s3_endpoint)  # Jobs that the function starts need this endpoint.
     for name, periods, text in (
         ("StreamsDown", 3, "The land job should run but does not: `sluice pipeline status` shows the reason"),
         ("JobsFailed", 1, "A job run failed: `sluice pipeline logs` shows the error"),
@@ -281,7 +281,7 @@ def _create_application(construct: LandingPipeline, job_logs: logs.LogGroup, net
 def _create_job_role(
     construct: LandingPipeline, statements: Sequence[Statement], **conditions: Mapping[str, str]
 ) -> iam.Role:
-    """Create the role that this account's jobs assume."""
+    """Create the role that only jobs of this account assume."""
     of_account = {"StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID}, **conditions}
     return roles.role(
         construct,
@@ -295,11 +295,12 @@ def _build_job_statements(construct: LandingPipeline) -> list[Statement]:
     bucket, listed = construct.bucket.bucket_arn, [f"{folder}{of}" for folder in JOB_FOLDERS for of in ("", "/*")]
     statements = [
         allow("sqs", QUEUE_ACTIONS, construct.queue.queue_arn),
-        allow("sqs", ["SendMessage"], construct.ingress.queue_arn),  # job `replay` publishes messages
+        allow("sqs", ["SendMessage"], construct.ingress.queue_arn),  # The job `replay` publishes messages.
         allow("s3", OBJECT_ACTIONS, *(f"{bucket}/{folder}/*" for folder in JOB_FOLDERS), wildcards=OF_FOLDERS),
         allow("s3", ["GetBucketLocation"], bucket),
-        # Without permission to list the bucket, S3 reports a missing object as denied access. The request for an object
-        # has no prefix: https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetObject.html
+        # Without permission to list the bucket, S3 reports a missing object as denied access.
+        # Requests for objects have no prefix, so the condition must allow requests without one:
+        # https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetObject.html
         allow("s3", ["ListBucket"], bucket, conditions={"StringLikeIfExists": {"s3:prefix": listed}}),
     ]
     if construct.kms_key_arns:

@@ -1,8 +1,8 @@
 """Lets stacks refer to each other's resources by one document per stack, instead of a look-up for each reference.
 
 A stack writes the names of resources that other stacks use into parameters of Systems Manager. CloudFormation reads
-these before it compares templates, so change sets know all values: docs/decisions/0021. Only stacks of class
-`ReferencedStack` do so; others refer to each other as their app's context says.
+these parameters before it compares templates, so change sets know all values: docs/decisions/0021. Only stacks of class
+`ReferencedStack` write such documents. Other stacks refer to each other as CDK's context of their app says.
 """
 
 from dataclasses import fields, is_dataclass, replace
@@ -21,29 +21,29 @@ from sluice.constructs.stored import PARAMETER_BYTES, TOKEN_BYTES
 from sluice.parameters import Parameters
 from sluice.stages import add_stage_prefix
 
-NAMES = "names"  # folder of a stack's document in Systems Manager
-END = ";"  # the end of an entry `key=name;`; no name, ARN or URL contains this character
-QUEUE_NAME = 4  # place of the name among the parts of https://sqs.REGION.amazonaws.com/ACCOUNT/NAME
+NAMES = "names"  # Folder of a stack's document in Systems Manager.
+END = ";"  # An entry `key=name;` ends in this character, which no name, ARN or URL contains.
+QUEUE_NAME = 4  # Index of the name in https://sqs.REGION.amazonaws.com/ACCOUNT/NAME, split at `/`.
 IMPORTABLE = (sqs.Queue, dynamodb.Table, s3.Bucket, sns.Topic, cloudwatch.Alarm)
 
 T = TypeVar("T")
 
 
 class ReferencedStack(Stack):
-    """A stack that writes a document of its names, in as many parameters of 4 KB as it needs."""
+    """A stack that writes a document of its resources' names into as many parameters of 4 KB as it needs."""
 
     def __init__(self, scope: Construct, name: str, parameters: Parameters, *, description: str) -> None:
         super().__init__(scope, add_stage_prefix(name, parameters.stage), description=f"Sluice: {description}")
         self.parts: list[ssm.CfnParameter] = []
         self.part_of: dict[str, ssm.CfnParameter] = {}
         self.room = 0
-        self.imports: dict[str, Any] = {}  # imports by the other stack and logical id
-        self.originals: dict[str, Any] = {}  # the originals of imports, by the imports' paths
+        self.imports: dict[str, Any] = {}  # The keys name the importing stack and the resource's logical id.
+        self.originals: dict[str, Any] = {}  # The original resources, by the paths of their imports.
 
     def read(self, reader: Stack, key: str, name: str) -> str:
-        """Enter a name into the document, and return the expression that finds it by its key in another template.
+        """Enter a resource's name into the document. Returns an expression that finds the name in another template.
 
-        If a deployed document lacks the key, the expression has no value, which fails the reader's deployment.
+        If a deployed document lacks the key, the expression has no value, and the deployment of stack `reader` fails.
         """
         if key not in self.part_of:
             self.part_of[key] = self._enter(f"{key}={name}{END}", size=len(key) + TOKEN_BYTES)
@@ -62,7 +62,7 @@ class ReferencedStack(Stack):
 
 
 def import_into(scope: Construct, value: T) -> T:
-    """Return resources, or structures of them, for use in a stack: those of other stacks as imports."""
+    """Prepare resources, or structures of resources, for use in a stack: another stack's resources become imports."""
     here, original = Stack.of(scope), cast("Any", value)
     if not isinstance(here, ReferencedStack):
         return value
@@ -80,7 +80,7 @@ def import_into(scope: Construct, value: T) -> T:
 
 
 def read_ref(scope: Construct, resource: CfnResource) -> str:
-    """Return the `Ref` of a resource of any stack for use in the stack of `scope`."""
+    """Return the `Ref` of any stack's resource for use in the stack of `scope`."""
     here, owner = Stack.of(scope), Stack.of(resource)
     if owner is here or not isinstance(owner, ReferencedStack):
         return resource.ref
@@ -89,7 +89,7 @@ def read_ref(scope: Construct, resource: CfnResource) -> str:
 
 def _import_resource(here: ReferencedStack, resource: Any) -> Any:
     owner = Stack.of(resource)
-    if isinstance(owner, ReferencedStack):  # an import of another stack has its original there
+    if isinstance(owner, ReferencedStack):  # This stack keeps the originals of its imports.
         resource = owner.originals.get(resource.node.path, resource)
         owner = Stack.of(resource)
     if owner is here or not isinstance(owner, ReferencedStack) or not isinstance(resource, IMPORTABLE):

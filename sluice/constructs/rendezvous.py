@@ -55,23 +55,24 @@ from sluice.stages import add_stage_prefix
 
 BROKER_TIMEOUT = Duration.seconds(10)
 COUNTERS_TIMEOUT = Duration.seconds(30)
-CLIENT_TIMEOUT = Duration.seconds(20)  # longer than an offer waits, which is six seconds
-PROXY_TIMEOUT = Duration.seconds(20)  # longer than a held poll, which takes ten seconds
+CLIENT_TIMEOUT = Duration.seconds(20)  # An offer over HTTP waits six seconds.
+PROXY_TIMEOUT = Duration.seconds(20)  # A held poll takes ten seconds.
 SWEEPER_TIMEOUT = Duration.seconds(60)
 
-OFFERS_RETENTION = Duration.seconds(300)  # Snowflake's protocol sets five minutes
-OFFER_MAX_RECEIVES = 10  # never reached within the retention, because dead letters must not contain addresses
+OFFERS_RETENTION = Duration.seconds(300)  # Snowflake's protocol sets five minutes.
+# No offer is received this often before it expires, because dead letters must not contain addresses.
+OFFER_MAX_RECEIVES = 10
 
 BROKER_WAITING_ACTIONS = ("Query", "UpdateItem", "DeleteItem", "BatchWriteItem")
 PROXY_ACTIONS = ("Query", "GetItem", "PutItem", "UpdateItem")
 PROXY_WAITING_ACTIONS = (*BROKER_WAITING_ACTIONS, "PutItem")
 SWEEP_ACTIONS = ("Query", "BatchWriteItem")
-COUNTRIES_FILE = "countries.mmdb"  # name of the country database in the functions' bundles
+COUNTRIES_FILE = "countries.mmdb"  # Name of the country database in the functions' bundles.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RendezvousState:
-    """Resources that outlive the rendezvous' functions: tables, the offers queue, dead letters."""
+    """Resources that outlive the rendezvous' functions: tables, offers queue, dead-letter queue."""
 
     table: dynamodb.ITable
     waiting_table: dynamodb.ITable
@@ -86,7 +87,7 @@ class RendezvousState:
         *,
         offers_queue: sqs.IQueue | None = None,
     ) -> "RendezvousState":
-        """Create the resources in `scope`. The offers queue may exist already, as a construct or by its ARN."""
+        """Create the resources in `scope`. An existing offers queue is given as a construct or by its ARN."""
         rendezvous, keep = parameters.rendezvous, parameters.rendezvous.keep_state
         table = storage.table(scope, "Table", keep=keep, stream=dynamodb.StreamViewType.NEW_AND_OLD_IMAGES)
         waiting_table = storage.passing_table(scope, "WaitingTable")
@@ -111,17 +112,18 @@ class RendezvousState:
 
     @property
     def stream_arn(self) -> str:
-        """The ARN of the stream of the table's changes."""
+        """The ARN of the stream of changes of the rendezvous table."""
         return str(self.table.table_stream_arn)
 
 
 @check_arguments
 class Rendezvous(SiteConstruct):
-    """Receives clients' offers over SQS and HTTP, and matches them with volunteers' proxies.
+    """Receives clients' offers over SQS and HTTP, and matches the offers with volunteers' proxies.
 
-    Only one is allowed per stage, account and region, because clients know its offers queue by name. `offers_queue` is
-    an existing queue; without it, one is created. If there is an `exchange`, events are counted and published there.
-    `parameters` are those of section `rendezvous`. Raises `BadConfiguration`, with the construct's path.
+    Only one rendezvous is allowed per stage, account and region, because clients know its offers queue by name.
+    `offers_queue` is an existing queue; without it, a queue is created. If there is an `exchange`, events are counted
+    and published there. `parameters` are those of section `rendezvous`. Raises `BadConfiguration`, with the construct's
+    path.
     """
 
     capability = Capability.RENDEZVOUS
@@ -140,7 +142,7 @@ class Rendezvous(SiteConstruct):
         assets: Assets | None = None,
         **props: Unpack[SiteProps],
     ) -> None:
-        """Create all resources of the rendezvous. Without another stack's `state`, the state is created here, too."""
+        """Create all resources of the rendezvous, and also the state unless another stack's `state` is given."""
         if exchange is None and not isinstance(parameters, Parameters):
             parameters = {"events_exchange": None, **parameters}
         super().__init__(scope, id_, "rendezvous", parameters, props)
@@ -161,7 +163,7 @@ class Rendezvous(SiteConstruct):
             if self.federation is None:
                 raise BadConfiguration(f"{self.node.path}: events_exchange needs an exchange")
             self.events = EventSettings(site=self.federation.site, geoip_file=COUNTRIES_FILE if countries else None)
-        # Broker, client, proxy and sweeper share these settings.
+        # The broker, client, proxy and sweeper functions share these settings.
         self.settings: Mapping[str, Any] = {
             "table": self.state.table.table_name,
             "waiting_table": self.state.waiting_table.table_name,
@@ -181,7 +183,7 @@ class Rendezvous(SiteConstruct):
             _allow_run_time_queues(["ReceiveMessage", "GetQueueUrl"], self.answer_queues),
             *allow_site_key(self),
         ]
-        # Any user's key can draw sessions from STS, which outlive the key by up to 36 hours; clients need none.
+        # Any user's key can get STS session credentials, which may outlive the key by 36 hours; clients need none.
         # https://docs.aws.amazon.com/IAM/latest/UserGuide/id_credentials_temp_control-access_disable-perms.html
         no_sessions = iam.PolicyStatement(
             effect=iam.Effect.DENY,
@@ -211,7 +213,7 @@ class Rendezvous(SiteConstruct):
 
     @property
     def function_url(self) -> str:
-        """The broker's URL, for proxies; `client_url` is that for clients over HTTP."""
+        """The broker's URL for proxies. `client_url` is the URL for clients over HTTP."""
         return self.url.url
 
     def grant_offer(self, grantee: iam.IGrantable) -> iam.Grant:
@@ -313,7 +315,7 @@ def _create_client(construct: Rendezvous) -> lambda_.FunctionUrl:
             allow("dynamodb", BROKER_WAITING_ACTIONS, state.waiting_table.table_arn),
             _allow_run_time_queues(["CreateQueue", "ReceiveMessage", "SendMessage"], construct.mailboxes),
         ],
-        # Anybody may call this URL at any rate, and each call takes seconds, so it doesn't share the proxies' reserve.
+        # Anybody may call this URL at any rate, and each call takes seconds. So clients have their own reserve.
         is_called_often=True,
         reserved_concurrency=parameters.client_max_concurrency,
     )
@@ -389,5 +391,5 @@ def _create_counters(construct: Rendezvous, exchange: str, federation: ExchangeS
 
 
 def _allow_run_time_queues(actions: Sequence[str], *queues: str) -> Statement:
-    """Create a statement for queues some of which are created at run time."""
+    """Create a statement for queues, including queues that are created at run time."""
     return allow("sqs", actions, *queues, wildcards=AT_RUN_TIME)

@@ -1,4 +1,4 @@
-"""Grants the control function the least permissions with which it can re-point consumers.
+"""Grants the control function only the permissions that it needs to re-point consumers.
 
 Resources and conditions of each action: https://docs.aws.amazon.com/service-authorization/latest/reference/
 """
@@ -20,14 +20,14 @@ from sluice.parameters.consumers import (
 
 REVISIONS = "A revision's number is known once it is registered; the roles that it may have are named."
 ROLES = "A function's role is known once the function is read."
-PARTS = 7  # parts of a function's ARN without an alias
+PARTS = 7  # An unaliased function ARN has this many parts.
 TASKS = "Tasks have ids of their own; the wildcard follows their cluster."
 
 
 def list_statements(
     stack: Stack, consumers: Sequence[ConsumerParameters], triggers: Sequence[lambda_.EventSourceMapping]
 ) -> Iterator[Statement]:
-    """Allow re-pointing these consumers, and enabling and disabling these triggers of the splitter."""
+    """Allow re-pointing these consumers, and enabling and disabling these triggers of the splitter function."""
     arns = [_format_arn(stack, "lambda:event-source-mapping", trigger.event_source_mapping_id) for trigger in triggers]
     if arns:
         yield allow("lambda", ["GetEventSourceMapping", "UpdateEventSourceMapping"], *arns)
@@ -56,7 +56,7 @@ def list_statements(
     if clusters := [
         consumer.cluster for consumer in consumers if isinstance(consumer, KubernetesParameters) and not consumer.agent
     ]:
-        # Kubernetes Roles grant the permissions inside a cluster.
+        # Inside a cluster, Kubernetes Roles grant the permissions.
         yield allow(
             "eks",
             ["DescribeCluster"],
@@ -75,7 +75,7 @@ def _list_service_statements(stack: Stack, services: Sequence[EcsVariableParamet
     tasks = [_format_arn(stack, "ecs:task", f"{cluster}/*") for cluster in clusters]
     yield allow("ecs", ["DescribeTasks"], *tasks, wildcards=TASKS)
     in_clusters = {"ArnEquals": {"ecs:cluster": [_format_arn(stack, "ecs:cluster", cluster) for cluster in clusters]}}
-    # The action's resources are container instances, whose ARNs are unknown.
+    # The resources of this ECS action are container instances, whose ARNs are unknown.
     yield allow("ecs", ["ListTasks"], "*", conditions=in_clusters, wildcards=CONDITION)
     yield allow("ecs", ["DescribeTaskDefinition", "DeregisterTaskDefinition"], "*", wildcards=NO_RESOURCE)
     yield allow("ecs", ["RegisterTaskDefinition"], revisions, wildcards=REVISIONS)
@@ -86,14 +86,14 @@ def _list_service_statements(stack: Stack, services: Sequence[EcsVariableParamet
 
 
 def _function_arns(stack: Stack, function: str) -> Iterator[str]:
-    """Yield a function's ARN without and with its alias: AWS doesn't document which one the condition key has."""
+    """Yield a function's ARN without and with its alias: AWS doesn't document which of them the condition key has."""
     arn = _format_arn(stack, "lambda:function", function)
     yield ":".join(arn.split(":")[:PARTS])
     yield arn
 
 
 def _format_arn(stack: Stack, kind: str, name: str) -> str:
-    """Return the ARN of a resource: `name` if it is an ARN already, else one in the stack's account and region."""
+    """Return a resource's ARN. `name` may be an ARN already, or a name in the stack's account and region."""
     if name.startswith("arn:"):
         return name
     service, resource = kind.split(":")

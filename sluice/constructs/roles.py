@@ -1,4 +1,4 @@
-"""Creates roles. Statements are in the inline policy as far as they fit, and in managed policies otherwise.
+"""Creates roles. An inline policy has as many statements as fit; managed policies have the rest.
 
 Quotas: https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html.
 """
@@ -15,19 +15,19 @@ from constructs import Construct
 from sluice.errors import BadParameter
 
 INLINE_CHARACTERS, POLICY_CHARACTERS, POLICIES_MOST = 10_240, 6_144, 10
-FRAME_CHARACTERS = 60  # size of a policy document without its statements
-STATEMENT_CHARACTERS = 5_000  # above this size, a statement's resources are split
-PSEUDO_PARAMETERS = {"AWS::Partition": 10, "AWS::Region": 15, "AWS::AccountId": 12}  # greatest lengths of the values
-OTHER_CHARACTERS = 135  # upper bound for an ARN of ours that replaces an expression at deployment
+FRAME_CHARACTERS = 60  # The unit is characters of a policy document without its statements.
+STATEMENT_CHARACTERS = 5_000  # A larger statement is split by its resources.
+PSEUDO_PARAMETERS = {"AWS::Partition": 10, "AWS::Region": 15, "AWS::AccountId": 12}  # The values are greatest lengths.
+OTHER_CHARACTERS = 135  # An ARN that replaces any other expression has at most this length.
 NO_RESOURCE = "The action takes no resource."
 CONDITION = "The condition names the function or the cluster."
 NO_CONDITIONS: Mapping[str, Any] = {}
-KEY = "sluice:kms-key-arn"  # the name in the context of the construct tree of the key that roles may use
+KEY = "sluice:kms-key-arn"  # Under this key, the construct tree's context has the KMS key that roles may use.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """A permission of a role or user. `wildcards` is the reason for wildcards, which cdk-nag requires."""
+    """A permission of a role or user. `wildcards` gives the reason for wildcards, which cdk-nag requires."""
 
     actions: Sequence[str]
     resources: Sequence[str]
@@ -35,7 +35,7 @@ class Statement:
     wildcards: str
 
     def for_policy(self) -> iam.PolicyStatement:
-        """Convert the statement to CDK's type."""
+        """Convert the statement to CDK's type of policy statement."""
         return iam.PolicyStatement(
             actions=list(self.actions), resources=list(self.resources), conditions=self.conditions or None
         )
@@ -58,12 +58,12 @@ def allow_event_source_mappings(function_arns: Sequence[str]) -> Iterator[Statem
     actions = [f"{action}EventSourceMapping" for action in ("Create", "Update", "Delete", "Get")]
     of_functions = {"ArnLike": {"lambda:FunctionArn": list(function_arns)}}
     yield allow("lambda", actions, "*", conditions=of_functions, wildcards=CONDITION)
-    # Listing supports neither resources nor the function's condition key.
+    # Lambda's list action supports neither resources nor a condition on the function.
     yield allow("lambda", ["ListEventSourceMappings"], "*", wildcards=NO_RESOURCE)
 
 
 def pass_role(service: str, *role_arns: str) -> Statement:
-    """Allow passing roles to one service."""
+    """Allow passing these roles to one AWS service."""
     to_service = {"StringEquals": {"iam:PassedToService": f"{service}.amazonaws.com"}}
     return allow("iam", ["PassRole"], *role_arns, conditions=to_service)
 
@@ -77,9 +77,9 @@ def role(
     description: str | None = None,
     name: str | None = None,
 ) -> iam.Role:
-    """Create a role with these statements. Raises `BadParameter` if they exceed the quotas of a role's policies."""
+    """Create a role with these statements. Raises `BadParameter` if the statements exceed the quotas of a role."""
     allowed = [*allowed, *allow_site_key(scope)]
-    # A site may have none of a statement's resources, such as queues to bind, and a policy refuses a list without any.
+    # A site may lack all of a statement's resources, such as bindable queues, and a policy refuses an empty list.
     statements = [statement.for_policy() for statement in allowed if statement.resources]
     inline, *managed = _distribute_statements(Stack.of(scope), id_, statements)
     made = iam.Role(
@@ -97,13 +97,13 @@ def role(
 
 
 def allow_site_key(scope: Construct) -> list[Statement]:
-    """Allow sending to and reading from all that the site's own key encrypts, if it has one."""
+    """Allow sending to and reading from all resources that the site's own KMS key encrypts, if it has one."""
     key_arn = scope.node.try_get_context(KEY)
     return [allow("kms", ["Decrypt", "GenerateDataKey"], key_arn)] if key_arn else []
 
 
 def acknowledge_wildcards(construct: Construct, allowed: Sequence[Statement]) -> None:
-    """Suppress cdk-nag's findings on wildcards in statements that give a reason for them."""
+    """Suppress cdk-nag's findings on wildcards in those statements that give a reason for wildcards."""
     stack = Stack.of(construct)
     reasons = {
         resource: statement.wildcards
@@ -121,7 +121,7 @@ def acknowledge(construct: Construct, rule: str, reason: str) -> None:
 
 
 def _format_for_nag(resolved: Any) -> str:
-    """Format an ARN's expression as cdk-nag prints it, so that the suppression matches the finding."""
+    """Format an ARN's CloudFormation expression as cdk-nag prints it, so that a suppression matches the finding."""
     match resolved:
         case str():
             return resolved
@@ -137,7 +137,7 @@ def _format_for_nag(resolved: Any) -> str:
 def _distribute_statements(
     stack: Stack, id_: str, allowed: Sequence[iam.PolicyStatement]
 ) -> list[list[iam.PolicyStatement]]:
-    """Distribute statements over the role's inline policy, which is filled first, and managed policies."""
+    """Distribute statements over policies: the role's inline policy is filled first, then managed policies."""
     rooms, documents = [INLINE_CHARACTERS - FRAME_CHARACTERS], list[list[iam.PolicyStatement]]([[]])
     if sum(_estimate_size(stack, statement) for statement in allowed) <= rooms[0]:
         return [list(allowed)]
@@ -170,7 +170,7 @@ def _split_statement(stack: Stack, statement: iam.PolicyStatement) -> Iterator[i
 
 
 def _estimate_size(stack: Stack, statement: iam.PolicyStatement) -> int:
-    """Return an upper bound for a statement's number of characters after deployment."""
+    """Return an upper bound for the length of a statement after deployment, in characters."""
     return _count_characters(stack.resolve(statement.to_statement_json())) + 1
 
 

@@ -32,10 +32,10 @@ class SiteState:
 
     @classmethod
     def create(cls, scope: Construct, parameters: Parameters, *, offers_queue: sqs.IQueue | None = None) -> "SiteState":
-        """Create the resources in `scope`."""
+        """Create the tables, bucket and queues in `scope`."""
         rendezvous = RendezvousState.create(scope, parameters, offers_queue=offers_queue)
         splitting = SplittingState.create(scope, parameters)
-        # An exchange sends to a split queue's source, so that sessions get their messages before the deployed consumer.
+        # An exchange sends to a split queue's source queue, so that sessions get messages before the deployed consumer.
         reserved = {queue.parameters.queue_id: queue.source for queue in splitting.queues}
         main = find_landed_queue(splitting.queues, parameters)
         return cls(
@@ -50,8 +50,8 @@ class SiteState:
 class Site(Construct):
     """All of Sluice in one stack of yours, instead of the six stacks of `sluice deploy`.
 
-    Only one is allowed per stage, account and region. `parameters` maps sections to their parameters, as in cdk.json.
-    The policy of your `alarms_topic` must allow CloudWatch, EventBridge and Budgets to publish. Raises
+    Only one site is allowed per stage, account and region. `parameters` maps sections to their parameters, as in
+    cdk.json. The policy of your `alarms_topic` must allow CloudWatch, EventBridge and Budgets to publish. Raises
     `BadConfiguration`, with the construct's path.
     """
 

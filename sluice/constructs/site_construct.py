@@ -1,4 +1,4 @@
-"""The base class of each capability's construct, its parameters, and the names under which other programs find it.
+"""Base class of each capability's construct, its parameters, and the names by which other programs find it.
 
 Commands and peers find a site by the names of our own stacks, such as `SluiceRendezvous`, after the stage's prefix. In
 a stack of another name a construct writes its outputs into parameters of Systems Manager, and explicitly names the
@@ -24,14 +24,14 @@ from sluice.errors import BadConfiguration, BadParameter
 from sluice.parameters import ROOT, Parameters
 from sluice.stages import add_stage_prefix
 
-Given = Mapping[str, object] | Parameters  # a construct's argument `parameters`
+Given = Mapping[str, object] | Parameters  # Type of a construct's argument `parameters`.
 NOTHING: Mapping[str, object] = {}
 CLAIMED_BY = "sluice:claimed-by"
-OUTPUTS = "outputs"  # folder in Systems Manager for outputs of constructs in users' own stacks
+OUTPUTS = "outputs"  # Folder in Systems Manager for outputs of constructs in users' stacks.
 
 
 def parse_parameters(construct: Construct, section: str | None, given: Given, props: SiteProps) -> Parameters:
-    """Parse a construct's parameters. `section` None means all. Raises `BadConfiguration` with the construct's path."""
+    """Parse a construct's parameters; `section` None means all sections. Raises `BadConfiguration`, with the path."""
     place = construct.node.path
     if isinstance(given, Parameters):
         return given
@@ -52,7 +52,7 @@ def parse_parameters(construct: Construct, section: str | None, given: Given, pr
 
 
 def name_construct_in_errors(place: str, read: Callable[[], Parameters]) -> Parameters:
-    """Call `read`, and put the construct's path before the message of its error. Raises `BadConfiguration`."""
+    """Call the function `read`. Raises `BadConfiguration`, whose message starts with the construct's path."""
     try:
         return read()
     except BadParameter as error:
@@ -61,7 +61,7 @@ def name_construct_in_errors(place: str, read: Callable[[], Parameters]) -> Para
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """A stack output that commands read. `description` is the user-chosen name of the resource it belongs to."""
+    """A stack output that commands read. `description` is the user-chosen name of the resource in the output."""
 
     name: str
     value: str
@@ -70,7 +70,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The name of the stack in which commands and peers look for a capability, with the stage's prefix."""
+    """The name by which commands and peers find a capability: its stack's name, with the stage's prefix."""
 
     stack: Stack
     name: str
@@ -82,15 +82,15 @@ class Home:
 
     @property
     def is_own_stack(self) -> bool:
-        """Whether generated names begin with `name`, because the stack has that name. If not, names are explicit."""
+        """Whether generated names begin with `name`, because the stack has this name. If not, names are explicit."""
         return self.stack.stack_name == self.name
 
     def physical_name(self, id_: str) -> str | None:
-        """Return the physical name of a resource that is looked up by name; None lets CloudFormation generate it."""
+        """Return the physical name of a resource that is looked up by name. None lets CloudFormation generate one."""
         return None if self.is_own_stack else f"{self.name}-{id_}"
 
     def publish(self, scope: Construct, outputs: Sequence[Output]) -> None:
-        """Publish outputs for commands: as stack outputs, or as SSM parameters under the name of Sluice's own stack."""
+        """Publish outputs for commands: in Sluice's own stack as stack outputs, in another stack as SSM parameters."""
         if self.is_own_stack:
             for output in outputs:
                 CfnOutput(scope, output.name, value=output.value, description=output.description)
@@ -108,15 +108,15 @@ class Home:
 
 
 class SiteConstruct(Construct):
-    """One capability of a site. Only one of each is allowed per stage, account and region.
+    """One capability of a site. Only one construct of each capability is allowed per stage, account and region.
 
     `finish` creates the resources that depend on later additions; it is called during synthesis at the latest.
-    `watched_by_age` are the ids of functions whose queue or stream has an alarm for its oldest message: if the function
+    `watched_by_age` has the ids of functions whose queue or stream has an alarm for its oldest message: if the function
     fails, that alarm or the alarm for dead letters goes off.
     """
 
     capability: ClassVar[Capability | None] = None
-    stack_name: ClassVar[str]  # name of the capability's stack in `sluice deploy`
+    stack_name: ClassVar[str]  # The capability's stack in `sluice deploy` has this name.
     watched_by_age: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, scope: Construct, id_: str, section: str, given: Given, props: SiteProps) -> None:
@@ -128,7 +128,7 @@ class SiteConstruct(Construct):
         self.home = Home.of(self, self.stack_name, parameters.stage)
         self.watches: list[Watch] = []
         self.is_finished = False
-        # Some names are fixed by protocols and can exist only once, so a construct reserves the capability's name.
+        # Protocols fix some names, and each name can exist only once, so a construct reserves the capability's name.
         stage = Stage.of(self)
         within = self.node.root if stage is None else stage
         claim = f"{self.home.name} in {self.stack.environment}"
@@ -142,7 +142,7 @@ class SiteConstruct(Construct):
         Aspects.of(self).add(_Finishing(self.finish))
 
     def finish(self) -> None:
-        """Create the resources that depend on later additions. Afterwards additions raise an error. Idempotent."""
+        """Create the resources that depend on later additions. Idempotent. Later additions raise an error."""
         if not self.is_finished:
             self.is_finished = True
             self._finish()
@@ -153,12 +153,12 @@ class SiteConstruct(Construct):
 
     @property
     def unwatched_functions(self) -> Sequence[lambda_.Function]:
-        """Functions that need an alarm on errors. Alarms on the age of messages show failures of the others."""
+        """Functions that need an alarm on errors. For the other functions, alarms on messages' ages show failures."""
         functions = [child for child in self.node.children if isinstance(child, lambda_.Function)]
         return [function for function in functions if function.node.id not in self.watched_by_age]
 
     def _finish(self) -> None:
-        """Create deferred resources. The default creates none."""
+        """Create the resources that depend on later additions. The default creates none."""
 
     def _check_not_finished(self) -> None:
         if self.is_finished:
@@ -171,5 +171,5 @@ class _Finishing:
         self._finish = finish
 
     def visit(self, _: IConstruct) -> None:
-        """Finish the construct at the first visit, which is the visit of the construct itself."""
+        """Finish the construct at CDK's first visit, which is the visit of the construct itself."""
         self._finish()

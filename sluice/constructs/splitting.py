@@ -1,6 +1,6 @@
 """Creates splitting: queues that sessions share, the splitter that reads each source queue, and the control function.
 
-All permissions of the roles are in this module, except those to re-point consumers: these are in
+This module has all permissions of the roles, except the permissions to re-point consumers, which are in
 `sluice.constructs.repointing`.
 """
 
@@ -51,8 +51,8 @@ from sluice.stages import add_stage_prefix
 
 SPLITTER_TIMEOUT = Duration.seconds(SPLITTER_TIMEOUT_S)
 CONTROL_TIMEOUT = Duration.seconds(60)
-UNKNOWN_ARN = "arn:aws:sqs:us-east-1:000000000000:unknown-"  # the construct's address follows this prefix
-# Actions that create, describe, drain and delete a session's queue.
+UNKNOWN_ARN = "arn:aws:sqs:us-east-1:000000000000:unknown-"  # The construct's address follows this prefix.
+# These actions create, describe, drain and delete a session's queue.
 TEMPORARY_ACTIONS = ("CreateQueue", "TagQueue", "GetQueueAttributes", "ReceiveMessage", "DeleteMessage", "DeleteQueue")
 
 
@@ -60,8 +60,8 @@ TEMPORARY_ACTIONS = ("CreateQueue", "TagQueue", "GetQueueAttributes", "ReceiveMe
 class SplitQueues:
     """The source and main queue of a split queue, each created here or existing.
 
-    The ids of its constructs begin with `id`. `main` is None if consumers are re-pointed. `dead_letters` is None unless
-    a FIFO queue has its own dead-letter queue.
+    The ids of the queues' constructs begin with `id`. `main` is None if consumers are re-pointed. `dead_letters` is
+    None unless a FIFO queue has its own dead-letter queue.
     """
 
     id: str
@@ -81,7 +81,7 @@ class SplitQueues:
         source: sqs.IQueue | None = None,
         main: sqs.IQueue | None = None,
     ) -> "SplitQueues":
-        """Create in `scope` the queues that don't exist yet. Existing ones are given as constructs or by their ARNs."""
+        """Create missing queues in `scope`. Existing queues are given as constructs or by their ARNs."""
         named, keep = (
             construct_id("Split", name_with_queue_type(queue.queue_id, fifo=queue.fifo)),
             parameters.rendezvous.keep_state,
@@ -107,10 +107,10 @@ class SplitQueues:
 
         if source is None:
             source = create_queue("Source")
-        for sender in queue.sender_arns:  # topics, and buckets of this account
+        for sender in queue.sender_arns:  # Senders are SNS topics, and S3 buckets of this account.
             service = sender.split(":")[2]
             conditions = {"ArnEquals": {"aws:SourceArn": sender}}
-            if service == "s3":  # a bucket's ARN doesn't contain its account
+            if service == "s3":  # A bucket's ARN doesn't contain its account.
                 conditions["StringEquals"] = {"aws:SourceAccount": Aws.ACCOUNT_ID}
             source.add_to_resource_policy(
                 iam.PolicyStatement(
@@ -127,7 +127,7 @@ class SplitQueues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplittingState:
-    """Resources that outlive the functions: the registry's table, the queue between the functions, dead letters."""
+    """Resources that outlive splitting's functions: registry table, dead-letter queue, queue between functions."""
 
     table: dynamodb.ITable
     dead_letters: sqs.IQueue
@@ -157,10 +157,10 @@ class SplittingState:
 
 @check_arguments
 class Splitting(SiteConstruct):
-    """The functions for all split queues of a site. Only one is allowed per stage, account and region.
+    """The functions for all split queues of a site.
 
-    `parameters` are those of section `splitting`. `SplitQueue` adds queues until the app is synthesized. Raises
-    `BadConfiguration`, with the construct's path.
+    Only one such construct is allowed per stage, account and region. `parameters` are those of section `splitting`.
+    `SplitQueue` adds queues until the app is synthesized. Raises `BadConfiguration`, with the construct's path.
     """
 
     capability = Capability.SPLITTING
@@ -177,7 +177,7 @@ class Splitting(SiteConstruct):
         assets: Assets | None = None,
         **props: Unpack[SiteProps],
     ) -> None:
-        """Create all resources of splitting. Without another stack's `state`, the state is created here, too."""
+        """Create all resources of splitting, and also the state unless another stack's `state` is given."""
         if not isinstance(parameters, Parameters):
             parameters = {"queues": (), **parameters}
         super().__init__(scope, id_, "splitting", parameters, props)
@@ -188,7 +188,7 @@ class Splitting(SiteConstruct):
 
     @property
     def queues(self) -> Sequence[SplitQueues]:
-        """The split queues, in the order in which they were added."""
+        """The split queues, in the order of their addition."""
         return self.state.queues
 
     def add(self, queues: SplitQueues) -> None:
@@ -208,7 +208,7 @@ class Splitting(SiteConstruct):
     def metric(
         self, name: str, *, of: str = "splitter", queue_id: str | None = None, statistic: str = "Sum"
     ) -> cloudwatch.Metric:
-        """Return a metric of a function, for one queue if `queue_id` is given; docs/operations.md lists the names."""
+        """Return a metric of splitting, for one queue if `queue_id` is given. docs/operations.md lists the names."""
         dimensions = {} if queue_id is None else {"queue": queue_id}
         return own_metric(name, of, stage=self.parameters.stage, statistic=statistic, dimensions=dimensions)
 
@@ -219,7 +219,7 @@ class Splitting(SiteConstruct):
         outputs = [Output(name="ControlFunctionName", value=control.function_name)]
         consumers = [consumer for queue in self.queues for consumer in queue.parameters.consumers]
         in_clusters = any(isinstance(consumer, KubernetesParameters) and not consumer.agent for consumer in consumers)
-        if control.role is not None and in_clusters:  # access entries of EKS clusters need the role
+        if control.role is not None and in_clusters:  # Access entries of EKS clusters need the role.
             outputs.append(Output(name="ControlRoleArn", value=control.role.role_arn))
         outputs += [
             Output(name="SplitterLogGroupName", value=splitter.log_group.log_group_name),
@@ -234,9 +234,9 @@ class SplitQueue(Construct):
     """One queue that sessions can share: producers send to its source, the deployed consumer reads its main queue.
 
     `source_queue` and `main_queue` are existing queues; without them, queues are created. Only the splitter may read an
-    existing source. All split queues of a site share one `splitting`. Without it, one is created here, to be passed to
-    the next queue. `parameters` are the other parameters of an entry of `splitting.queues`; with `consumers` there is
-    no main queue. Raises `BadConfiguration`, with the construct's path.
+    existing source queue. All split queues of a site share one `splitting`. If it is not given, one is created here;
+    pass it to the next split queue. `parameters` are the other parameters of an entry of `splitting.queues`; with
+    `consumers` there is no main queue. Raises `BadConfiguration`, with the construct's path.
     """
 
     def __init__(
@@ -252,7 +252,7 @@ class SplitQueue(Construct):
         parameters: Mapping[str, object] = NOTHING,
         **props: Unpack[SiteProps],
     ) -> None:
-        """Create the queues. `fifo` defaults to existing queues' type; `props` are for a `Splitting` created here."""
+        """Create the queues. `fifo` defaults to the type of existing queues. `props` configure a new `Splitting`."""
         super().__init__(scope, id_)
         if splitting is not None and props:
             raise BadConfiguration(f"{self.node.path}: {', '.join(props)} can only be set where splitting is created")
@@ -290,7 +290,7 @@ class SplitQueue(Construct):
 
     @property
     def main_queue(self) -> sqs.IQueue | None:
-        """The queue that the deployed consumer reads; None if consumers are re-pointed, which read the source."""
+        """The queue that the deployed consumer reads; None for re-pointed consumers, which read the source queue."""
         return self.queues.main
 
     def grant_send(self, grantee: iam.IGrantable) -> iam.Grant:
@@ -307,7 +307,7 @@ class SplitQueue(Construct):
 
 
 def _existing_queue_field(role: str, queue: sqs.IQueue | None) -> dict[str, object]:
-    """Return the parameter that marks a queue as existing, with a placeholder for an ARN that is still unknown."""
+    """Return the parameter that marks a queue as existing, with a placeholder for an ARN unknown at synthesis."""
     if queue is None:
         return {}
     arn = f"{UNKNOWN_ARN}{queue.node.addr}" + (".fifo" if queue.fifo else "")
@@ -315,7 +315,7 @@ def _existing_queue_field(role: str, queue: sqs.IQueue | None) -> dict[str, obje
 
 
 def _create_splitter(construct: Splitting) -> tuple[lambda_.Function, Mapping[str, lambda_.EventSourceMapping]]:
-    """Create the splitter. Returns the function, and its triggers by queue id."""
+    """Create the splitter function. Returns the function, and its triggers by queue id."""
     state, parameters = construct.state, construct.parameters.splitting
     sources = [queues.source.queue_arn for queues in construct.queues]
     mains = [queues.main.queue_arn for queues in construct.queues if queues.main is not None]
@@ -346,7 +346,7 @@ def _create_splitter(construct: Splitting) -> tuple[lambda_.Function, Mapping[st
             function,
             queues.source,
             reading=parameters.reading(queues.parameters),
-            enabled=not queues.parameters.consumers,  # the control function enables triggers of re-pointed queues
+            enabled=not queues.parameters.consumers,  # The control function enables triggers of re-pointed queues.
         )
     return function, triggers
 
@@ -395,7 +395,7 @@ def _create_control(construct: Splitting, triggers: Mapping[str, lambda_.EventSo
 def _build_control_statements(construct: Splitting) -> list[Statement]:
     state = construct.state
     sources = [queues.source.queue_arn for queues in construct.queues]
-    # Leftover messages go to the main queue, or without one to a temporary queue, which is drained to the source.
+    # Leftover messages go to the main queue. Otherwise a temporary queue drains to the source.
     homes = [(queues.main or queues.source).queue_arn for queues in construct.queues]
     if any(queues.main is None for queues in construct.queues):
         homes.append(construct.temporary_queues)
@@ -405,7 +405,7 @@ def _build_control_statements(construct: Splitting) -> list[Statement]:
         allow("sqs", TEMPORARY_ACTIONS, construct.temporary_queues, wildcards=AT_RUN_TIME),
         allow("sqs", ["SendMessage"], *homes, state.control_queue.queue_arn, state.dead_letters.queue_arn),
         allow("sqs", CONSUME_ACTIONS, state.control_queue.queue_arn),
-        # https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonsqs.html
+        # Permissions of SQS: https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonsqs.html
         allow("sqs", ["ListQueues"], "*", wildcards="ListQueues takes no resource; the sweep needs it."),
         *_build_key_statements(construct),
     ]
@@ -419,7 +419,7 @@ def _build_key_statements(construct: Splitting) -> list[Statement]:
 
 
 def _build_splitter_settings(construct: Splitting) -> SplitterSettings:
-    """Return the settings that splitter and control function share."""
+    """Return the settings that the splitter and the control function share."""
     state = construct.state
     return SplitterSettings(
         table=state.table.table_name,

@@ -12,11 +12,11 @@ from constructs import Construct, IConstruct
 
 from sluice.constructs.roles import KEY, acknowledge
 
-LONGEST = Duration.days(14)  # SQS's longest retention
+LONGEST = Duration.days(14)  # SQS retains messages for at most 14 days.
 TICKS_RETENTION = Duration.hours(1)
 FEW_RECEIVES = 3
-MANY_RECEIVES = 20  # number of receives above the functions' own limits, which give a reason
-LOGS_PREFIX = "logs/"  # prefix of EMR Serverless's logs
+MANY_RECEIVES = 20  # The functions give up after fewer receives, and then record a reason.
+LOGS_PREFIX = "logs/"  # EMR Serverless writes its logs under this prefix.
 ITEMS: Mapping[str, Any] = {
     "partition_key": dynamodb.Attribute(name="pk", type=dynamodb.AttributeType.STRING),
     "sort_key": dynamodb.Attribute(name="sk", type=dynamodb.AttributeType.STRING),
@@ -26,7 +26,7 @@ ITEMS: Mapping[str, Any] = {
 
 
 def table(scope: Construct, id_: str, *, keep: bool, stream: dynamodb.StreamViewType | None = None) -> dynamodb.Table:
-    """Create a table of items with `pk` and `sk`, and with point-in-time recovery."""
+    """Create a table whose key attributes are `pk` and `sk`, with point-in-time recovery."""
     return dynamodb.Table(
         scope,
         id_,
@@ -41,14 +41,14 @@ def table(scope: Construct, id_: str, *, keep: bool, stream: dynamodb.StreamView
 
 
 def passing_table(scope: Construct, id_: str) -> dynamodb.Table:
-    """Create a table without recovery, for personal data that must be gone after minutes."""
+    """Create a table without recovery, for personal data that must be deleted after minutes."""
     made = dynamodb.Table(scope, id_, **ITEMS, removal_policy=RemovalPolicy.DESTROY)
     acknowledge(made, "AwsSolutions-DDB3", "A recovery would restore addresses and keys, which must be deleted.")
     return made
 
 
 def removal(*, keep: bool) -> RemovalPolicy:
-    """Return the removal policy: a resource with `keep` stays in the account when it leaves its stack."""
+    """Return a removal policy. With `keep`, a resource stays in the account when it leaves its stack."""
     return RemovalPolicy.RETAIN if keep else RemovalPolicy.DESTROY
 
 
@@ -65,15 +65,15 @@ def queue(
     name: str | None = None,
     keep: bool = False,
 ) -> sqs.Queue:
-    """Create a queue. With `keep` it stays in the account when it leaves its stack.
+    """Create a queue. With `keep`, the queue stays in the account when it leaves its stack.
 
-    With `per_group` each message group of a FIFO queue has its own throughput limit and its own deduplication.
+    With `per_group`, each message group of a FIFO queue has its own throughput limit and its own deduplication.
     """
     return sqs.Queue(
         scope,
         id_,
         queue_name=name,
-        fifo=fifo or None,  # CloudFormation refuses `false` for a standard queue
+        fifo=fifo or None,  # CloudFormation refuses `false` for a standard queue.
         deduplication_scope=sqs.DeduplicationScope.MESSAGE_GROUP if per_group else None,
         fifo_throughput_limit=sqs.FifoThroughputLimit.PER_MESSAGE_GROUP_ID if per_group else None,
         retention_period=retention,
@@ -88,15 +88,16 @@ def queue(
 
 
 def visibility(timeout: Duration, window_s: int = 0) -> Duration:
-    """Return the visibility timeout that Lambda recommends: six times its function's timeout, plus the batching window.
+    """Return the visibility timeout that Lambda recommends for a function's queue.
 
+    The timeout is six times the function's timeout, plus the batching window.
     https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
     """
     return Duration.seconds(6 * int(timeout.to_seconds()) + window_s)
 
 
 def bucket(scope: Construct, id_: str, *, keep: bool, log_days: int) -> s3.Bucket:
-    """Create the bucket of the pipeline's jobs. Logs in it expire after `log_days`."""
+    """Create the bucket of the pipeline's jobs. Logs in the bucket expire after `log_days` days."""
     made = s3.Bucket(
         scope,
         id_,
@@ -105,7 +106,7 @@ def bucket(scope: Construct, id_: str, *, keep: bool, log_days: int) -> s3.Bucke
         block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
         removal_policy=removal(keep=keep),
         lifecycle_rules=[
-            # Segments have no expiration: the Spark source deletes them, because only it knows which are still read.
+            # Staged segments have no expiration: the Spark source deletes them, because only it knows their readers.
             s3.LifecycleRule(id="unfinished-uploads", abort_incomplete_multipart_upload_after=Duration.days(1)),
             s3.LifecycleRule(id="logs", prefix=LOGS_PREFIX, expiration=Duration.days(log_days)),
         ],
@@ -115,7 +116,7 @@ def bucket(scope: Construct, id_: str, *, keep: bool, log_days: int) -> s3.Bucke
 
 
 def encrypt_resources(scope: Construct, key_arn: str | None) -> None:
-    """Encrypt what `scope` will contain: queues, tables, buckets, topics, log groups and functions' variables."""
+    """Encrypt all future contents of `scope`: queues, tables, buckets, topics, log groups and functions' variables."""
     if key_arn is not None:
         scope.node.set_context(KEY, key_arn)
         Aspects.of(scope).add(_Encryption(key_arn))
@@ -142,7 +143,7 @@ class _Encryption:
         }
 
     def visit(self, node: IConstruct) -> None:
-        """Set the properties of one resource. Overrides would do, too, but rule packs of cdk-nag don't see them."""
+        """Set properties of one CloudFormation resource. Rule packs of cdk-nag don't see CDK's property overrides."""
         if CfnResource.is_cfn_resource(node):
             for name, value in self._properties.get(cast("CfnResource", node).cfn_resource_type, {}).items():
                 setattr(node, name, value)

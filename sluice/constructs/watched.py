@@ -18,15 +18,15 @@ from sluice.constructs.storage import LONGEST
 from sluice.parameters import Parameters
 
 C = TypeVar("C", bound=SiteConstruct)
-# A land job that runs on demand may leave messages old, but must read them before their retention ends.
+# A land job that runs on demand may leave old messages, but must read each message before its retention ends.
 UNSTREAMED_AGE_S = int(LONGEST.to_seconds()) // 2
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedQueue:
-    """A queue with alarms. The alarms' ids start with `name`; `description` is shown to users.
+    """A queue with alarms. The alarms' ids start with `name`; users see `description` in the alarms' texts.
 
-    The alarms of a queue without a `capability` aren't part of a composite alarm.
+    If the queue has no `capability`, its alarms aren't part of a composite alarm.
     """
 
     name: str
@@ -38,9 +38,9 @@ class WatchedQueue:
 
 
 class Watched:
-    """The constructs of one site, with the parameters of operations. A capability that the site lacks is None.
+    """The constructs of one site, with the parameters of operations.
 
-    Queues are for use in the stack of `scope`, which has their alarms.
+    A capability that the site lacks is None. Queues are for use in the stack of `scope`, which has their alarms.
     """
 
     def __init__(self, scope: Construct, constructs: Sequence[SiteConstruct], parameters: Parameters) -> None:
@@ -63,14 +63,14 @@ class Watched:
 
     @property
     def split_queues(self) -> Sequence[SplitQueues]:
-        """The split queues, of which constructs may add more until they are finished."""
+        """The split queues. Constructs may add split queues until they are finished."""
         return [] if self.splitting is None else import_into(self.scope, list(self.splitting.queues))
 
     def sources(self) -> Iterator[WatchedQueue]:
         """List the source and ingress queues. The offers queue has a separate alarm rule.
 
-        Queues between functions are covered by alarms on the functions' errors and throttles. Re-pointed consumers read
-        the source queue while it is not split.
+        Alarms on functions cover the queues between functions. Re-pointed consumers read the source queue while no
+        session splits it.
         """
         for queues in self.split_queues:
             description, reader = f"source of {queues.parameters.queue_id}", "function" if queues.main else "consumer"
@@ -83,7 +83,7 @@ class Watched:
             yield WatchedQueue(ingress.id, ingress.queue, description, Capability.FEDERATION, "IngressAge")
 
     def dead_letters(self) -> Iterator[WatchedQueue]:
-        """List the dead-letter queues."""
+        """List the site's dead-letter queues."""
         listed: list[tuple[str, sqs.IQueue, str]] = []
         if self.rendezvous is not None:
             listed.append(("", self.rendezvous.state.dead_letters, "dead letters of the rendezvous"))

@@ -1,8 +1,8 @@
 """All parameters of the stacks. Each section has a module in this package; this module parses and checks them together.
 
-A parameter's field has its name, type with limits, default and description. Values come from context key `sluice` of
-cdk.json, and `-c sluice.<section>.<name>=<value>` overrides them. `make parameters` generates that part of cdk.json
-and the tables in `docs/`. Unknown parameters and invalid values are refused. Nothing here needs the CDK.
+A parameter's field has its name, type with limits, default and description. Values come from the context key `sluice`
+of cdk.json, and `-c sluice.<section>.<name>=<value>` overrides them. `make parameters` generates that part of cdk.json
+and the tables in `docs/`. Unknown parameters and invalid values are refused. No module of this package needs the CDK.
 """
 
 import json
@@ -29,7 +29,7 @@ from sluice.parameters.values import InconsistentParameter, Model, param
 from sluice.stages import OURS, add_stage_prefix
 
 ROOT = "sluice"
-# https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutRetentionPolicy.html
+# CloudWatch Logs accepts these numbers of days: https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutRetentionPolicy.html
 RetentionDays = Annotated[
     Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653],
     v.REJECT_BOOLEAN,
@@ -55,7 +55,7 @@ class LogLevel(StrEnum):
 
 
 class Parameters(Model):
-    """All parameters: those outside sections, then the sections."""
+    """All parameters: first those outside any section, then the sections."""
 
     architecture: Architecture = param(
         Architecture.ARM64,
@@ -81,7 +81,7 @@ class Parameters(Model):
 
     @classmethod
     def from_context(cls, context: Mapping[str, object]) -> "Parameters":
-        """Parse the context of a CDK app. Raises `BadParameter`, which names the key."""
+        """Parse the parameters in the context of a CDK app. Raises `BadParameter`, which names the context key."""
         sections = context.get(ROOT, {})
         if not isinstance(sections, Mapping):
             raise BadParameter(ROOT, f"{sections!r} is not an object of sections")
@@ -127,13 +127,13 @@ class Parameters(Model):
                     "pipeline.queue_id",
                     f"{queue.queue_id} has consumers, so it has no main queue that the land job could read",
                 )
-        # Split queues and federation's own queues can both be bound, and bindings tell them apart only by name.
+        # Both split queues and federation's own queues can be bound, and a binding distinguishes them only by name.
         v.check_names("federation.queues", [queue.queue_id for queue in self.splitting.queues] + sorted(queues))
         return self
 
     @property
     def held_proxies(self) -> tuple[int, int]:
-        """Fewest and most polls to hold: answers, and without a reservation other functions too, need the rest."""
+        """Fewest and most polls to hold. The rest of the concurrency is for answers and other functions."""
         rendezvous, account = self.rendezvous, self.operations.account_concurrency
         reserved = rendezvous.proxy_max_concurrency
         most = max(1, account // 2 if reserved is None else reserved * 2 // 3)
@@ -141,7 +141,7 @@ class Parameters(Model):
 
     @property
     def queue_names(self) -> tuple[str, ...]:
-        """The patterns of `federation.queue_names`. Patterns of Sluice's own names get the stage as a prefix."""
+        """The patterns of `federation.queue_names`. Patterns of Sluice's names get the stage's prefix."""
         own_prefix = f"{OURS}-"
         return tuple(
             add_stage_prefix(pattern, self.stage) if pattern.startswith(own_prefix) else pattern
@@ -150,7 +150,7 @@ class Parameters(Model):
 
     @property
     def declared(self) -> Declared:
-        """The declarations of federation, with the rendezvous events' exchange added if it is missing."""
+        """The declarations of federation, with the exchange of the rendezvous' events added if it is missing."""
         name, declared = self.rendezvous.events_exchange, self.federation.declared
         if name is None:
             return declared
@@ -181,7 +181,7 @@ def _inline_references(node: Any, definitions: Mapping[str, Any]) -> Any:
 
 @cache
 def parameter_schemas() -> Mapping[str, Mapping[str, Any]]:
-    """Map the key of every parameter to its JSON schema."""
+    """Map each parameter's context key to its JSON schema."""
     schemas: dict[str, Mapping[str, Any]] = {}
     for name, section in json_schema()["properties"].items():
         if section.get("type") == "object":
@@ -192,7 +192,7 @@ def parameter_schemas() -> Mapping[str, Mapping[str, Any]]:
 
 
 def _apply_override(document: dict[str, Any], key: str, value: object) -> None:
-    """Put a value of option `-c` into the document of parameters. Raises `BadParameter`."""
+    """Apply option `-c`: put its value into the document of parameters. Raises `BadParameter`."""
     if key not in parameter_schemas():
         raise BadParameter(key, f"there is no such parameter; there are {', '.join(parameter_schemas())}")
     *sections, name = key.split(".")[1:]
@@ -205,7 +205,7 @@ def _apply_override(document: dict[str, Any], key: str, value: object) -> None:
 
 
 def _to_bad_parameter(error: ErrorDetails) -> BadParameter:
-    """Convert a validation error to one that names the parameter, the path within its value, and the expected type."""
+    """Convert pydantic's error to one that names the parameter, the path within its value, and the expected type."""
     path, key, node = list(error["loc"]), ROOT, json_schema()
     parent = node
     while path and key not in parameter_schemas():
@@ -230,7 +230,7 @@ def _to_bad_parameter(error: ErrorDetails) -> BadParameter:
 
 
 def _schema_at(node: Mapping[str, Any], step: int | str) -> Mapping[str, Any]:
-    """Find the schema at one step of an error's path: a list index, a field, or the type in a union."""
+    """Find the schema at one step of a validation error's path: a list index, a field, or the type in a union."""
     if isinstance(step, int):
         schema = node.get("items", {})
     elif "oneOf" in node:

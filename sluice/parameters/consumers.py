@@ -13,12 +13,12 @@ from sluice.parameters import values as v
 from sluice.parameters.values import Model, param
 from sluice.splitting.consumers.targets import MAX_CONTAINERS, MAX_STEPS, MAX_TIMEOUT_S, Target
 
-MAX_CONSUMERS = 10  # maximum number of re-pointed consumers of one queue
-MAX_ROLES = 10  # maximum number of task roles of one ECS consumer
+MAX_CONSUMERS = 10  # Limit of re-pointed consumers of one queue.
+MAX_ROLES = 10  # Limit of task roles of one ECS consumer.
 
 
 class PlaceParameters(Model):
-    """The part of a value that identifies the queue. If neither field is set, it is the whole value."""
+    """The part of a setting's value that identifies the queue. Without both fields, it is the whole value."""
 
     path: tuple[str, ...] = param(
         (),
@@ -119,5 +119,5 @@ ConsumerParameters: TypeAlias = Annotated[
 
 
 def to_targets(consumers: Sequence[ConsumerParameters]) -> tuple[Target, ...]:
-    """Convert the parameters of consumers to the form that functions' settings have."""
+    """Convert consumers' parameters to the form that functions' settings have."""
     return tuple(_to_target(consumer) for consumer in consumers)

@@ -1,4 +1,4 @@
-"""How Lambda reads a queue: the profiles, and the event source mapping that each gives. No constructs here."""
+"""How Lambda reads a queue: the profiles, and the event source mapping for each profile. No constructs here."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,12 +9,12 @@ from sluice.parameters.values import InconsistentParameter
 
 
 class Profile(StrEnum):
-    """Names what reading a queue is tuned for."""
+    """The goal for which the reading of a queue is tuned."""
 
-    LATENCY = "latency"  # Lambda's own default: invoke at once, with at most ten messages
-    THROUGHPUT = "throughput"  # wait for large batches, which take fewer requests and invocations a message
-    # Invoke at once, by dedicated pollers, which are charged by the hour. Each polls ten times a second at most, so
-    # batches fill under load without a window.
+    LATENCY = "latency"  # Lambda's default: invoke at once, with at most ten messages.
+    THROUGHPUT = "throughput"  # Wait for large batches, which take fewer requests and invocations per message.
+    # Invoke at once, by dedicated pollers, which AWS charges by the hour.
+    # A poller polls at most ten times a second, so under load batches fill without a window.
     PROVISIONED = "provisioned"
 
 
@@ -22,7 +22,7 @@ class Profile(StrEnum):
 class Reading:
     """How an event source mapping reads its queue. `window_s` is None for FIFO queues, which have no window.
 
-    `max_pollers` is the most dedicated pollers, None without any. Raises `InconsistentParameter` if Lambda refuses it.
+    `max_pollers` limits the dedicated pollers; None means none. Raises `InconsistentParameter` if Lambda refuses it.
     """
 
     batch_size: int = MAX_UNWINDOWED_BATCH
@@ -31,7 +31,7 @@ class Reading:
     max_pollers: int | None = None
 
     def __post_init__(self) -> None:
-        """Check it."""
+        """Check the combination of values."""
         properties = {"BatchSize": self.batch_size, "MaximumBatchingWindowInSeconds": self.window_s}
         fault = find_mapping_fault(properties, fifo=self.window_s is None)
         if fault is not None:
@@ -41,7 +41,7 @@ class Reading:
     def of_profile(
         cls, profile: Profile, *, fifo: bool, batch_size: int, window_s: int, max_concurrency: int
     ) -> "Reading":
-        """Build what a profile means for a queue, from a section's parameters. FIFO queues have no large batches."""
+        """Build the reading that a profile gives a queue, from a section's parameters. FIFO batches are small."""
         if fifo or profile is not Profile.THROUGHPUT:
             batch_size, window_s = min(batch_size, MAX_UNWINDOWED_BATCH), 0
         if profile is Profile.PROVISIONED and not fifo:

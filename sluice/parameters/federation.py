@@ -15,19 +15,19 @@ from sluice.parameters import values as v
 from sluice.parameters.event_sources import Profile, Reading
 from sluice.parameters.values import InconsistentParameter, Model, param
 
-DECLARED_MAX_BYTES = 16_000  # size limit as JSON: a share of the 40 KB for a function's settings
-MAX_PEER_PLACES = 51  # pairs of account and stage: as many as fit into the 10,240 characters of inline policies
+DECLARED_MAX_BYTES = 16_000  # Size limit as JSON, a share of the 40 KB for a function's settings.
+MAX_PEER_PLACES = 51  # Limit of pairs of account and stage, for which the 10,240 characters of inline policies suffice.
 
 
 class Access(StrEnum):
     """How peers in other accounts get permission to send to this site."""
 
-    POLICY = "policy"  # the queues' policies allow the peers' accounts
-    ROLE = "role"  # peers assume a role, with the external id
+    POLICY = "policy"  # Queue policies allow the peers' accounts.
+    ROLE = "role"  # Peers assume a role, with the external id.
 
 
 class BoundQueueParameters(Model):
-    """A queue for bindings and queue routes, which is created, or adopted by its ARN."""
+    """A queue for bindings and queue routes. The queue is created, or adopted by its ARN."""
 
     name: v.QueueId = param(..., "Name that bindings use")
     fifo: bool = param(False, "Whether the queue is FIFO")
@@ -140,7 +140,7 @@ class FederationParameters(Model):
     links_memory_mb: v.Memory = param(256, "Memory of the links function, in MB")
 
     def reading(self, *, fifo: bool) -> Reading:
-        """Return how the exchange function's event source mapping reads an ingress queue."""
+        """Return how the exchange function's event source mapping reads its ingress queue."""
         return Reading.of_profile(
             self.profile,
             fifo=fifo,
@@ -153,7 +153,7 @@ class FederationParameters(Model):
     def known_peers(self) -> tuple[Peer, ...]:
         """The peers in the form that functions' settings have. Raises `InconsistentParameter`.
 
-        The site's own account is unknown before deployment, so `peer_accounts` may lack one account of the peers.
+        The site's own account is unknown before deployment, so `peer_accounts` may lack one of the peers' accounts.
         """
         try:
             peers = convert(self.peers, tuple[Peer, ...], of="federation.peers")
@@ -173,7 +173,7 @@ class FederationParameters(Model):
 
     @property
     def declared(self) -> Declared:
-        """The declarations in the form that functions' settings have. Raises `BadRoute`."""
+        """The declarations of federation in the form that functions' settings have. Raises `BadRoute`."""
         names = ("exchanges", "bindings", "links", "routes")
         return Declared.parse({name: list(getattr(self, name)) for name in names})
 

@@ -12,9 +12,9 @@ from sluice.parameters import values as v
 from sluice.parameters.values import InconsistentParameter, Model, param
 from sluice.pipeline.jobs import TableFormat
 
-# https://docs.aws.amazon.com/emr-serverless/latest/APIReference/API_NetworkConfiguration.html
+# EMR Serverless's limits: https://docs.aws.amazon.com/emr-serverless/latest/APIReference/API_NetworkConfiguration.html
 MAX_SUBNETS, MAX_SECURITY_GROUPS = 16, 5
-# Gigabytes of memory by vCPUs: https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/app-behavior.html
+# Gigabytes of memory, by vCPUs: https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/app-behavior.html
 WORKER_SIZES: Mapping[int, range] = {
     1: range(2, 9),
     2: range(4, 17),
@@ -23,18 +23,18 @@ WORKER_SIZES: Mapping[int, range] = {
     16: range(32, 121, 8),
 }
 VpcEndpoint = Literal["sqs", "sts", "logs", "kms", "s3"]
-GATEWAY: VpcEndpoint = "s3"  # S3 has a gateway endpoint in route tables; others have interface endpoints in subnets
+GATEWAY: VpcEndpoint = "s3"  # S3 has a gateway endpoint in route tables; other services have interface endpoints.
 
 
 class JobPython(StrEnum):
-    """The Python versions that the images of EMR releases with Spark 4 contain."""
+    """Python versions in the images of EMR releases with Spark 4."""
 
     PYTHON_3_11 = "3.11"
     PYTHON_3_13 = "3.13"
 
 
 class PipelineParameters(Model):
-    """The EMR Serverless application, its job runs and network. It is created only if a split queue has `queue_id`."""
+    """The EMR Serverless application, its job runs and network. They exist only if a split queue has `queue_id`."""
 
     queue_id: v.QueueId = param("pipeline", "Id of the split queue whose main queue the land job reads")
     release_label: v.ReleaseLabel = param(
@@ -155,7 +155,7 @@ class PipelineParameters(Model):
 
     @property
     def interface_endpoints(self) -> Sequence[VpcEndpoint]:
-        """The services of the endpoints that cost by the hour, which exist while jobs run."""
+        """The services whose VPC endpoints cost by the hour, and exist only while jobs run."""
         needed: Sequence[VpcEndpoint] = ("sqs", "logs", "sts") if self.assume_role_arns else ("sqs", "logs")
         created = self.vpc_endpoints if self.subnet_ids else needed
         return tuple(service for service in created if service != GATEWAY)

@@ -16,7 +16,7 @@ DEFAULT_BRIDGE = {
 
 
 class RendezvousParameters(Model):
-    """The offers queue, bridges, held polls, the functions' sizes, and where events are published."""
+    """The offers queue, bridges, held polls, sizes of the functions, and the exchange of events."""
 
     offers_queue_name: v.OffersQueueName = param(
         "snowflake-broker",
@@ -92,7 +92,7 @@ class RendezvousParameters(Model):
 
     @property
     def bridge_list(self) -> tuple[Bridge, ...]:
-        """The bridges in the form that functions' settings have."""
+        """The Snowflake bridges in the form that functions' settings have."""
         return v.parse_bridge_list(self.bridges)
 
     @model_validator(mode="after")

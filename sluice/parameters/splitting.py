@@ -13,7 +13,7 @@ from sluice.splitting.filters.values import MAX_QUEUES, MAX_SESSIONS, Mode
 from sluice.splitting.operations import MAX_TIME_LIMIT_S
 from sluice.splitting.policies import Policy
 
-# Size limits as JSON: shares of the 40 KB for a function's site-dependent settings (`sluice.constructs.stored`).
+# Size limits as JSON, each a share of the 40 KB for a function's site-dependent settings (`sluice.constructs.stored`).
 CONSUMERS_MAX_BYTES = 8_000
 TAGS_MAX_BYTES = 12_000
 POLICIES_MAX_BYTES = 4_000
@@ -21,7 +21,7 @@ WILDCARDS = frozenset("*?[")
 
 
 class SplitQueueParameters(Model):
-    """A queue that can be split. Its source and main queue are created, or adopted by their ARNs."""
+    """A queue that can be split. Its source queue and main queue are created, or adopted by their ARNs."""
 
     queue_id: v.QueueId = param(..., "Name that users select the queue by")
     fifo: bool = param(False, "Whether the queue is FIFO")
@@ -77,7 +77,7 @@ class SplitQueueParameters(Model):
             raise InconsistentParameter(
                 "sender_arns", f"{self.existing_source_queue_arn} is adopted: its own policy decides who may send"
             )
-        # Limits of SNS and S3: https://docs.aws.amazon.com/sns/latest/dg/sns-fifo-topics.html
+        # SNS and S3 have these limits: https://docs.aws.amazon.com/sns/latest/dg/sns-fifo-topics.html
         # https://docs.aws.amazon.com/AmazonS3/latest/userguide/EventNotifications.html
         standard_sender = next((arn for arn in self.sender_arns if self.fifo and not arn.endswith(".fifo")), None)
         if standard_sender is not None:
@@ -105,7 +105,7 @@ PIPELINE_QUEUE = SplitQueueParameters(queue_id="pipeline")
 
 
 class PolicyParameters(Model):
-    """Rules for the queues whose ids match one of the policy's patterns."""
+    """Rules for sessions on queues whose ids match one of the policy's patterns."""
 
     queues: tuple[v.QueueIdPattern, ...] = param(
         ("*",),
@@ -131,7 +131,7 @@ class PolicyParameters(Model):
 
     @property
     def policy(self) -> Policy:
-        """The policy in the form that functions' settings have, without the fields that were not set."""
+        """The policy in the form that functions' settings have, without unset fields."""
         return Policy(**{name: getattr(self, name) for name in self.model_fields_set})
 
 
@@ -202,7 +202,7 @@ class SplittingParameters(Model):
         return self
 
     def reading(self, queue: SplitQueueParameters) -> Reading:
-        """Return how the splitter's event source mapping reads a queue's source."""
+        """Return how the splitter's event source mapping reads the source queue of a split queue."""
         return Reading.of_profile(
             queue.profile,
             fifo=queue.fifo,

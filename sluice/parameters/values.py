@@ -1,6 +1,6 @@
-"""The types of parameters' values, with the descriptions that errors and the documents print.
+"""Types of parameters' values, with the descriptions that errors and the documents print.
 
-Only code that synthesizes stacks imports this module: pydantic is in no function's bundle.
+Only code that synthesizes stacks imports this module, because no function's bundle contains pydantic.
 """
 
 import hashlib
@@ -23,11 +23,11 @@ from sluice.stages import MAX_STAGE_CHARACTERS, STAGE, add_stage_prefix, is_stag
 
 T = TypeVar("T")
 
-PLAIN = re.compile("[A-Za-z0-9]{1,24}")  # names that a construct id contains unchanged
+PLAIN = re.compile("[A-Za-z0-9]{1,24}")  # A construct id contains such names unchanged.
 
 
 class Model(BaseModel):
-    """Base class of parameters: immutable, JSON types without conversion, unknown fields refused."""
+    """Base class of parameters. Instances are immutable; types are not converted; unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -35,20 +35,20 @@ class Model(BaseModel):
 def param(
     default: Any, description: str, *, ge: int | None = None, le: int | None = None, max_length: int | None = None
 ) -> Any:
-    """Define a parameter: its default, its description in Markdown, and limits in addition to its type's."""
+    """Define a parameter: its default, its description in Markdown, and limits in addition to its type's limits."""
     return Field(default, description=description, ge=ge, le=le, max_length=max_length)
 
 
 def value_limits(description: str, **limits: Any) -> Any:
-    """Annotate a string type with its limits, and with the noun phrase that an error puts after "is not"."""
+    """Annotate a string type with its limits, and with the noun phrase that follows "is not" in an error."""
     return Field(json_schema_extra={"words": description}, **limits)
 
 
 class InconsistentParameter(ValueError):
-    """A valid parameter contradicts another one."""
+    """A parameter, valid by itself, contradicts another parameter."""
 
     def __init__(self, name: str, cause: str) -> None:
-        """Create the error. `name` is the parameter's name in its section, `cause` the contradiction."""
+        """Create the error. `name` is the parameter's name in its section; `cause` describes the contradiction."""
         super().__init__(cause)
         self.name = name
 
@@ -72,11 +72,11 @@ def _reject_boolean(value: object) -> object:
     return value
 
 
-REJECT_BOOLEAN = BeforeValidator(_reject_boolean)  # pydantic accepts true for 1 in a Literal of numbers
+REJECT_BOOLEAN = BeforeValidator(_reject_boolean)  # In a Literal of numbers, pydantic accepts true for 1.
 
 
 def describe_type(schema: Mapping[str, Any]) -> str:
-    """Describe the values of a JSON schema as a noun phrase: `a whole number from 1 to 3`, `true or false`."""
+    """Describe in a noun phrase which values a JSON schema allows: `a whole number from 1 to 3`, `true or false`."""
     match schema:
         case {"words": str(description)}:
             return description
@@ -102,7 +102,7 @@ def describe_type(schema: Mapping[str, Any]) -> str:
 
 
 def parse_text(text: str, schema: Mapping[str, Any]) -> object:
-    """Parse a command-line value as JSON. Return the text if the schema accepts strings, or if the text is no JSON."""
+    """Parse a command-line value as JSON. Returns the text itself if the schema accepts strings, or it is no JSON."""
     types = {option.get("type") for option in schema.get("anyOf", [schema])}
     if "string" in types and not (text == "null" and "null" in types):
         return text
@@ -112,17 +112,17 @@ def parse_text(text: str, schema: Mapping[str, Any]) -> object:
         return text
 
 
-# https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
+# Lambda's limits of memory, in MB: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
 Memory = Annotated[int, Field(ge=128, le=10_240)]
-# https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html
+# Lambda's limits for a trigger: https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html
 Concurrency = Annotated[int, Field(ge=2, le=1_000)]
-# https://docs.aws.amazon.com/lambda/latest/dg/configuration-concurrency.html
+# Lambda's reserved concurrency: https://docs.aws.amazon.com/lambda/latest/dg/configuration-concurrency.html
 ReservedConcurrency = Annotated[int, Field(ge=1, le=10_000)]
-# https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
+# Lambda's limits for batches: https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
 Batch = Annotated[int, Field(ge=1, le=10_000)]
 Window = Annotated[int, Field(ge=0, le=300)]
 Hops = Annotated[int, Field(ge=0, le=10)]
-Age = Annotated[int, Field(ge=1, le=14 * 24 * 60 * 60)]  # seconds, at most the longest retention of SQS
+Age = Annotated[int, Field(ge=1, le=14 * 24 * 60 * 60)]  # In seconds; SQS's longest retention is 14 days.
 
 Email = Annotated[str, value_limits("an e-mail address", pattern=r"^[^@\s]{1,64}@[^@\s]{1,190}$")]
 
@@ -130,25 +130,25 @@ Email = Annotated[str, value_limits("an e-mail address", pattern=r"^[^@\s]{1,64}
 def construct_id(kind: str, name: str) -> str:
     """Derive a construct id from a user-chosen name, independently of the name's position in a list.
 
-    CloudFormation identifies resources by their ids: with ids by position, reordering a list would swap the queues.
-    Names that differ only in `-`, `_` and `.` get the same id, so `check_names` refuses to list both.
+    CloudFormation identifies resources by their ids. If ids depended on positions, reordering a list would swap the
+    queues. Names that differ only in `-`, `_` and `.` get the same id, so `check_names` refuses to list both.
     """
     plain = re.sub("[-_.]", "", name)
     return kind + plain if PLAIN.fullmatch(plain) else unique_construct_id(kind, name)
 
 
 def unique_construct_id(kind: str, name: str) -> str:
-    """Derive a construct id that no other name gets, for resources that must be replaced when they are renamed."""
+    """Derive a construct id that no other name gets, for resources that a new name must replace."""
     return f"{kind}{re.sub('[^A-Za-z0-9]', '', name)[:12]}{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 def name_with_queue_type(name: str, *, fifo: bool) -> str:
-    """Mark the names of FIFO queues, so that a queue of the other type gets another construct id."""
+    """Mark the name of a FIFO queue, so that a queue of the other type gets another construct id."""
     return f"{name}.fifo" if fifo else name
 
 
 def check_names(listed: str, names: Iterable[str]) -> None:
-    """Raise `InconsistentParameter` if two of the names get the same construct id."""
+    """Raise `InconsistentParameter` if two of the names would get the same construct id."""
     by_id: dict[str, str] = {}
     for name in names:
         id_ = construct_id("", name)
@@ -174,7 +174,7 @@ QueueIdPattern = Annotated[
         pattern=r"^[^\s:\x00-\x1f\x7f](?:[^:\x00-\x1f\x7f]{0,126}[^\s:\x00-\x1f\x7f])?$",
     ),
 ]
-# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-message-metadata.html
+# SQS's rules for names of attributes: https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-message-metadata.html
 AttributeName = Annotated[
     str, value_limits("the name of a message attribute", pattern=r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$", max_length=256)
 ]
@@ -202,7 +202,7 @@ RoleArn = Annotated[
     str,
     value_limits("the ARN of an IAM role", pattern=r"^arn:aws[a-z-]*:iam::[0-9]{12}:role/[A-Za-z0-9_+=,.@/-]{1,576}$"),
 ]
-# https://docs.aws.amazon.com/lambda/latest/api/API_CreateFunction.html
+# Lambda's rules for names: https://docs.aws.amazon.com/lambda/latest/api/API_CreateFunction.html
 FunctionName = Annotated[
     str,
     value_limits(
@@ -220,7 +220,7 @@ AliasName = Annotated[
 VariableName = Annotated[
     str, value_limits("the name of an environment variable", pattern="^[^=\\x00-\\x1f\\x7f]{1,256}$")
 ]
-# https://docs.aws.amazon.com/systems-manager/latest/userguide/sysman-paramstore-su-create.html
+# Rules for names of parameters: https://docs.aws.amazon.com/systems-manager/latest/userguide/sysman-paramstore-su-create.html
 ParameterName = Annotated[
     str,
     value_limits(
@@ -232,7 +232,7 @@ ParameterName = Annotated[
 EcsName = Annotated[
     str, value_limits("1 to 255 letters, digits, hyphens and underscores", pattern="^[A-Za-z0-9_-]{1,255}$")
 ]
-# https://docs.aws.amazon.com/eks/latest/APIReference/API_CreateCluster.html
+# EKS's rules for names: https://docs.aws.amazon.com/eks/latest/APIReference/API_CreateCluster.html
 ClusterName = Annotated[
     str,
     value_limits("the name of an EKS cluster", pattern="^[0-9A-Za-z][A-Za-z0-9_-]{0,99}$"),
@@ -252,7 +252,7 @@ KmsKeyArn = Annotated[
     str,
     value_limits(
         "the ARN of a KMS key",
-        # A token stands for the ARN of a key in the constructs' app.
+        # A CDK token stands for the ARN of a KMS key in the constructs' app.
         pattern=r"^(arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]{1,64}|\$\{Token\[[A-Za-z0-9_.]+\]\})$",
     ),
 ]
@@ -342,7 +342,7 @@ ExchangeName = Annotated[
 
 
 def _check_not_reserved(name: str) -> None:
-    """Refuse names with the prefixes of clients' queues, which clients read and the sweeper deletes."""
+    """Refuse names with the prefixes of clients' queues. Clients read such queues, and the sweeper deletes them."""
     for prefix in (ANSWER_QUEUE_PREFIX, MAILBOX_PREFIX):
         if name.startswith(tuple(add_stage_prefix(prefix, stage) for stage in {None, parse_stage(name)})):
             raise ValueError(
@@ -350,8 +350,8 @@ def _check_not_reserved(name: str) -> None:
             )
 
 
-# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html
-# The pattern excludes FIFO queues, whose names end in .fifo: rendezvous clients can't send to them.
+# SQS's rules for names of queues: https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html
+# The pattern excludes names of FIFO queues, which end in .fifo: rendezvous clients can't send to FIFO queues.
 QUEUE_NAME_CHARACTERS = 80
 OffersQueueName = Annotated[
     str,
@@ -370,7 +370,7 @@ BRIDGES_MAX_BYTES = 3_000
 
 
 def parse_bridge_list(listed: tuple[dict[str, Any], ...]) -> tuple[Bridge, ...]:
-    """Parse a list of bridges. Raises `BadBridgeList`, or ValueError for a list that is too long."""
+    """Parse a list of Snowflake bridges. Raises `BadBridgeList`, or ValueError if the list is too long."""
     lines = "\n".join(json.dumps(bridge) for bridge in listed)
     if len(lines.encode()) > BRIDGES_MAX_BYTES:
         raise ValueError(
