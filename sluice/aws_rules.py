@@ -14,7 +14,7 @@ MAX_BATCH = 10_000
 MIN_CONCURRENCY = 2
 # Limits of Lambda's provisioned mode: https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html
 MIN_POLLERS, CALLS_PER_POLLER = 2, 10
-# AWS: "You can reserve up to the Unreserved account concurrency value minus 100."
+# AWS's limit: "You can reserve up to the Unreserved account concurrency value minus 100."
 # https://docs.aws.amazon.com/lambda/latest/dg/configuration-concurrency.html
 STAYS_UNRESERVED = 100
 # The images' Python versions, by the beginning of the EMR release label. Jobs need Spark 4, which no `emr-7` has.
