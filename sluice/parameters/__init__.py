@@ -59,7 +59,7 @@ class Parameters(Model):
 
     architecture: Architecture = param(
         Architecture.ARM64,
-        "Processor architecture of the functions and jobs. `local`: this machine's, for the embedded cloud only",
+        "Processor architecture of the functions and jobs. `local`: this machine's, only for the embedded cloud",
     )
     kms_key_arn: v.KmsKeyArn | None = param(
         None,

@@ -46,7 +46,7 @@ class FederationParameters(Model):
 
     tag: v.Tag | None = param(
         None,
-        "The site's name towards its peers; do not change it later. It must differ from every peer's. Null: "
+        "The site's name among its peers, different from each peer's name. Do not change it later. Null: "
         "`<region>-<account>`, with a stage `<stage>-<account><region>`",
     )
     # A queue's policy has at most 50 principals. One of them is `*`, for the statement that denies access without TLS:
@@ -61,7 +61,7 @@ class FederationParameters(Model):
     )
     peers: tuple[dict[str, Any], ...] = param(
         (),
-        "Sites that may link to this one, with their permissions: `{tag, account, region, stage, senders, pulls, "
+        "Sites that may link to this site, with their permissions: `{tag, account, region, stage, senders, pulls, "
         "pushes, queues, leads}`, as `peer list --json` prints them",
         max_length=50,
     )
@@ -69,7 +69,7 @@ class FederationParameters(Model):
         Access.POLICY,
         "How peers in other accounts get permission to send. `policy`: queue policies; `role`: a role that they assume",
     )
-    external_id: v.ExternalId = param("sluice", "External id that peers must pass when they assume that role")
+    external_id: v.ExternalId = param("sluice", "External id that peers must pass to assume the role of `access`")
     sqs_url: v.SqsUrl | None = param(
         None, "URL at which peers reach the site's SQS. Null: the region's public endpoint"
     )
@@ -87,7 +87,7 @@ class FederationParameters(Model):
     queue_names: tuple[v.QueuePattern, ...] = param(
         ("sluice-queue-*",),
         "Names, with wildcards, of other queues that may be bound or be the source of a route. The functions' roles "
-        "grant access to these only",
+        "grant access only to these queues",
         max_length=20,
     )
     ingresses: tuple[IngressParameters, ...] = param(
@@ -108,7 +108,7 @@ class FederationParameters(Model):
     )
     trust_publishers: bool = param(
         False,
-        "Whether publishers may set the metadata that lists the sites a message has passed. False: only peers may",
+        "Whether publishers may set a message's trace, which lists the sites that it has passed. False: only peers may",
     )
     counts_settle_s: int = param(
         60,
@@ -125,7 +125,7 @@ class FederationParameters(Model):
     )
     batch_size: v.Batch = param(
         100,
-        "Most messages of a standard ingress queue per invocation, with profile `throughput`. Otherwise: at most 10",
+        "Most messages of a standard ingress queue per invocation, with profile `throughput`. Other profiles: up to 10",
     )
     batching_window_s: v.Window = param(
         1,

@@ -18,12 +18,12 @@ class OperationsParameters(Model):
     )
     alarm_topic_arn: v.TopicArn | None = param(
         None,
-        "ARN of an SNS standard topic to notify instead. Its policy must allow `cloudwatch.amazonaws.com`, "
-        "`events.amazonaws.com` and `budgets.amazonaws.com` to publish. Null: no topic of yours",
+        "ARN of an SNS standard topic to notify instead of an e-mail address. Its policy must allow "
+        "`cloudwatch.amazonaws.com`, `events.amazonaws.com` and `budgets.amazonaws.com` to publish. Null: no topic",
     )
     budget_usd: int | None = param(
         100,
-        "Monthly budget of the whole account, in US dollars. Notifies when the month's actual or forecast cost "
+        "Monthly budget of the whole account, in US dollars. AWS notifies when the month's actual or forecast cost "
         "reaches it. Null, or without `alarm_email` or `alarm_topic_arn`: no monthly budget",
         ge=1,
         le=10_000_000,
@@ -37,8 +37,8 @@ class OperationsParameters(Model):
     )
     dashboard: bool = param(
         False,
-        "Whether to create a CloudWatch dashboard of the metrics that the alarms use. It has a "
-        "[price](../benchmarks/prices.toml), unless it is among the account's first three with at most 50 metrics each",
+        "Whether to create a CloudWatch dashboard of the metrics that the alarms use. A dashboard has a "
+        "[price](../benchmarks/prices.toml), except the account's first three with at most 50 metrics each",
     )
     tracing: bool = param(False, "Whether functions send trace segments to AWS X-Ray: see [Traces](#traces)")
     offers_age_s: v.Age = param(
@@ -60,7 +60,7 @@ class OperationsParameters(Model):
     )
     unanswered_least_offers: int = param(
         20,
-        "Fewest offers in five minutes for which that percentage is evaluated. With fewer offers it counts as 0 %",
+        "Fewest offers in five minutes for which `unanswered_percent` is evaluated; fewer offers count as 0 %",
         ge=1,
         le=1_000_000,
     )
@@ -75,14 +75,14 @@ class OperationsParameters(Model):
     )
     concurrency_percent: int = param(
         80,
-        "Alarm if this percentage of the account's concurrent executions, or of those reserved for the proxy "
-        "function, is in use",
+        "Alarm if this percentage of the account's concurrent executions, or of the proxy function's reserved "
+        "executions, is in use",
         ge=1,
         le=100,
     )
     account_concurrency: int = param(
         1_000,
-        "The account's limit of concurrent executions, as Service Quotas shows it. `sluice deploy` sets it to that",
+        "The account's limit of concurrent executions, as Service Quotas shows it. `sluice deploy` sets this parameter",
         ge=10,
         le=1_000_000,
     )

@@ -39,7 +39,7 @@ class PipelineParameters(Model):
     queue_id: v.QueueId = param("pipeline", "Id of the split queue whose main queue the land job reads")
     release_label: v.ReleaseLabel = param(
         "emr-spark-8.1.0",
-        "EMR release, which selects the image of the jobs. `architecture` selects its processor architecture",
+        "EMR release, which selects the jobs' image. `architecture` selects the image's processor architecture",
     )
     python: JobPython = param(
         JobPython.PYTHON_3_11, "Python version that jobs use. The image of `release_label` must contain it"
@@ -55,11 +55,11 @@ class PipelineParameters(Model):
         30, "Seconds between batches of the land job. A longer interval produces fewer, larger files", ge=1, le=3_600
     )
     envelope: v.Envelopes | None = param(
-        None, "Envelopes around message bodies, outermost first: see [jobs.md](jobs.md#land). Null: none"
+        None, "Envelopes around message bodies, outermost first: see [jobs.md](jobs.md#land). Null: no envelopes"
     )
     columns: v.LandedColumns | None = param(
         None,
-        "Message attributes that get a column of their own, for example `priority:int`. More can be added later. "
+        "Message attributes that get a column of their own, for example `priority:int`. You can add columns later. "
         "Null: none",
     )
     worker_vcpu: Annotated[Literal[1, 2, 4, 8, 16], v.REJECT_BOOLEAN] = param(
@@ -67,7 +67,7 @@ class PipelineParameters(Model):
     )
     worker_memory_gb: int = param(
         4,
-        "Memory of the driver and of each executor, in GB; half is for Python and Arrow. AWS limits it by "
+        "Memory of the driver and of each executor, in GB; half is for Python and Arrow. AWS limits memory by "
         "`worker_vcpu`",
         ge=2,
         le=120,
@@ -137,7 +137,7 @@ class PipelineParameters(Model):
     vpc_endpoints: tuple[VpcEndpoint, ...] = param(
         (),
         "VPC endpoints to create in the existing VPC while jobs run: any of `sqs`, `sts`, `logs`, `kms`, `s3`. "
-        "Private DNS sends the whole VPC's calls to them, but only "
+        "Private DNS sends the whole VPC's calls to these endpoints, but only "
         "`security_group_ids` may connect",
         max_length=5,
     )
@@ -146,7 +146,7 @@ class PipelineParameters(Model):
     )
     endpoint_subnets: int = param(
         1,
-        "Number of subnets, from the first, that get the endpoints that cost by the hour. Each of these subnets "
+        "Number of subnets, from the first, that get the endpoints with hourly cost. Each of these subnets "
         "must be in another zone",
         ge=1,
         le=MAX_SUBNETS,

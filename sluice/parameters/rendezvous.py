@@ -34,8 +34,8 @@ class RendezvousParameters(Model):
     )
     allowed_relay_pattern: v.RelayPattern = param(
         "snowflake.torproject.net$",
-        "Relay host pattern that every proxy must accept; other proxies are refused. It must cover the hosts of "
-        "`bridges`",
+        "Relay host pattern that every proxy must accept; other proxies are refused. The pattern must cover the hosts "
+        "of `bridges`",
     )
     held_proxies_min: int = param(
         1,
@@ -45,16 +45,17 @@ class RendezvousParameters(Model):
     )
     held_proxies_max: int = param(
         200,
-        "Most proxy polls to hold open at once. Each occupies one concurrent execution of the proxy function for "
-        "ten seconds, so at most two thirds of its reservation, or without one half of "
-        "`operations.account_concurrency`, are held",
+        "Most proxy polls to hold open at once. Each held poll occupies one concurrent execution of the proxy function "
+        "for ten seconds. Sluice holds at most two thirds of the function's reservation; without a reservation, half "
+        "of `operations.account_concurrency`",
         ge=1,
         le=10_000,
     )
     trusted_hops: v.Hops = param(
         0,
-        "Proxies of yours in front of the broker's URL that append their sender's address to `Forwarded` ([a recipe]"
-        "(#behind-cloudfront)): a Snowflake proxy's address is this entry from the right. 0: the connection's address",
+        "Number of your reverse proxies in front of the broker's URL that append their sender's address to `Forwarded` "
+        "([a recipe](#behind-cloudfront)); the Snowflake proxy's address is this entry from the right. 0: the "
+        "connection's address",
     )
     broker_max_concurrency: v.Concurrency = param(10, "Most concurrent executions of the broker function")
     proxy_max_concurrency: v.ReservedConcurrency | None = param(
@@ -65,7 +66,7 @@ class RendezvousParameters(Model):
     client_max_concurrency: v.ReservedConcurrency | None = param(
         None,
         "Concurrent executions reserved for the client function, which is also its limit. Each offer over HTTP "
-        "occupies one until it is answered, at most six seconds. Null: as for the proxy function",
+        "occupies one execution until it is answered, at most six seconds. Null: the same as for the proxy function",
     )
     broker_memory_mb: v.Memory = param(512, "Memory of the broker function, in MB")
     client_memory_mb: v.Memory = param(256, "Memory of the client function, in MB")
@@ -77,8 +78,8 @@ class RendezvousParameters(Model):
     )
     events_exchange: v.ExchangeName | None = param(
         "events",
-        "Topic exchange that [events](#events) are published to while a queue is bound to it. It is declared if it "
-        "does not exist. Null: no events and no counters",
+        "Topic exchange that gets [events](#events) while a queue is bound to it. A missing exchange is declared. "
+        "Null: no events and no counters",
     )
     geoip_file: v.CountriesFile | None = param(
         None,

@@ -39,8 +39,8 @@ class SplitQueueParameters(Model):
     )
     drain_timeout_s: int | None = param(
         900,
-        "Seconds that draining a FIFO queue's temporary main queue may take after the last session ends; the rest "
-        "returns to the source. Null: no limit",
+        "Seconds that draining a FIFO queue's temporary main queue may take after the last session ends; remaining "
+        "messages return to the source. Null: no limit",
         ge=0,
         le=1_209_600,
     )
@@ -63,7 +63,7 @@ class SplitQueueParameters(Model):
     )
     consumers: tuple[ConsumerParameters, ...] = param(
         (),
-        "Settings that tell the deployed consumer which queue to read; they are re-pointed while the queue is "
+        "Settings that tell the deployed consumer which queue to read; Sluice re-points them while the queue is "
         "split. Empty: the consumer always reads the main queue",
         max_length=MAX_CONSUMERS,
     )
@@ -123,7 +123,7 @@ class PolicyParameters(Model):
     )
     max_time_limit_s: int | None = param(
         None,
-        "Longest time limit of a session, in seconds; with it, every session must set a limit. Null: no time limit "
+        "Longest time limit of a session, in seconds; every session must then set a limit. Null: no time limit "
         "is required",
         ge=1,
         le=MAX_TIME_LIMIT_S,
@@ -143,7 +143,7 @@ class SplittingParameters(Model):
     )
     batch_size: v.Batch = param(
         1_000,
-        "Most messages per invocation of the splitter, for queues with profile `throughput`. Others: at most 10",
+        "Most messages per invocation of the splitter, for queues with profile `throughput`. Other profiles: up to 10",
     )
     batching_window_s: v.Window = param(
         1,
@@ -153,7 +153,7 @@ class SplittingParameters(Model):
     max_concurrency: v.Concurrency = param(50, "Most concurrent executions of the splitter for one queue")
     counts_settle_s: int = param(
         60,
-        "Seconds after a session ends in which SQS's count of its queue is not trusted: counts lag by up to a minute",
+        "Seconds after a session's end for which SQS's count of its queue is not trusted: counts lag by up to a minute",
         ge=0,
         le=600,
     )
