@@ -34,8 +34,7 @@ class RendezvousParameters(Model):
     )
     allowed_relay_pattern: v.RelayPattern = param(
         "snowflake.torproject.net$",
-        "Relay host pattern that every proxy must accept; other proxies are refused. The pattern must cover the hosts "
-        "of `bridges`",
+        "Relay host pattern that every proxy must accept, or is refused. It must cover the hosts of `bridges`",
     )
     held_proxies_min: int = param(
         1,
@@ -53,9 +52,8 @@ class RendezvousParameters(Model):
     )
     trusted_hops: v.Hops = param(
         0,
-        "Number of your reverse proxies in front of the broker's URL that append their sender's address to `Forwarded` "
-        "([a recipe](#behind-cloudfront)); the Snowflake proxy's address is this entry from the right. 0: the "
-        "connection's address",
+        "Number of your reverse proxies that append the sender's address to `Forwarded` ([recipe](#behind-cloudfront))."
+        " The Snowflake proxy's address is this entry from the right. 0: the connection's address",
     )
     broker_max_concurrency: v.Concurrency = param(10, "Most concurrent executions of the broker function")
     proxy_max_concurrency: v.ReservedConcurrency | None = param(
