@@ -15,7 +15,7 @@ from sluice.bundles.environment import SparkAssets
 from sluice.constructs.site_construct import SiteConstruct
 from sluice.errors import BadConfiguration
 from sluice.parameters import Parameters
-from stacks import reproducible_app
+from stacks import create_reproducible_app
 from stacks.federation import FederationStack
 from stacks.operations import OperationsStack
 from stacks.pipeline import PipelineStack
@@ -50,7 +50,7 @@ def add_stacks(app: App) -> None:
 
 def main() -> None:
     """Write the assembly to the folder that the CDK command line names."""
-    app = reproducible_app()
+    app = create_reproducible_app()
     try:
         add_stacks(app)
     except BadConfiguration as error:

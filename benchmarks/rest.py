@@ -15,7 +15,7 @@ from sluice.building.project import PROJECT
 from sluice.parameters import Parameters
 from sluice.parameters.pipeline import PipelineParameters
 from sluice.rendezvous.protocol.matching import HOLD_MS
-from stacks import reproducible_app
+from stacks import create_reproducible_app
 
 Months = Mapping[str, Month]  # by set of parameters
 FILE = Path(__file__).with_name("rest.json")
@@ -65,7 +65,7 @@ def month_with(parameters: Mapping[str, object]) -> Month:
     os.environ.setdefault("CDK_VALIDATION", "false")
     context = json.loads((PROJECT.files / "cdk.json").read_text())["context"] | parameters
     with TemporaryDirectory(prefix="sluice-cost-") as outdir:
-        made = reproducible_app(context, outdir=outdir)
+        made = create_reproducible_app(context, outdir=outdir)
         add_stacks(made)
         made.synth()
         files = sorted(Path(outdir).glob("*.template.json"))

@@ -1,8 +1,7 @@
 """Forwards a batch of received messages in order, with as few requests to each target as SQS allows. Pure.
 
 A batch becomes *rounds* of requests. Standard queues have one round. With FIFO queues, a message group's messages to
-different targets are sent in different rounds: if one message fails, its successors in the group are not sent to any
-target.
+different targets are sent in different rounds: if one message fails, its successors in the group are not sent.
 
 Within one request SQS accepts or refuses each message by itself, so there a message can overtake a failed message of
 its group; SQS has no request that would prevent that.
@@ -66,29 +65,29 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 Round = tuple[Request, ...]
 
 
-def standard_round(entries: Iterable[Entry]) -> Round:
+def build_standard_round(entries: Iterable[Entry]) -> Round:
     """Build the requests for standard queues. Keeps the order of entries for each target."""
-    by_target: dict[str, list[list[Entry]]] = {}
-    sizes: dict[str, int] = {}  # The value is the size of the target's last request, in bytes.
+    requests_by_target: dict[str, list[list[Entry]]] = {}
+    request_sizes: dict[str, int] = {}  # The value is the size of the target's last request, in bytes.
     for entry in entries:
         size = entry.outgoing.size
-        requests = by_target.setdefault(entry.target, [[]])
-        so_far = sizes.get(entry.target, 0)
-        if requests[-1] and (len(requests[-1]) == MAX_ENTRIES or so_far + size > MAX_REQUEST_BYTES):
+        requests = requests_by_target.setdefault(entry.target, [[]])
+        size_so_far = request_sizes.get(entry.target, 0)
+        if requests[-1] and (len(requests[-1]) == MAX_ENTRIES or size_so_far + size > MAX_REQUEST_BYTES):
             requests.append([])
-            so_far = 0
+            size_so_far = 0
         requests[-1].append(entry)
-        sizes[entry.target] = so_far + size
+        request_sizes[entry.target] = size_so_far + size
     return tuple(
         [
             Request(target=target, entries=tuple(request_entries))
-            for target, requests in by_target.items()
+            for target, requests in requests_by_target.items()
             for request_entries in requests
         ]
     )
 
 
-def fifo_rounds(entries: Iterable[Entry]) -> tuple[Round, ...]:
+def build_fifo_rounds(entries: Iterable[Entry]) -> tuple[Round, ...]:
     """Build the rounds for FIFO queues. Keeps the order of positions for each message group and target.
 
     A group's next message joins the round of the group's previous message if both have the same targets; otherwise it
@@ -96,26 +95,26 @@ def fifo_rounds(entries: Iterable[Entry]) -> tuple[Round, ...]:
     """
     in_order = sorted(entries, key=attrgetter("position"))
     if len({entry.target for entry in in_order}) == 1:
-        return (standard_round(in_order),)
-    of_message: dict[int, list[Entry]] = {}
+        return (build_standard_round(in_order),)
+    entries_by_position: dict[int, list[Entry]] = {}
     for entry in in_order:
-        of_message.setdefault(entry.position, []).append(entry)
+        entries_by_position.setdefault(entry.position, []).append(entry)
     rounds: defaultdict[int, list[Entry]] = defaultdict(list)
-    so_far: dict[str | None, tuple[int, frozenset[str]]] = {}
-    for copies in of_message.values():
+    last_rounds: dict[str | None, tuple[int, frozenset[str]]] = {}
+    for copies in entries_by_position.values():
         group, targets = copies[0].outgoing.group_id, frozenset(copy.target for copy in copies)
-        number, last = so_far.get(group, (0, targets))
+        number, last = last_rounds.get(group, (0, targets))
         number += targets != last
-        so_far[group] = number, targets
+        last_rounds[group] = number, targets
         rounds[number].extend(copies)
-    return tuple(standard_round(rounds[number]) for number in sorted(rounds))
+    return tuple(build_standard_round(rounds[number]) for number in sorted(rounds))
 
 
 class DispatchStop(msgspec.Struct, frozen=True, kw_only=True):
-    """The entries that stopped a dispatch, because their target refuses them, and the `later` entries, not yet sent."""
+    """The entries that stopped a dispatch, because their target refuses them, and the `untried` entries."""
 
     refused: tuple["RefusedEntry", ...] = ()
-    later: tuple[Entry, ...] = ()
+    untried: tuple[Entry, ...] = ()
 
 
 class RefusedEntry(NamedTuple):
@@ -134,8 +133,7 @@ class Dispatcher:
     arrive there after its successors. Other groups continue.
 
     Requests to different targets run in parallel on the `executor`; requests to one target run in order, unless
-    `parallel_per_target` is set. A refusal by an `optional` target is no failure: the caller sends these messages to
-    another target.
+    `parallel_per_target` is set. A refusal by an `optional` target is no failure: the caller chooses another target.
     """
 
     fifo: bool
@@ -158,15 +156,15 @@ class Dispatcher:
         new = [
             entry for entry in entries if entry.position not in failed and (entry.position, entry.target) not in sent
         ]
-        rounds: Sequence[Round] = fifo_rounds(new) if self.fifo else (standard_round(new),)
+        rounds: Sequence[Round] = build_fifo_rounds(new) if self.fifo else (build_standard_round(new),)
         for number, requests in enumerate(rounds):
             refused = [entry for lane in self._send_in_parallel(requests) for entry in lane]
             if refused:
                 later = [entry for round_ in rounds[number + 1 :] for request in round_ for entry in request.entries]
-                untried = [entry.entry for entry in refused if isinstance(entry.fault, HeldBack)]
+                held_back = [entry.entry for entry in refused if isinstance(entry.fault, HeldBack)]
                 return DispatchStop(
                     refused=tuple(entry for entry in refused if not isinstance(entry.fault, HeldBack)),
-                    later=(*untried, *later),
+                    untried=(*held_back, *later),
                 )
         return DispatchStop()
 
@@ -177,12 +175,12 @@ class Dispatcher:
         self._first_failed[group] = min(entry.position, self._first_failed.get(group, entry.position))
 
     def _send_in_parallel(self, requests: Round) -> Iterable[list[RefusedEntry]]:
-        lanes: dict[object, list[Request]] = {}
+        sequences: dict[object, list[Request]] = {}
         for number, request in enumerate(requests):
-            lanes.setdefault(number if self.parallel_per_target else request.target, []).append(request)
-        if self.executor is None or len(lanes) == 1:
-            return map(self._send, lanes.values())
-        return self.executor.map(self._send, lanes.values())
+            sequences.setdefault(number if self.parallel_per_target else request.target, []).append(request)
+        if self.executor is None or len(sequences) == 1:
+            return map(self._send, sequences.values())
+        return self.executor.map(self._send, sequences.values())
 
     def _send(self, requests: Sequence[Request]) -> list[RefusedEntry]:
         """Send requests in order. Returns the entries that a target always refuses, and all later entries.
@@ -202,7 +200,7 @@ class Dispatcher:
                 for entry in left.entries:
                     self.fail(entry, NotReached(OUT_OF_TIME))
                 continue
-            code: str | None = None  # The error code, if the whole request failed.
+            code: str | None = None  # The error's code, if the whole request failed.
             try:
                 refused = self.send(left.target, left.api())
             except QueueGone as error:
@@ -219,29 +217,29 @@ class Dispatcher:
 
     def _record_results(self, request: Request, refused: Mapping[str, str], *, code: str | None) -> list[RefusedEntry]:
         """Record which entries were sent or failed. Returns the entries that an optional target always refuses."""
-        lost: list[RefusedEntry] = []
+        always_refused: list[RefusedEntry] = []
         for place, entry in enumerate(request.entries):
             if str(place) in refused:
                 reason = refused[str(place)]
                 # The code may start with the prefix of SQS's query protocol.
                 said = (reason.partition(":")[0] if code is None else code).removeprefix("AWS.SimpleQueueService.")
                 if request.target in self.optional and said in REFUSALS:
-                    lost.append(RefusedEntry(entry, NotDelivered(reason)))
+                    always_refused.append(RefusedEntry(entry, NotDelivered(reason)))
                 else:
                     self.fail(entry, NotDelivered(reason))
             else:
                 self.sent.append(entry)
-        return lost
+        return always_refused
 
     def _remove_held_back(self, request: Request) -> Request | None:
         """Remove held-back entries from the request and record them as failed. Returns None if no entry remains."""
         if not self.fifo:
             return request
-        left: list[Entry] = []
+        remaining: list[Entry] = []
         for entry in request.entries:
             first = self._first_failed.get(entry.outgoing.group_id)
             if first is None or entry.position <= first:
-                left.append(entry)
+                remaining.append(entry)
             elif entry.position not in self.failures:
                 self.fail(entry, HeldBack(HELD_BACK))
-        return Request(target=request.target, entries=tuple(left)) if left else None
+        return Request(target=request.target, entries=tuple(remaining)) if remaining else None

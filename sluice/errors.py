@@ -20,7 +20,7 @@ class SluiceError(Exception):
     dead_letter_reason: ClassVar[Reason | None] = None
 
 
-def dead_letter_text(error: Exception) -> str:
+def describe_reason(error: Exception) -> str:
     """Return the reason text of a dead letter: the error's declared reason, or else its class, and its message."""
     reason = error.dead_letter_reason if isinstance(error, SluiceError) else None
     return f"{reason or type(error).__name__}: {error}"

@@ -48,8 +48,8 @@ class Value(msgspec.Struct, frozen=True):
     @property
     def size(self) -> int:
         """The attribute's size in bytes, as SQS counts it: the type and the content."""
-        return _utf8_size(self.data_type) + (
-            len(self.content) if isinstance(self.content, bytes) else _utf8_size(self.content)
+        return _count_utf8_bytes(self.data_type) + (
+            len(self.content) if isinstance(self.content, bytes) else _count_utf8_bytes(self.content)
         )
 
     def api(self) -> dict[str, Any]:
@@ -168,16 +168,16 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
 
     def fields(self) -> dict[str, Any]:
         """Return the arguments of `SendMessage`, or of an entry of `SendMessageBatch` without its `Id`."""
-        fields: dict[str, Any] = {"MessageBody": self.body}
+        arguments: dict[str, Any] = {"MessageBody": self.body}
         if self.attributes:
-            fields["MessageAttributes"] = {name: value.api() for name, value in self.attributes.items()}
+            arguments["MessageAttributes"] = {name: value.api() for name, value in self.attributes.items()}
         if self.trace_header is not None:
-            fields["MessageSystemAttributes"] = trace_attributes(self.trace_header)
+            arguments["MessageSystemAttributes"] = build_trace_attributes(self.trace_header)
         if self.group_id is not None:
-            fields["MessageGroupId"] = self.group_id
+            arguments["MessageGroupId"] = self.group_id
         if self.deduplication_id is not None:
-            fields["MessageDeduplicationId"] = self.deduplication_id
-        return fields
+            arguments["MessageDeduplicationId"] = self.deduplication_id
+        return arguments
 
     def entry(self, entry_id: str) -> dict[str, Any]:
         """Return the message as an entry of `SendMessageBatch`."""
@@ -189,20 +189,20 @@ def is_attribute_name(name: str) -> bool:
     return len(name) <= MAX_NAME_CHARACTERS and _NAME.fullmatch(name) is not None
 
 
-def trace_attributes(trace_header: str | None) -> dict[str, Any]:
+def build_trace_attributes(trace_header: str | None) -> dict[str, Any]:
     """Return the system attributes of a message to be sent: its trace header, if it has a trace."""
     return {} if trace_header is None else {TRACE_HEADER: Value("String", trace_header).api()}
 
 
 def message_size(body: str, attributes: Attributes) -> int:
     """Return a message's size in bytes as SQS counts it: the body and each attribute's name, type and value."""
-    size = _utf8_size(body)
+    size = _count_utf8_bytes(body)
     for name, value in attributes.items():
         content = value.content
-        size += _utf8_size(name) + _utf8_size(value.data_type)
-        size += len(content) if isinstance(content, bytes) else _utf8_size(content)
+        size += _count_utf8_bytes(name) + _count_utf8_bytes(value.data_type)
+        size += len(content) if isinstance(content, bytes) else _count_utf8_bytes(content)
     return size
 
 
-def _utf8_size(text: str) -> int:
+def _count_utf8_bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", errors="surrogatepass"))

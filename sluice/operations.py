@@ -2,7 +2,7 @@
 
 An operation's class names its result's type, `class StopSession(Operation[SessionView], tag="stop")`. A Lambda
 invocation or a queue message has the form `{"op": tag, …}`; the reply is `{"result": …}`, or `{"error": text}` for a
-refused request.
+refusal.
 """
 
 from collections.abc import Mapping

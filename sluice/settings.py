@@ -24,8 +24,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     A string is the variable's value as it is, any other type is JSON, and None means no variable. A string that is a
     CDK token at synth therefore passes through unchanged, even in JSON. Fields are lists and objects, not sets, so that
-    each synth gives the same text. The stack may store the fields in `STORED_FIELDS` as one JSON object in several
-    parameters.
+    each synth gives the same text. The stack may store `STORED_FIELDS` as one JSON object in several parameters.
     """
 
     STORED_FIELDS: ClassVar[frozenset[str]] = frozenset()
@@ -55,18 +54,18 @@ class Settings(Struct, frozen=True, kw_only=True):
         `stored` loads the stored text by the parameters' names. It is called only if the environment has such names.
         """
         names = environment.get(STORED_NAMES)
-        kept = _FIELDS.decode(stored(names.split(","))) if names and stored else {}
-        values: dict[str, Any] = {}
+        stored_values = _FIELDS.decode(stored(names.split(","))) if names and stored else {}
+        values_by_field: dict[str, Any] = {}
         for field in msgspec.structs.fields(cls):
             name = field.name.upper()
             text = environment.get(name, "")
-            if field.name in kept:
-                values[field.name] = _parse_value(name, kept[field.name], field.type)
+            if field.name in stored_values:
+                values_by_field[field.name] = _parse_value(name, stored_values[field.name], field.type)
             elif text:
-                values[field.name] = _parse_value(name, text, field.type)
+                values_by_field[field.name] = _parse_value(name, text, field.type)
             elif field.required:
                 raise BadSetting(name, "is not set")
-        return cls(**values)
+        return cls(**values_by_field)
 
 
 def _parse_value(name: str, text: str | msgspec.Raw, type_: Any) -> Any:

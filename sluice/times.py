@@ -10,7 +10,7 @@ MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def iso(at_ms: int) -> str:
+def format_time(at_ms: int) -> str:
     """Format milliseconds since 1970 as `2026-11-21T14:00:00.123Z`."""
     return (_EPOCH + timedelta(milliseconds=at_ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -33,6 +33,6 @@ def format_day(at_ms: int) -> str:
     return (_EPOCH + timedelta(milliseconds=at_ms)).date().isoformat()
 
 
-def day_start_ms(day: str) -> int:
+def parse_day_ms(day: str) -> int:
     """Return the beginning of a UTC day in milliseconds since 1970. Raises `Malformed`."""
     return parse_time_ms(f"{day}T00:00:00Z")

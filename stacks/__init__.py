@@ -9,7 +9,7 @@ from aws_cdk import App
 DEFAULT_ID = "Default"
 
 
-def reproducible_app(context: Mapping[str, object] | None = None, *, outdir: str | None = None) -> App:
+def create_reproducible_app(context: Mapping[str, object] | None = None, *, outdir: str | None = None) -> App:
     """Return a CDK app that is the same at every synth.
 
     Without arguments, the CDK command line provides the output folder and the context.

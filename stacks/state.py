@@ -2,7 +2,7 @@
 
 from constructs import Construct
 
-from sluice.constructs.operations import alarms_topic
+from sluice.constructs.operations import create_alarms_topic
 from sluice.constructs.references import ReferencedStack
 from sluice.constructs.site import SiteState
 from sluice.constructs.storage import encrypt_resources
@@ -16,4 +16,4 @@ class StateStack(ReferencedStack):
         super().__init__(scope, "SluiceState", parameters, description="state that is kept, and queues")
         encrypt_resources(self, parameters.kms_key_arn)
         self.site = SiteState.create(self, parameters)
-        self.alarms_topic = alarms_topic(self, parameters)
+        self.alarms_topic = create_alarms_topic(self, parameters)

@@ -22,7 +22,7 @@ from constructs import Construct
 from sluice.building.project import PROJECT
 from sluice.constructs import Site
 from sluice.parameters import LogLevel, Parameters, parameter_schemas
-from stacks import reproducible_app
+from stacks import create_reproducible_app
 
 NAME = "Sluice"
 TEMPLATE = "sluice.template.json"
@@ -66,7 +66,7 @@ def write(folder: Path, context: Mapping[str, object] | None = None) -> None:
     """Write template, archives and instructions. The same sources give files with the same bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory() as work:
-        app = reproducible_app(context, outdir=work)
+        app = create_reproducible_app(context, outdir=work)
         stack = TemplateStack(app, Parameters.from_context(context or {}))
         Validations.of(app).add_plugins(AwsSolutionsChecks(app))
         assembly = app.synth()

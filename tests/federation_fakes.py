@@ -22,7 +22,7 @@ from sluice.errors import (
     QueueGone,
     SenderFault,
     SluiceError,
-    dead_letter_text,
+    describe_reason,
 )
 from sluice.federation.bridge_provisioner import BridgeProvisioner
 from sluice.federation.declared import Declared
@@ -554,7 +554,7 @@ class Site:
         )
         self.drops += outcome.dropped_messages
         for each, fault in outcome.undeliverable:
-            source, reason = self.queues.arn(each.target.rsplit("/", 1)[1]), dead_letter_text(fault)
+            source, reason = self.queues.arn(each.target.rsplit("/", 1)[1]), describe_reason(fault)
             self.dead.send(DeadLetter(message=messages[each.position], reason=reason, source=source))
         if outcome.absent or outcome.refusals:
             copies = {url.rsplit("/", 1)[1]: number for url, number in outcome.absent.items()}

@@ -19,7 +19,7 @@ from sluice.aws.metrics import publish
 from sluice.aws.queues import send_batch
 from sluice.aws.records import Batch, BatchResponse, Reporter
 from sluice.batches import Send
-from sluice.errors import CallFailed, DestinationFault, dead_letter_text
+from sluice.errors import CallFailed, DestinationFault, describe_reason
 from sluice.federation.links.peers import KNOWN_PEERS, KnownPeers
 from sluice.federation.matching.bindings import CachedReplica, RoutingTable
 from sluice.federation.operations import MAX_REPORTED_QUEUES, ReportFailingQueues
@@ -86,7 +86,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
         logger.info("MessageDropped", message_id=drop.message_id, reason=drop.reason, queue=drop.queue)
     failures: dict[int, Exception] = dict(outcome.failures)
     undeliverable = [
-        (entry, entry.target.rsplit("/", 1)[1], dead_letter_text(fault)) for entry, fault in outcome.undeliverable
+        (entry, entry.target.rsplit("/", 1)[1], describe_reason(fault)) for entry, fault in outcome.undeliverable
     ]
     for queue, number in Counter(queue for _, queue, _ in undeliverable).items():
         publish(SERVICE, {"MessagesUndeliverable": number}, dimensions={"queue": queue})

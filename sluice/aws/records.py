@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.queues import ReceivedQueues
 from sluice.batches import HELD_BACK
-from sluice.errors import CallFailed, HeldBack, SenderFault, SluiceError, dead_letter_text
+from sluice.errors import CallFailed, HeldBack, SenderFault, SluiceError, describe_reason
 from sluice.message import FIFO_SUFFIX, DeadLetter, Message, Outgoing
 
 VISIBILITY_BATCH = 10  # maximum number of messages in one request
@@ -102,7 +102,7 @@ class Reporter(msgspec.Struct, frozen=True, kw_only=True):
             if message.receive_count < max_receives and not isinstance(fault, SenderFault):
                 return True
             try:
-                self.dead_letter(batch, position, dead_letter_text(fault))
+                self.dead_letter(batch, position, describe_reason(fault))
             except Exception:  # after any error the message stays, and the others are reported
                 logger.exception("DeadLetterNotSent", message_id=message.message_id)
                 return True

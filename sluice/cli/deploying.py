@@ -271,7 +271,7 @@ def reserve_concurrency(connection: Connection, context: Sequence[str]) -> Seque
     if ACCOUNT_CONCURRENCY not in option_names:
         chosen.append(f"{ACCOUNT_CONCURRENCY}={concurrency.limit}")
     if default_reserves:
-        _, held_polls = read_parameters([*chosen, *context]).held_proxies
+        _, held_polls = read_parameters([*chosen, *context]).held_polls_range
         print_note(concurrency.describe(reserved, region=connection.region, held_polls=held_polls))
     return chosen
 

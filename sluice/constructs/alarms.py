@@ -40,12 +40,12 @@ class Capability(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class AlarmRule:
     """The condition of an alarm: `metric` reaches `threshold` in `periods` consecutive periods.
 
     The alarm's id starts with `name`. `heading` is the runbook's heading if several alarms share one. An alarm without
-    a capability notifies by itself. It notifies of its end only if `ends` is set. Alarms on dead letters leave `ends`
-    unset: dead letters remain in the queue after the alarm's end.
+    a capability notifies by itself. It notifies of its end only if `notifies_end` is set, so not for dead letters,
+    which stay.
     """
 
     name: str
@@ -55,43 +55,42 @@ class Rule:
     periods: int = 1
     capability: Capability | None = None
     heading: str = ""
-    ends: bool = True
+    notifies_end: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class CreatedAlarm:
     """An alarm rule, and the alarm that was created from the rule."""
 
-    rule: Rule
+    rule: AlarmRule
     alarm: cloudwatch.Alarm
 
 
-def create_alarm(construct: Construct, rule: Rule) -> Watch:
+def create_alarm(construct: Construct, rule: AlarmRule) -> CreatedAlarm:
     """Create the alarm of a rule. Missing data does not trigger the alarm, because a new site has no data."""
     created = cloudwatch.Alarm(
         construct,
         f"{rule.name}Alarm",
-        alarm_description=alarm_description(rule.text, rule.heading or rule.name),
+        alarm_description=describe_alarm(rule.text, rule.heading or rule.name),
         metric=rule.metric,
         threshold=rule.threshold,
         evaluation_periods=rule.periods,
         comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
         treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
     )
-    return Watch(rule, created)
+    return CreatedAlarm(rule, created)
 
 
-def alarm_description(text: str, heading: str) -> str:
+def describe_alarm(text: str, heading: str) -> str:
     """Append the runbook's heading to an alarm's description."""
     end = "" if text.endswith("?") else "."
     return f"{text}{end} {RUNBOOK}#{heading.lower()}"
 
 
-def errors_rules(functions: Sequence[lambda_.Function], capability: Capability, *, least: int) -> list[Rule]:
+def create_error_rules(functions: Sequence[lambda_.Function], capability: Capability, *, least: int) -> list[AlarmRule]:
     """Return alarm rules for failed invocations of a capability's functions.
 
-    Failed messages of a batch are no failed invocations. AWS charges per metric: pass only functions without another
-    alarm.
+    Failed messages of a batch are no failed invocations. AWS charges per metric: pass only functions without alarms.
     """
     rules = []
     for start in range(0, len(functions), MAX_METRICS):
@@ -105,14 +104,14 @@ def errors_rules(functions: Sequence[lambda_.Function], capability: Capability, 
         text = f"Functions of {capability.lower()} fail: their logs show the errors, `sluice status` the backlog"
         name = f"{capability}Errors{start or ''}"
         rules.append(
-            Rule(
+            AlarmRule(
                 name=name, text=text, metric=errors, threshold=least, periods=2, capability=capability, heading="Errors"
             )
         )
     return rules
 
 
-def dead_letters_rule(queue: sqs.IQueue, name: str, description: str, *, least: int) -> Rule:
+def create_dead_letters_rule(queue: sqs.IQueue, name: str, description: str, *, least: int) -> AlarmRule:
     """Return an alarm rule for new messages in a dead-letter queue.
 
     An alarm on the total would stay active and hide new messages. SQS counts messages that functions send, but not
@@ -122,15 +121,15 @@ def dead_letters_rule(queue: sqs.IQueue, name: str, description: str, *, least: 
     """
     more = cloudwatch.MathExpression(
         expression="DIFF(FILL(letters, 0))",
-        using_metrics={"letters": queue_metric(queue, VISIBLE)},
+        using_metrics={"letters": build_queue_metric(queue, VISIBLE)},
         label="new dead letters",
         period=FIVE_MINUTES,
     )
     text = f"There are new {description}: `sluice dlq list` shows the reasons, `sluice dlq redrive` redrives them"
-    return Rule(name=name, text=text, metric=more, threshold=least, heading=DEAD_LETTERS, ends=False)
+    return AlarmRule(name=name, text=text, metric=more, threshold=least, heading=DEAD_LETTERS, notifies_end=False)
 
 
-def all_functions_metric(name: str, statistic: str) -> cloudwatch.Metric:
+def build_account_metric(name: str, statistic: str) -> cloudwatch.Metric:
     """Return a Lambda metric over all functions of the account and region."""
     return cloudwatch.Metric(namespace="AWS/Lambda", metric_name=name, statistic=statistic, period=FIVE_MINUTES)
 
@@ -146,14 +145,14 @@ def create_composite_alarm(
         scope,
         f"{capability}Outage",
         composite_alarm_name=f"{home}-{capability}Outage",  # A generated name lacks the stage's prefix.
-        alarm_description=alarm_description(
+        alarm_description=describe_alarm(
             f"{capability}: at least one alarm is active; the CloudWatch console lists which", capability
         ),
         alarm_rule=cloudwatch.AlarmRule.from_string(" OR ".join(f'ALARM("{alarm_.alarm_name}")' for alarm_ in alarms)),
     )
 
 
-def own_metric(
+def build_metric(
     name: str,
     service: str,
     *,
@@ -173,7 +172,7 @@ def own_metric(
     )
 
 
-def queue_metric(
+def build_queue_metric(
     queue: sqs.IQueue | str, name: str, *, period: Duration = FIVE_MINUTES, label: str | None = None
 ) -> cloudwatch.Metric:
     """Return an SQS metric that selects the queue only by name: a queue construct's metric also names its account."""

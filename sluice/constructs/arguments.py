@@ -16,7 +16,7 @@ from sluice.errors import BadConfiguration
 
 PACKAGES = re.compile(r"\b[a-z0-9_.]+\.")  # Matches the packages before a type's name in an annotation.
 JSON = str | int | float | None | Mapping[str, object] | Sequence[object]
-WITH_TOKENS = "kms_key_arn"  # Only this argument may hold a CDK token, because the KMS key may belong to the same app.
+ARN_ARGUMENT = "kms_key_arn"  # Only this argument may hold a CDK token, because the KMS key may belong to the same app.
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -90,7 +90,7 @@ def _find_faults(value: object, expected: Any, part: str) -> Iterator[tuple[str,
     if not fitting:
         shown = repr(value) if isinstance(value, str | int | float | None) else type(value).__name__
         yield part, f"{shown} is not {'JSON' if expected is JSON else describe_annotation(expected)}"
-    elif isinstance(value, str | float) and Token.is_unresolved(value) and WITH_TOKENS not in part:
+    elif isinstance(value, str | float) and Token.is_unresolved(value) and ARN_ARGUMENT not in part:
         yield part, "its value is a CDK token, known only at deployment: give a literal"
     elif isinstance(value, Mapping):
         for key, member in value.items():

@@ -18,14 +18,14 @@ from sluice.constructs.alarms import (
     METRICS_NAMESPACE,
     SPARK_NAMESPACE,
     VISIBLE,
-    all_functions_metric,
-    own_metric,
-    queue_metric,
+    build_account_metric,
+    build_metric,
+    build_queue_metric,
 )
 from sluice.constructs.pipeline import LandingPipeline
 from sluice.constructs.references import import_into, read_ref
 from sluice.constructs.splitting import SplitQueues
-from sluice.constructs.watched import Watched
+from sluice.constructs.watched import WatchedSite
 from sluice.federation.bridge_provisioner import BRIDGE_QUEUE_PREFIX
 from sluice.rendezvous.protocol.ends import End, list_metrics
 from sluice.stages import add_stage_prefix
@@ -49,7 +49,9 @@ SPARK_LAGS = ("currentFetchEventTimeLag", "currentEmitEventTimeLag", "sourceIdle
 SPARK_FAULTS = ("numSqsDeletionsFailed", "numRecordsInErrors")
 
 
-def draw(scope: Construct, watched: Watched, *, alarms: Sequence[cloudwatch.IAlarm]) -> cloudwatch.Dashboard:
+def create_dashboard(
+    scope: Construct, watched: WatchedSite, *, alarms: Sequence[cloudwatch.IAlarm]
+) -> cloudwatch.Dashboard:
     """Create the dashboard: alarms first, then each stage of a message's path from queue to table, then errors."""
     sections = [("Now", _create_overview(watched, alarms[:MOST_ALARMS]))]
     if watched.offers_queue is not None:
@@ -71,15 +73,15 @@ def draw(scope: Construct, watched: Watched, *, alarms: Sequence[cloudwatch.IAla
     return dashboard
 
 
-def create_unanswered_metric(stage: str | None, *, least_offers: int) -> cloudwatch.MathExpression:
+def build_unanswered_metric(stage: str | None, *, least_offers: int) -> cloudwatch.MathExpression:
     """Return the percentage of offers over SQS and HTTP denied or timed out; zero for fewer than `least_offers`."""
     parts = {
-        "sd": own_metric(End.OFFER_DENIED, "sweeper", stage=stage),
-        "bd": own_metric(End.OFFER_DENIED, "broker", stage=stage),
-        "cd": own_metric(End.OFFER_DENIED, "client", stage=stage),
-        "st": own_metric(End.OFFER_TIMED_OUT, "sweeper", stage=stage),
-        "ct": own_metric(End.OFFER_TIMED_OUT, "client", stage=stage),
-        "a": own_metric(End.ANSWER_DELIVERED, "proxy", stage=stage),
+        "sd": build_metric(End.OFFER_DENIED, "sweeper", stage=stage),
+        "bd": build_metric(End.OFFER_DENIED, "broker", stage=stage),
+        "cd": build_metric(End.OFFER_DENIED, "client", stage=stage),
+        "st": build_metric(End.OFFER_TIMED_OUT, "sweeper", stage=stage),
+        "ct": build_metric(End.OFFER_TIMED_OUT, "client", stage=stage),
+        "a": build_metric(End.ANSWER_DELIVERED, "proxy", stage=stage),
     }
     unanswered = "(FILL(sd, 0) + FILL(bd, 0) + FILL(cd, 0) + FILL(st, 0) + FILL(ct, 0))"
     offers = f"({unanswered} + FILL(a, 0))"
@@ -91,7 +93,7 @@ def create_unanswered_metric(stage: str | None, *, least_offers: int) -> cloudwa
     )
 
 
-def _spark_metric(name: str, stage: str | None) -> cloudwatch.Metric:
+def _build_spark_metric(name: str, stage: str | None) -> cloudwatch.Metric:
     return cloudwatch.Metric(
         namespace=add_stage_prefix(SPARK_NAMESPACE, stage),
         metric_name=name,
@@ -119,35 +121,36 @@ def _create_graph(
     )
 
 
-def _create_value(title: str, metric: cloudwatch.IMetric) -> cloudwatch.SingleValueWidget:
+def _create_number(title: str, metric: cloudwatch.IMetric) -> cloudwatch.SingleValueWidget:
     return cloudwatch.SingleValueWidget(
         title=title, metrics=[metric], width=VALUE_WIDTH, height=VALUE_HEIGHT, sparkline=True
     )
 
 
-def _create_overview(watched: Watched, alarms: Sequence[cloudwatch.IAlarm]) -> list[cloudwatch.IWidget]:
+def _create_overview(watched: WatchedSite, alarms: Sequence[cloudwatch.IAlarm]) -> list[cloudwatch.IWidget]:
     """Create widgets for alarms and for the main signs of an outage. Missing data means that there is no outage."""
-    letters = {f"l{place}": queue_metric(dlq.queue, VISIBLE) for place, dlq in enumerate(watched.dead_letters())}
+    letters = {f"l{place}": build_queue_metric(dlq.queue, VISIBLE) for place, dlq in enumerate(watched.dead_letters())}
     rows = -(-len(alarms) // ALARMS_A_ROW)
     widgets: list[cloudwatch.IWidget] = [
         cloudwatch.AlarmStatusWidget(title="Alarms", alarms=list(alarms), width=WIDTH, height=rows + 1),
-        _create_value(
-            "Answers in 5 minutes", own_metric("AnswersDelivered", "proxy", stage=watched.stage, label="answers")
+        _create_number(
+            "Answers in 5 minutes", build_metric("AnswersDelivered", "proxy", stage=watched.stage, label="answers")
         ),
-        _create_value("Offers unanswered, %", create_unanswered_metric(watched.stage, least_offers=1)),
-        _create_value(
-            "Routes down", own_metric("RoutesDown", "links", stage=watched.stage, statistic="Maximum", label="routes")
+        _create_number("Offers unanswered, %", build_unanswered_metric(watched.stage, least_offers=1)),
+        _create_number(
+            "Routes down", build_metric("RoutesDown", "links", stage=watched.stage, statistic="Maximum", label="routes")
         ),
-        _create_value(
+        _create_number(
             "Dead letters",
             cloudwatch.MathExpression(
                 expression="SUM(FILL(METRICS(), 0))", using_metrics=letters, label="letters", period=FIVE_MINUTES
             ),
         ),
-        _create_value("Lambda throttles, account", all_functions_metric("Throttles", "Sum")),
+        _create_number("Lambda throttles, account", build_account_metric("Throttles", "Sum")),
     ]
     if watched.landed_queue is not None:
-        widgets.append(_create_value("Oldest message to land, s", queue_metric(watched.landed_queue, AGE, label="age")))
+        age = build_queue_metric(watched.landed_queue, AGE, label="age")
+        widgets.append(_create_number("Oldest message to land, s", age))
     return widgets
 
 
@@ -161,61 +164,61 @@ def _search(query: str, *, statistic: str, label: str = "") -> cloudwatch.MathEx
     )
 
 
-def _sluice_metrics(
+def _build_metrics(
     names: Iterable[str], service: str, stage: str | None, *, statistic: str = "Sum"
 ) -> list[cloudwatch.IMetric]:
-    return [own_metric(name, service, stage=stage, statistic=statistic, label=name) for name in names]
+    return [build_metric(name, service, stage=stage, statistic=statistic, label=name) for name in names]
 
 
-def _create_rendezvous_section(watched: Watched, offers: sqs.IQueue) -> list[cloudwatch.IWidget]:
+def _create_rendezvous_section(watched: WatchedSite, offers: sqs.IQueue) -> list[cloudwatch.IWidget]:
     stage = watched.stage
-    denied = own_metric(End.OFFER_DENIED, "broker", stage=stage, label=f"{End.OFFER_DENIED}, broker")
-    over_http = [own_metric(name, "client", stage=stage, label=f"{name}, HTTP") for name in UNANSWERED]
+    denied = build_metric(End.OFFER_DENIED, "broker", stage=stage, label=f"{End.OFFER_DENIED}, broker")
+    over_http = [build_metric(name, "client", stage=stage, label=f"{name}, HTTP") for name in UNANSWERED]
     return [
-        _create_graph("Offers", *_sluice_metrics(OFFERS, "broker", stage), stacked=True),
+        _create_graph("Offers", *_build_metrics(OFFERS, "broker", stage), stacked=True),
         _create_graph(
             "Offers denied or timed out",
-            *_sluice_metrics(UNANSWERED, "sweeper", stage),
+            *_build_metrics(UNANSWERED, "sweeper", stage),
             denied,
             *over_http,
             stacked=True,
         ),
         _create_graph(
             "Denied or timed out, percent of offers",
-            create_unanswered_metric(stage, least_offers=1),
+            build_unanswered_metric(stage, least_offers=1),
             alarms_at={"Unanswered": watched.options.unanswered_percent},
         ),
-        _create_graph("Polls", *_sluice_metrics(POLLS, "proxy", stage), stacked=True),
+        _create_graph("Polls", *_build_metrics(POLLS, "proxy", stage), stacked=True),
         _create_graph(
             "Answers and requests",
-            *_sluice_metrics(ANSWERS, "proxy", stage),
-            own_metric("RequestsFailed", "client", stage=stage, label="RequestsFailed, HTTP clients"),
+            *_build_metrics(ANSWERS, "proxy", stage),
+            build_metric("RequestsFailed", "client", stage=stage, label="RequestsFailed, HTTP clients"),
         ),
         _create_graph(
             "Offers queue",
-            queue_metric(offers, VISIBLE, label="waiting"),
-            queue_metric(offers, AGE, label="age of the oldest, s"),
+            build_queue_metric(offers, VISIBLE, label="waiting"),
+            build_queue_metric(offers, AGE, label="age of the oldest, s"),
             alarms_at={"OffersAge, s": watched.options.offers_age_s},
         ),
     ]
 
 
-def _create_queues_section(watched: Watched) -> list[cloudwatch.IWidget]:
+def _create_queues_section(watched: WatchedSite) -> list[cloudwatch.IWidget]:
     too_old = {"SourceAge, IngressAge": float(watched.options.queue_age_s)}
     return [
         _create_graph(
             title,
-            *(queue_metric(source.queue, name, label=source.description) for source in watched.sources()),
+            *(build_queue_metric(source.queue, name, label=source.description) for source in watched.sources()),
             alarms_at=lines,
         )
         for title, name, lines in (("Age of the oldest message, s", AGE, too_old), ("Messages waiting", VISIBLE, {}))
     ]
 
 
-def _create_splitting_section(watched: Watched, queues: Sequence[SplitQueues]) -> list[cloudwatch.IWidget]:
+def _create_splitting_section(watched: WatchedSite, queues: Sequence[SplitQueues]) -> list[cloudwatch.IWidget]:
     split = {pair.parameters.queue_id: pair for pair in queues}
     counts = [
-        own_metric(name, "splitter", stage=watched.stage, dimensions={"queue": queue_id}, label=f"{queue_id} {name}")
+        build_metric(name, "splitter", stage=watched.stage, dimensions={"queue": queue_id}, label=f"{queue_id} {name}")
         for queue_id in split
         for name in SPLITTER
     ]
@@ -223,12 +226,12 @@ def _create_splitting_section(watched: Watched, queues: Sequence[SplitQueues]) -
         f'{{{add_stage_prefix(METRICS_NAMESPACE, watched.stage)},queue,service,session}} MetricName="SessionMessages"'
     )
     mains = [
-        queue_metric(pair.main, VISIBLE, label=f"{queue_id} main")
+        build_queue_metric(pair.main, VISIBLE, label=f"{queue_id} main")
         for queue_id, pair in split.items()
         if pair.main is not None
     ]
     if any(pair.parameters.consumers for pair in queues):
-        counts.append(own_metric("ConsumersAway", "control", stage=watched.stage, statistic="Maximum"))
+        counts.append(build_metric("ConsumersAway", "control", stage=watched.stage, statistic="Maximum"))
     return [
         _create_graph("Splitter", *counts, width=WIDTH),
         _create_graph("Messages per session", _search(sessions, statistic="Sum"), stacked=True),
@@ -236,7 +239,7 @@ def _create_splitting_section(watched: Watched, queues: Sequence[SplitQueues]) -
     ]
 
 
-def _create_federation_section(watched: Watched) -> list[cloudwatch.IWidget]:
+def _create_federation_section(watched: WatchedSite) -> list[cloudwatch.IWidget]:
     stage, late_s = watched.stage, watched.options.bridge_lag_s
     namespace = add_stage_prefix(METRICS_NAMESPACE, stage)
     by_route = f"{{{namespace},route,service}}"
@@ -246,13 +249,13 @@ def _create_federation_section(watched: Watched) -> list[cloudwatch.IWidget]:
     of_bridges = f"{{AWS/SQS,QueueName}} {' '.join(words)}"
     dropped = f'{{{namespace},reason,service}} MetricName="MessagesDropped"'
     return [
-        _create_graph("Exchanges", *_sluice_metrics(EXCHANGE, "exchange", stage)),
+        _create_graph("Exchanges", *_build_metrics(EXCHANGE, "exchange", stage)),
         _create_graph("Dropped, by reason", _search(dropped, statistic="Sum"), stacked=True),
         _create_graph("Forwarded, by route", _search(f'{by_route} MetricName="MessagesForwarded"', statistic="Sum")),
         _create_graph(
             "Lag by route, ms",
             _search(f'{by_route} MetricName="LagMs"', statistic="Maximum"),
-            own_metric("LagMs", "bridge", stage=stage, statistic="Maximum", label="all routes"),
+            build_metric("LagMs", "bridge", stage=stage, statistic="Maximum", label="all routes"),
             alarms_at={"BridgeLag": late_s * 1000},
         ),
         _create_graph(
@@ -263,31 +266,31 @@ def _create_federation_section(watched: Watched) -> list[cloudwatch.IWidget]:
         _create_graph("Bridge queues, waiting", _search(f'{of_bridges} MetricName="{VISIBLE}"', statistic="Maximum")),
         _create_graph(
             "Routes",
-            own_metric("RoutesDown", "links", stage=stage, statistic="Maximum", label="routes down"),
-            own_metric("PeerNotReached", "bridge", stage=stage, label="batches whose peer was unreachable"),
+            build_metric("RoutesDown", "links", stage=stage, statistic="Maximum", label="routes down"),
+            build_metric("PeerNotReached", "bridge", stage=stage, label="batches whose peer was unreachable"),
             width=WIDTH,
             alarms_at={"RoutesDown": 1},
         ),
     ]
 
 
-def _create_pipeline_section(watched: Watched, pipeline: LandingPipeline) -> list[cloudwatch.IWidget]:
+def _create_pipeline_section(watched: WatchedSite, pipeline: LandingPipeline) -> list[cloudwatch.IWidget]:
     stage, queue = watched.stage, import_into(watched.scope, pipeline.queue)
     widgets: list[cloudwatch.IWidget] = [
         _create_graph(
             "Main queue: messages",
-            queue_metric(queue, VISIBLE, label="waiting"),
-            queue_metric(queue, IN_FLIGHT, label="in flight"),
+            build_queue_metric(queue, VISIBLE, label="waiting"),
+            build_queue_metric(queue, IN_FLIGHT, label="in flight"),
         ),
         _create_graph(
             "Main queue: age of the oldest, s",
-            queue_metric(queue, AGE, label="age"),
+            build_queue_metric(queue, AGE, label="age"),
             alarms_at={"PipelineAge": watched.pipeline_age_s},
         ),
-        _create_graph("Land job: messages per second", *(_spark_metric(rate, stage) for rate in SPARK_RATES)),
-        _create_graph("Land job: lags, ms", *(_spark_metric(lag, stage) for lag in SPARK_LAGS)),
+        _create_graph("Land job: messages per second", *(_build_spark_metric(rate, stage) for rate in SPARK_RATES)),
+        _create_graph("Land job: lags, ms", *(_build_spark_metric(lag, stage) for lag in SPARK_LAGS)),
         _create_graph(
-            "Jobs", *_sluice_metrics(JOBS, "jobs", stage, statistic="Maximum"), alarms_at={"StreamsDown, JobsFailed": 1}
+            "Jobs", *_build_metrics(JOBS, "jobs", stage, statistic="Maximum"), alarms_at={"StreamsDown, JobsFailed": 1}
         ),
     ]
     if pipeline.application is not None:
@@ -298,19 +301,20 @@ def _create_pipeline_section(watched: Watched, pipeline: LandingPipeline) -> lis
     return widgets
 
 
-def _create_errors_section(watched: Watched) -> list[cloudwatch.IWidget]:
+def _create_errors_section(watched: WatchedSite) -> list[cloudwatch.IWidget]:
     options = watched.options
     # CloudFormation generates functions' names, which begin with the name of their stack.
     names = " OR ".join(f"FunctionName={construct.home.name.rpartition('-')[2]}" for construct in watched.constructs)
     at_stage = f"FunctionName={watched.stage} " if watched.stage else ""
     of_functions = f"{{AWS/Lambda,FunctionName}} {at_stage}({names})"
-    dead = [queue_metric(dlq.queue, VISIBLE, label=dlq.description) for dlq in watched.dead_letters()]
+    dead = [build_queue_metric(dlq.queue, VISIBLE, label=dlq.description) for dlq in watched.dead_letters()]
     spark = (
         []
         if watched.pipeline is None
         else [
             _create_graph(
-                "Land job: errors since its start", *(_spark_metric(fault, watched.stage) for fault in SPARK_FAULTS)
+                "Land job: errors since its start",
+                *(_build_spark_metric(fault, watched.stage) for fault in SPARK_FAULTS),
             )
         ]
     )
@@ -319,7 +323,7 @@ def _create_errors_section(watched: Watched) -> list[cloudwatch.IWidget]:
         *spark,
         _create_graph(
             "Claimed concurrency of the account",
-            all_functions_metric("ClaimedAccountConcurrency", "Maximum"),
+            build_account_metric("ClaimedAccountConcurrency", "Maximum"),
             alarms_at={"AccountConcurrency": options.account_concurrency * options.concurrency_percent / 100},
         ),
         *(

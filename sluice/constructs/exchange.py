@@ -20,16 +20,16 @@ from msgspec import UNSET
 from sluice.building.project import PROJECT
 from sluice.bundles.assets import Assets
 from sluice.constructs import roles
-from sluice.constructs.alarms import Capability, own_metric
+from sluice.constructs.alarms import Capability, build_metric
 from sluice.constructs.arguments import SiteProps, check_arguments
 from sluice.constructs.exchange_state import BRIDGE_TIMEOUT, EXCHANGE_TIMEOUT, LINKS_TIMEOUT, STATE, ExchangeState
 from sluice.constructs.functions import (
     AT_RUN_TIME,
     CONSUME_ACTIONS,
     Functions,
-    add_reader,
-    every_minute,
-    queue_arn,
+    create_reader_alias,
+    format_queue_arn,
+    invoke_every_minute,
     trigger,
 )
 from sluice.constructs.references import import_into
@@ -106,8 +106,8 @@ class Exchange(SiteConstruct):
         self.accounts = [Aws.ACCOUNT_ID, *self.options.peer_accounts]
         self.stage = self.parameters.stage
         self.peer_stages = list(dict.fromkeys((self.stage, *(stage or None for stage in self.options.peer_stages))))
-        self.bridge_queues = queue_arn(self.stack, f"{add_stage_prefix(BRIDGE_QUEUE_PREFIX, self.stage)}*")
-        self.named = [queue_arn(self.stack, pattern) for pattern in self.parameters.queue_names]
+        self.bridge_queues = format_queue_arn(self.stack, f"{add_stage_prefix(BRIDGE_QUEUE_PREFIX, self.stage)}*")
+        self.named = [format_queue_arn(self.stack, pattern) for pattern in self.parameters.queue_names]
 
     @property
     def ingress_queue(self) -> sqs.IQueue:
@@ -127,7 +127,7 @@ class Exchange(SiteConstruct):
     def declare(self, name: str, type_: str = ExchangeType.TOPIC, *, alternate: str | None = None) -> None:
         """Declare an exchange: direct, topic, fanout or headers. Unmatched messages go to the exchange `alternate`."""
         entry = {"name": name, "type": str(type_)} | ({} if alternate is None else {"alternate": alternate})
-        self._declare("exchanges", entry)
+        self._add_to_parameter("exchanges", entry)
 
     def bind(
         self,
@@ -152,7 +152,7 @@ class Exchange(SiteConstruct):
         if not name or construct_id("", name) in {construct_id("", used) for used in self.state.bound if used != name}:
             raise BadConfiguration(f"{self.node.path}: {name!r} is too similar to another bound queue's name")
         entry: dict[str, Any] = {"exchange": exchange, "queue": name, "key": key}
-        self._declare("bindings", entry | ({"arguments": dict(arguments)} if arguments else {}))
+        self._add_to_parameter("bindings", entry | ({"arguments": dict(arguments)} if arguments else {}))
         self.state.bound[name] = bound
         if is_split:
             self.state.reserved.add(name)
@@ -166,32 +166,32 @@ class Exchange(SiteConstruct):
             self.fifo_ingress_queue.grant_send_messages(grantee)
         )
 
-    def metric(self, name: str, *, of: str = "exchange", statistic: str = "Sum") -> cloudwatch.Metric:
+    def metric(self, name: str, *, service: str = "exchange", statistic: str = "Sum") -> cloudwatch.Metric:
         """Return a metric of one of federation's functions, such as `MessagesRouted`: see docs/operations.md."""
-        return own_metric(name, of, stage=self.stage, statistic=statistic)
+        return build_metric(name, service, stage=self.stage, statistic=statistic)
 
     @property
-    def readable(self) -> Sequence[str]:
+    def readable_arns(self) -> Sequence[str]:
         """ARNs of queues that routes may read."""
         bound, taken = self.state.bound, self.state.reserved
         return [queue.queue_arn for name, queue in bound.items() if name not in taken] + self.named
 
     @property
-    def bindable(self) -> Sequence[str]:
+    def bindable_arns(self) -> Sequence[str]:
         """ARNs of queues that may be bound."""
         return [queue.queue_arn for queue in self.state.bound.values()] + self.named
 
-    def _declare(self, listed: str, entry: Mapping[str, object]) -> None:
-        """Add an entry to the list parameter `listed`, and validate all parameters again."""
+    def _add_to_parameter(self, parameter: str, entry: Mapping[str, object]) -> None:
+        """Add an entry to the list parameter `parameter`, and validate all parameters again."""
         self._check_not_finished()
         context = self.parameters.model_dump(mode="json", exclude_unset=True)
         of_federation = context.setdefault("federation", {})
-        of_federation[listed] = [*getattr(self.options, listed), entry]
+        of_federation[parameter] = [*getattr(self.options, parameter), entry]
         self.parameters = name_construct_in_errors(self.node.path, lambda: Parameters.from_context({ROOT: context}))
         self.options = self.parameters.federation
 
     def _finish(self) -> None:
-        self.functions = Functions.of(self, self.assets, extras=["functions", "splitter"])  # Filters need `splitter`.
+        self.functions = Functions.create(self, self.assets, extras=["functions", "splitter"])
         self.peer_role = _create_peer_role(self)
         _create_exchange_function(self)
         links = _create_links_function(self, _create_bridge_function(self))
@@ -230,8 +230,8 @@ def _create_peer_role(construct: Exchange) -> iam.Role | None:
             "sts:RoleSessionName": "${aws:PrincipalAccount}",
         }
     }
-    arns = [queue.queue_arn for queue in construct.state.open_to_peers]
-    role = roles.role(
+    arns = [queue.queue_arn for queue in construct.state.peer_queues]
+    role = roles.create_role(
         construct,
         PEER_ROLE_ID,
         name=None if construct.home.is_own_stack else f"{construct.home.name}-{PEER_ROLE_ID}-{Aws.REGION}",
@@ -250,7 +250,7 @@ def _create_peer_role(construct: Exchange) -> iam.Role | None:
 def _create_exchange_function(construct: Exchange) -> None:
     state, parameters = construct.state, construct.options
     ingresses = [ingress.queue.queue_arn for ingress in state.ingresses]
-    function = construct.functions.make(
+    function = construct.functions.create_function(
         "exchange",
         timeout=EXCHANGE_TIMEOUT,
         memory_mb=parameters.exchange_memory_mb,
@@ -273,7 +273,7 @@ def _create_exchange_function(construct: Exchange) -> None:
         allowed=[
             allow("dynamodb", ["GetItem", "Query"], state.table.table_arn),
             allow("sqs", CONSUME_ACTIONS, *ingresses),
-            allow("sqs", ["SendMessage"], construct.bridge_queues, *construct.bindable, wildcards=QUEUES),
+            allow("sqs", ["SendMessage"], construct.bridge_queues, *construct.bindable_arns, wildcards=QUEUES),
             allow("sqs", ["SendMessage"], state.ticks_queue.queue_arn, state.dead_letters.queue_arn),
             *_build_key_statements(construct, SENT_WITH),
         ],
@@ -293,7 +293,7 @@ def _create_exchange_function(construct: Exchange) -> None:
 
 def _create_bridge_function(construct: Exchange) -> lambda_.Function:
     state = construct.state
-    return construct.functions.make(
+    return construct.functions.create_function(
         "bridge",
         timeout=BRIDGE_TIMEOUT,
         memory_mb=construct.options.bridge_memory_mb,
@@ -306,7 +306,7 @@ def _create_bridge_function(construct: Exchange) -> lambda_.Function:
         ),
         allowed=[
             allow("dynamodb", ["GetItem", "PutItem", "UpdateItem"], state.table.table_arn),
-            allow("sqs", CONSUME_ACTIONS, construct.bridge_queues, *construct.readable, wildcards=QUEUES),
+            allow("sqs", CONSUME_ACTIONS, construct.bridge_queues, *construct.readable_arns, wildcards=QUEUES),
             allow("sqs", ["SendMessage"], state.ticks_queue.queue_arn, state.dead_letters.queue_arn),
             *_build_key_statements(construct, RECEIVED_WITH),
             *_build_peer_statements(construct),
@@ -329,7 +329,7 @@ def _create_links_function(construct: Exchange, bridge: lambda_.Function) -> lam
         for name in ("Exchange", "Links")
     )
     table_actions = ["GetItem", "Query", "PutItem", "UpdateItem", "BatchWriteItem"]
-    function = construct.functions.make(
+    function = construct.functions.create_function(
         "links",
         timeout=LINKS_TIMEOUT,
         memory_mb=construct.options.links_memory_mb,
@@ -337,11 +337,11 @@ def _create_links_function(construct: Exchange, bridge: lambda_.Function) -> lam
         allowed=[
             allow("dynamodb", table_actions, state.table.table_arn),
             allow("sqs", BRIDGE_QUEUE_ACTIONS, construct.bridge_queues, wildcards=QUEUES),
-            allow("sqs", ["GetQueueAttributes"], *construct.bindable, wildcards=QUEUES),
+            allow("sqs", ["GetQueueAttributes"], *construct.bindable_arns, wildcards=QUEUES),
             allow("sqs", CONSUME_ACTIONS, state.links_queue.queue_arn, state.ticks_queue.queue_arn),
             allow("sqs", ["ReceiveMessage", "DeleteMessage", "SendMessage"], state.dead_letters.queue_arn),
             # The links function redrives dead letters of bound queues to these queues.
-            allow("sqs", ["SendMessage"], state.ticks_queue.queue_arn, *construct.bindable, wildcards=QUEUES),
+            allow("sqs", ["SendMessage"], state.ticks_queue.queue_arn, *construct.bindable_arns, wildcards=QUEUES),
             *allow_event_source_mappings([bridge.function_arn, *named]),
             *_build_key_statements(construct, SENT_WITH),
             *_build_peer_statements(construct),
@@ -354,8 +354,8 @@ def _create_links_function(construct: Exchange, bridge: lambda_.Function) -> lam
     function.add_environment("SENDERS", construct.stack.to_json_string(roles))
     trigger("Links", function, state.links_queue, enabled=False)
     trigger("Ticks", function, state.ticks_queue, reading=Reading())
-    every_minute(function, {"op": "sweep"})
-    add_reader(function)
+    invoke_every_minute(function, {"op": "sweep"})
+    create_reader_alias(function)
     return function
 
 

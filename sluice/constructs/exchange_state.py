@@ -13,7 +13,7 @@ from sluice.constructs import storage
 from sluice.constructs.site_construct import Home
 from sluice.parameters import Parameters
 from sluice.parameters.federation import Access, BoundQueueParameters
-from sluice.parameters.values import construct_id, name_with_queue_type
+from sluice.parameters.values import add_queue_type, construct_id
 from sluice.stages import add_stage_prefix
 
 STATE = "SluiceState"  # Our own stack of this name has the queues that peers send to.
@@ -58,8 +58,8 @@ class ExchangeState:
         """Create the resources in `scope`. `reserved` maps names to bindable queues that the site itself reads."""
         federation, keep = parameters.federation, parameters.rendezvous.keep_state
         home = Home.of(scope, STATE, parameters.stage)
-        dead_letters = storage.queue(scope, "FederationDeadLetters", keep=keep)
-        fifo_dead_letters = storage.queue(scope, "FederationFifoDeadLetters", keep=keep, fifo=True)
+        dead_letters = storage.create_queue(scope, "FederationDeadLetters", keep=keep)
+        fifo_dead_letters = storage.create_queue(scope, "FederationFifoDeadLetters", keep=keep, fifo=True)
 
         def create_queue(
             id_: str,
@@ -71,7 +71,7 @@ class ExchangeState:
             peers: bool = False,
         ) -> sqs.Queue:
             named = home.physical_name(id_) if peers else None
-            return storage.queue(
+            return storage.create_queue(
                 scope,
                 id_,
                 dead_letters=fifo_dead_letters if fifo else dead_letters,
@@ -84,28 +84,28 @@ class ExchangeState:
             )
 
         def create_ingress(id_: str, *, fifo: bool, from_links: bool = False, exchange: str | None = None) -> Ingress:
-            visibility = storage.visibility(EXCHANGE_TIMEOUT, federation.reading(fifo=fifo).window_s or 0)
+            visibility = storage.visibility_timeout(EXCHANGE_TIMEOUT, federation.reading(fifo=fifo).window_s or 0)
             made = create_queue(f"Federation{id_}", fifo=fifo, visibility=visibility, users=True, peers=from_links)
             return Ingress(id=id_, queue=made, fifo=fifo, from_links=from_links, exchange=exchange)
 
         def create_bound_queue(each: BoundQueueParameters) -> sqs.IQueue:
-            id_ = construct_id("FederationBound", name_with_queue_type(each.name, fifo=each.fifo))
+            id_ = construct_id("FederationBound", add_queue_type(each.name, fifo=each.fifo))
             if each.existing_arn is not None:
                 return sqs.Queue.from_queue_arn(scope, id_, each.existing_arn)
             return create_queue(id_, fifo=each.fifo, visibility=BRIDGE_TIMEOUT, users=True)
 
         state = cls(
-            site=federation.tag or _default_tag(parameters.stage),
-            table=storage.table(scope, "FederationTable", keep=keep),
+            site=federation.tag or _build_default_tag(parameters.stage),
+            table=storage.create_table(scope, "FederationTable", keep=keep),
             dead_letters=dead_letters,
             fifo_dead_letters=fifo_dead_letters,
             links_queue=create_queue(
-                "FederationLinks", fifo=True, visibility=storage.visibility(LINKS_TIMEOUT), peers=True
+                "FederationLinks", fifo=True, visibility=storage.visibility_timeout(LINKS_TIMEOUT), peers=True
             ),
             ticks_queue=create_queue(
                 "FederationTicks",
                 fifo=False,
-                visibility=storage.visibility(LINKS_TIMEOUT),
+                visibility=storage.visibility_timeout(LINKS_TIMEOUT),
                 retention=storage.TICKS_RETENTION,
             ),
             ingresses=[
@@ -115,7 +115,7 @@ class ExchangeState:
                 create_ingress("FifoLinkIngress", fifo=True, from_links=True),
                 *(
                     create_ingress(
-                        construct_id("Ingress", name_with_queue_type(entry.exchange, fifo=entry.fifo)),
+                        construct_id("Ingress", add_queue_type(entry.exchange, fifo=entry.fifo)),
                         fifo=entry.fifo,
                         exchange=entry.exchange,
                     )
@@ -127,7 +127,7 @@ class ExchangeState:
         )
         if federation.peer_accounts and federation.access is Access.POLICY:
             peers = [iam.AccountPrincipal(account) for account in federation.peer_accounts]
-            for open_queue in state.open_to_peers:
+            for open_queue in state.peer_queues:
                 resources = [open_queue.queue_arn]
                 open_queue.add_to_resource_policy(
                     iam.PolicyStatement(actions=["sqs:SendMessage"], resources=resources, principals=[*peers])
@@ -135,12 +135,12 @@ class ExchangeState:
         return state
 
     @property
-    def open_to_peers(self) -> Sequence[sqs.IQueue]:
+    def peer_queues(self) -> Sequence[sqs.IQueue]:
         """The names of the queues that peer sites send to."""
         return [self.links_queue, *(ingress.queue for ingress in self.ingresses if ingress.from_links)]
 
 
-def _default_tag(stage: str | None) -> str:
+def _build_default_tag(stage: str | None) -> str:
     """Return the default tag: region and account. With a stage, the tag has no hyphens, which keeps it short."""
     if stage is None:
         return f"{Aws.REGION}-{Aws.ACCOUNT_ID}"

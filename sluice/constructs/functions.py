@@ -21,7 +21,7 @@ from sluice.aws_rules import MIN_CONCURRENCY, MIN_POLLERS
 from sluice.bundles.assets import Assets, BuiltFolder, Target
 from sluice.constructs import roles, stored
 from sluice.constructs.alarms import METRICS_NAMESPACE
-from sluice.constructs.roles import Statement, acknowledge, allow
+from sluice.constructs.roles import Statement, allow, suppress_finding
 from sluice.constructs.site_construct import SiteConstruct
 from sluice.operations import READER
 from sluice.parameters import Architecture
@@ -63,19 +63,19 @@ class Functions:
     layer: lambda_.LayerVersion
 
     @classmethod
-    def of(cls, scope: SiteConstruct, assets: Assets, *, extras: Sequence[str]) -> "Functions":
+    def create(cls, scope: SiteConstruct, assets: Assets, *, extras: Sequence[str]) -> "Functions":
         """Create the factory of functions. The layer has the packages of these extras of pyproject.toml."""
         target = Target.of(scope.parameters.architecture)
         layer = lambda_.LayerVersion(
             scope,
             "Packages",
-            code=lambda_code(assets.layer(assets.bundle(*extras), target)),
+            code=load_code(assets.layer(assets.bundle(*extras), target)),
             compatible_runtimes=[RUNTIME],
             compatible_architectures=[ARCHITECTURES[target.machine]],
         )
         return cls(scope=scope, assets=assets, target=target, layer=layer)
 
-    def make(
+    def create_function(
         self,
         name: str,
         *,
@@ -99,15 +99,15 @@ class Functions:
         """
         id_, home, parameters = name.capitalize(), self.scope.home, self.scope.parameters
         tracing = parameters.operations.tracing
-        kept = stored.parameters(self.scope, home.name, name, settings.encode_stored())
-        logs_ = log_group(self.scope, f"{id_}Logs", days=parameters.log_retention_days)
+        kept = stored.store_text(self.scope, home.name, name, settings.encode_stored())
+        logs_ = create_log_group(self.scope, f"{id_}Logs", days=parameters.log_retention_days)
         # AWS's managed policy would allow writing to every log group of the account.
         write_logs = allow("logs", ["CreateLogStream", "PutLogEvents"], logs_.log_group_arn)
         no_resource = "X-Ray takes segments from a role, for no resource."
         traces = [allow("xray", TRACE_ACTIONS, "*", wildcards=no_resource)] if tracing else []
-        own = stored.names(home.stack, home.name, name)
+        own = stored.format_names_pattern(home.stack, home.name, name)
         read_settings = [allow("ssm", ["GetParameters"], own, wildcards=stored.OWN)] if kept else []
-        role = roles.role(
+        role = roles.create_role(
             self.scope,
             f"{id_}Role",
             assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
@@ -120,7 +120,7 @@ class Functions:
             runtime=RUNTIME,
             architecture=ARCHITECTURES[self.target.machine],
             handler=f"functions.{name}.handler.handler",
-            code=lambda_code(self.assets.code(extra_files=files)),
+            code=load_code(self.assets.code(extra_files=files)),
             layers=[self.layer],
             role=role.without_policy_updates(),  # Otherwise CDK's constructs add wider grants.
             log_group=logs_,
@@ -138,18 +138,18 @@ class Functions:
             **(QUIET_LOGGING if is_called_often else {}),
             tracing=lambda_.Tracing.ACTIVE if tracing else None,
         )
-        acknowledge(
+        suppress_finding(
             function, "AwsSolutions-L1", "Bundles are built for one Python; a new one comes with its own release."
         )
         return function
 
 
-def lambda_code(built: BuiltFolder) -> lambda_.Code:
+def load_code(folder: BuiltFolder) -> lambda_.Code:
     """Return a folder with built code for CDK, as the code of a function or a layer."""
-    return lambda_.Code.from_asset(str(built.folder), asset_hash=built.key)
+    return lambda_.Code.from_asset(str(folder.folder), asset_hash=folder.key)
 
 
-def log_group(scope: Construct, id_: str, *, days: int) -> logs.LogGroup:
+def create_log_group(scope: Construct, id_: str, *, days: int) -> logs.LogGroup:
     """Create a log group that is deleted with its stack."""
     group = logs.LogGroup(scope, id_, removal_policy=RemovalPolicy.DESTROY)
     # The log group construct accepts only certain numbers of days; the CloudFormation resource accepts any number.
@@ -167,7 +167,7 @@ def trigger(
     """
     pollers = reading.max_pollers
     return lambda_.EventSourceMapping(
-        parent_scope(function),
+        find_parent_scope(function),
         f"{id_}Trigger",
         target=function,
         event_source_arn=queue.queue_arn,
@@ -197,7 +197,7 @@ def trigger_by_stream(
     Failed records are retried within limits. After that, the queue `failures` gets their position in the stream.
     """
     return lambda_.EventSourceMapping(
-        parent_scope(function),
+        find_parent_scope(function),
         f"{id_}Trigger",
         target=function,
         event_source_arn=stream_arn,
@@ -215,28 +215,28 @@ def trigger_by_stream(
     )
 
 
-def add_reader(function: lambda_.Function) -> None:
+def create_reader_alias(function: lambda_.Function) -> None:
     """Create the alias that readers may invoke. Like all other callers, it uses the unpublished version.
 
     https://docs.aws.amazon.com/lambda/latest/api/API_CreateAlias.html
     """
     id_ = f"{function.node.id}Reader"
-    lambda_.Alias(parent_scope(function), id_, alias_name=READER, version=function.latest_version)
+    lambda_.Alias(find_parent_scope(function), id_, alias_name=READER, version=function.latest_version)
 
 
-def every_minute(function: lambda_.Function, request: Mapping[str, object] | None = None) -> None:
+def invoke_every_minute(function: lambda_.Function, request: Mapping[str, object] | None = None) -> None:
     """Invoke a function every minute. The event is `request`, if given."""
     event = None if request is None else events.RuleTargetInput.from_object(request)
     target = targets.LambdaFunction(function, event=event)
     schedule = events.Schedule.rate(Duration.minutes(1))
-    events.Rule(parent_scope(function), "EveryMinute", schedule=schedule, targets=[target])
+    events.Rule(find_parent_scope(function), "EveryMinute", schedule=schedule, targets=[target])
 
 
-def parent_scope(function: lambda_.Function) -> Construct:
+def find_parent_scope(function: lambda_.Function) -> Construct:
     """Return the construct that contains a function, for resources that belong to the function."""
     return cast("Construct", function.node.scope)
 
 
-def queue_arn(stack: Stack, name: str) -> str:
+def format_queue_arn(stack: Stack, name: str) -> str:
     """Return the ARN of a queue in the stack's account and region."""
     return stack.format_arn(service="sqs", resource=name, arn_format=ArnFormat.NO_RESOURCE_NAME)

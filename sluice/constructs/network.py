@@ -14,7 +14,7 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from sluice.constructs.roles import NO_RESOURCE, Statement, acknowledge, allow
+from sluice.constructs.roles import NO_RESOURCE, Statement, allow, suppress_finding
 from sluice.parameters.pipeline import GATEWAY, PipelineParameters
 from sluice.pipeline.endpoints import OWNER_TAG, EndpointSettings
 
@@ -36,7 +36,7 @@ class Network:
 
     vpc_id: str
     subnet_ids: Sequence[str]
-    group_ids: Sequence[str]
+    security_group_ids: Sequence[str]
     route_table_ids: Sequence[str]
     endpoints_group_id: str = ""
     s3_endpoint: ec2.CfnVPCEndpoint | None = None
@@ -65,7 +65,7 @@ def create_network(scope: Construct, options: PipelineParameters, statements: Se
         network = Network(
             vpc_id=options.vpc_id or "",
             subnet_ids=options.subnet_ids,
-            group_ids=options.security_group_ids,
+            security_group_ids=options.security_group_ids,
             route_table_ids=options.route_table_ids,
         )
     else:
@@ -78,7 +78,7 @@ def create_network(scope: Construct, options: PipelineParameters, statements: Se
             vpc_id=network.vpc_id,
             vpc_endpoint_type="Gateway",
             route_table_ids=list(network.route_table_ids),
-            policy_document=_s3_policy(network.vpc_id, statements) if network.is_created else None,
+            policy_document=_create_s3_policy(network.vpc_id, statements) if network.is_created else None,
         )
         network = replace(network, s3_endpoint=s3_endpoint)
     if not options.interface_endpoints:
@@ -93,7 +93,7 @@ def create_network(scope: Construct, options: PipelineParameters, statements: Se
             ec2.CfnSecurityGroup.IngressProperty(
                 ip_protocol="tcp", from_port=HTTPS, to_port=HTTPS, source_security_group_id=id_
             )
-            for id_ in network.group_ids
+            for id_ in network.security_group_ids
         ],
     )
     return replace(network, endpoints_group_id=group.attr_group_id)
@@ -125,7 +125,7 @@ def _create_vpc(scope: Construct, zones: Sequence[int]) -> Network:
     """Create subnets without a route to the internet. EMR Serverless chooses one subnet for each run."""
     # An endpoint's private DNS name needs both DNS options of the VPC.
     vpc = ec2.CfnVPC(scope, "Vpc", cidr_block=ADDRESSES, enable_dns_hostnames=True, enable_dns_support=True)
-    acknowledge(vpc, "AwsSolutions-VPC7", NO_FLOW_LOGS)
+    suppress_finding(vpc, "AwsSolutions-VPC7", NO_FLOW_LOGS)
     routes = ec2.CfnRouteTable(scope, "Routes", vpc_id=vpc.attr_vpc_id)
     subnets = []
     for zone in zones:
@@ -161,13 +161,13 @@ def _create_vpc(scope: Construct, zones: Sequence[int]) -> Network:
     return Network(
         vpc_id=vpc.attr_vpc_id,
         subnet_ids=subnets,
-        group_ids=[workers.attr_group_id],
+        security_group_ids=[workers.attr_group_id],
         route_table_ids=[routes.attr_route_table_id],
         is_created=True,
     )
 
 
-def _s3_policy(vpc_id: str, statements: Sequence[Statement]) -> iam.PolicyDocument:
+def _create_s3_policy(vpc_id: str, statements: Sequence[Statement]) -> iam.PolicyDocument:
     """Allow the jobs' actions on S3, only for buckets of this account."""
     account = {"StringEquals": {"aws:PrincipalAccount": Aws.ACCOUNT_ID}}
     passed = [

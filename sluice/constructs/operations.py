@@ -22,21 +22,21 @@ from constructs import Construct
 
 from sluice.constructs.alarms import (
     AGE,
+    AlarmRule,
     Capability,
-    Rule,
-    Watch,
-    all_functions_metric,
+    CreatedAlarm,
+    build_account_metric,
+    build_metric,
+    build_queue_metric,
     create_composite_alarm,
-    dead_letters_rule,
-    errors_rules,
-    own_metric,
-    queue_metric,
+    create_dead_letters_rule,
+    create_error_rules,
 )
 from sluice.constructs.arguments import SiteProps, check_arguments
-from sluice.constructs.dashboard import create_unanswered_metric, draw
+from sluice.constructs.dashboard import build_unanswered_metric, create_dashboard
 from sluice.constructs.references import import_into, read_ref
 from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct
-from sluice.constructs.watched import Watched
+from sluice.constructs.watched import WatchedSite
 from sluice.errors import BadConfiguration
 from sluice.federation.bridge_provisioner import bridge_queue_name
 from sluice.parameters import Architecture, Parameters
@@ -52,9 +52,8 @@ class Operations(SiteConstruct):
     """Alarms of a site's constructs, which notify a topic; a dashboard and budgets if the parameters ask for them.
 
     Only one is allowed per stage, account and region. The policy of `topic` must allow `cloudwatch.amazonaws.com` to
-    publish, for failed runs and budgets also `events.amazonaws.com` and `budgets.amazonaws.com`. Without a topic there
-    are no notifications. `parameters` are those of section `operations`. Raises `BadConfiguration`, with the
-    construct's path.
+    publish, for failed runs and budgets also `events.amazonaws.com` and `budgets.amazonaws.com`. Without a topic nobody
+    is notified. `parameters` are those of section `operations`. Raises `BadConfiguration`, with the construct's path.
     """
 
     stack_name: ClassVar[str] = "SluiceOperations"
@@ -74,7 +73,7 @@ class Operations(SiteConstruct):
             parameters = {"budget_usd": None, "budget_daily_usd": None, **parameters}
         super().__init__(scope, id_, "operations", parameters, props)
         self.options = self.parameters.operations
-        self.watched = Watched(self, watched, self.parameters)
+        self.watched = WatchedSite(self, watched, self.parameters)
         if others := [construct for construct in watched if construct.parameters.stage != self.parameters.stage]:
             raise BadConfiguration(f"{self.node.path}: {others[0].node.path} belongs to another stage")
         self.topic = topic
@@ -86,11 +85,13 @@ class Operations(SiteConstruct):
         for watched in self.watched.constructs:
             watched.finish()
         # The functions' own construct creates alarms on the functions' errors, so that no stack exports names.
-        rules: list[tuple[SiteConstruct, Rule]] = [
+        rules: list[tuple[SiteConstruct, AlarmRule]] = [
             (construct, rule)
             for construct in self.watched.constructs
             if construct.capability is not None
-            for rule in errors_rules(construct.unwatched_functions, construct.capability, least=self.options.errors)
+            for rule in create_error_rules(
+                construct.unwatched_functions, construct.capability, least=self.options.errors
+            )
         ]
         for construct, rule in [*rules, *((self, rule) for rule in _list_rules(self))]:
             # The embedded cloud supports neither alarms on several metrics nor budgets.
@@ -102,7 +103,7 @@ class Operations(SiteConstruct):
         watches = [watch for construct in (*self.watched.constructs, self) for watch in construct.watches]
         dead_letters, outputs = list(self.watched.dead_letters()), []
         if self.options.dashboard:
-            drawn = draw(self, self.watched, alarms=import_into(self, [watch.alarm for watch in watches]))
+            drawn = create_dashboard(self, self.watched, alarms=import_into(self, [watch.alarm for watch in watches]))
             outputs.append(Output(name="DashboardName", value=drawn.dashboard_name))
         if topic is not None:
             _add_alarm_actions(self, topic, watches, merged=not self.is_local)
@@ -112,7 +113,7 @@ class Operations(SiteConstruct):
         self.home.publish(self, [*outputs, Output(name="DeadLetterUrls", value=urls)])
 
 
-def alarms_topic(scope: Construct, parameters: Parameters) -> sns.Topic | None:
+def create_alarms_topic(scope: Construct, parameters: Parameters) -> sns.Topic | None:
     """Create a topic for parameter `alarm_email`. Returns None if the parameter isn't set.
 
     The topic belongs to the stack of state, which is kept: a person confirms its subscription, and all stacks use it.
@@ -169,82 +170,82 @@ def _create_budgets(construct: Operations, topic: sns.ITopic) -> None:
         )
 
 
-def _list_rules(construct: Operations) -> Iterator[Rule]:
+def _list_rules(construct: Operations) -> Iterator[AlarmRule]:
     """Yield the rules of the alarms that belong to this construct."""
     options = construct.options
     yield from _list_age_rules(construct)
     if construct.watched.exchange is not None:
         # Bridge queues are created at run time, so the alarms use the functions' metrics of lag and outages.
-        yield Rule(
+        yield AlarmRule(
             name="BridgeLag",
             text="Routes forward messages too late: `sluice status` shows the route and its queue",
-            metric=own_metric("LagMs", "bridge", stage=construct.parameters.stage, statistic="Maximum"),
+            metric=build_metric("LagMs", "bridge", stage=construct.parameters.stage, statistic="Maximum"),
             threshold=construct.options.bridge_lag_s * 1000,
             periods=3,
             capability=Capability.FEDERATION,
         )
-        yield Rule(
+        yield AlarmRule(
             name="RoutesDown",
             text="Routes are down for 15 minutes: `sluice link list` shows the reason",
-            metric=own_metric("RoutesDown", "links", stage=construct.parameters.stage, statistic="Minimum"),
+            metric=build_metric("RoutesDown", "links", stage=construct.parameters.stage, statistic="Minimum"),
             threshold=1,
             periods=3,
             capability=Capability.FEDERATION,
         )
     if any(queue.parameters.consumers for queue in construct.watched.split_queues):
-        yield Rule(
+        yield AlarmRule(
             name="ConsumersAway",
             text="Consumers aren't back for 15 minutes after the last session: `sluice split status` shows the reason",
-            metric=own_metric("ConsumersAway", "control", stage=construct.parameters.stage, statistic="Minimum"),
+            metric=build_metric("ConsumersAway", "control", stage=construct.parameters.stage, statistic="Minimum"),
             threshold=1,
             periods=3,
             capability=Capability.SPLITTING,
         )
     for queue in construct.watched.dead_letters():
-        yield dead_letters_rule(queue.queue, queue.name, queue.description, least=options.dead_letters)
+        yield create_dead_letters_rule(queue.queue, queue.name, queue.description, least=options.dead_letters)
     if construct.watched.rendezvous is not None:
-        yield Rule(
+        yield AlarmRule(
             name="Unanswered",
             text="Too many offers are denied or time out: "
             "`sluice rendezvous status` shows the waiting clients and proxies",
-            metric=create_unanswered_metric(
+            metric=build_unanswered_metric(
                 construct.parameters.stage, least_offers=construct.options.unanswered_least_offers
             ),
             threshold=construct.options.unanswered_percent,
             periods=3,
             capability=Capability.RENDEZVOUS,
         )
-        yield Rule(
+        yield AlarmRule(
             name="Stale",
             text="Offers reach the broker after their clients gave up: check its throttles and its concurrency",
-            metric=own_metric(End.OFFER_STALE, "broker", stage=construct.parameters.stage),
+            metric=build_metric(End.OFFER_STALE, "broker", stage=construct.parameters.stage),
             threshold=construct.options.unanswered_least_offers,
             periods=3,
             capability=Capability.RENDEZVOUS,
         )
     # All functions of the account share one pool of concurrency, so these alarms cover the whole account.
-    yield Rule(
+    yield AlarmRule(
         name="Throttles",
         text="Invocations in the account are throttled for 15 minutes: the dashboard shows of which functions",
-        metric=all_functions_metric("Throttles", "Sum"),
+        metric=build_account_metric("Throttles", "Sum"),
         threshold=1,
         periods=3,
     )
     percent, most = options.concurrency_percent, options.account_concurrency
-    yield Rule(
+    yield AlarmRule(
         name="AccountConcurrency",
         text=f"{percent} % of the account's {most} concurrent executions are in use: request a higher quota from AWS",
-        metric=all_functions_metric("ClaimedAccountConcurrency", "Maximum"),
+        metric=build_account_metric("ClaimedAccountConcurrency", "Maximum"),
         threshold=most * percent / 100,
         periods=2,
     )
 
 
-def _list_age_rules(construct: Operations) -> Iterator[Rule]:
+def _list_age_rules(construct: Operations) -> Iterator[AlarmRule]:
     """Yield alarm rules for the age of a queue's oldest message. It must exceed a threshold for minutes in a row."""
     options = construct.options
 
-    def rule(
+    def make_rule(
         name: str,
         queue: sqs.IQueue | str,
         threshold_s: int,
@@ -253,9 +254,9 @@ def _list_age_rules(construct: Operations) -> Iterator[Rule]:
         of: Capability | None,
         heading: str = "",
         minutes: int = 5,
-    ) -> Rule:
-        age = queue_metric(queue, AGE, period=Duration.minutes(1))
-        return Rule(
+    ) -> AlarmRule:
+        age = build_queue_metric(queue, AGE, period=Duration.minutes(1))
+        return AlarmRule(
             name=f"{name}Age",
             text=text,
             metric=age,
@@ -267,16 +268,16 @@ def _list_age_rules(construct: Operations) -> Iterator[Rule]:
 
     if (offers_queue := construct.watched.offers_queue) is not None:
         late = "Offers wait longer for the broker than their clients do: check its throttles and errors"
-        yield rule("Offers", offers_queue, options.offers_age_s, late, of=Capability.RENDEZVOUS, minutes=3)
+        yield make_rule("Offers", offers_queue, options.offers_age_s, late, of=Capability.RENDEZVOUS, minutes=3)
     for queue in construct.watched.sources():
         text = (
             f"Queue {queue.description}: messages wait too long for the {queue.reader}: check its throttles and errors"
         )
-        yield rule(queue.name, queue.queue, options.queue_age_s, text, of=queue.capability, heading=queue.heading)
+        yield make_rule(queue.name, queue.queue, options.queue_age_s, text, of=queue.capability, heading=queue.heading)
     if (landed_queue := construct.watched.landed_queue) is not None:
         text = "Messages wait too long for the land job: `sluice pipeline status` shows whether it runs"
         age_s = construct.watched.pipeline_age_s
-        yield rule("Pipeline", landed_queue, age_s, text, of=Capability.PIPELINE)
+        yield make_rule("Pipeline", landed_queue, age_s, text, of=Capability.PIPELINE)
     if (exchange := construct.watched.exchange) is None:
         return
     tag = exchange.options.tag
@@ -291,10 +292,12 @@ def _list_age_rules(construct: Operations) -> Iterator[Rule]:
             continue
         text = f"Messages wait too long for route {route.name}: `sluice route status` shows the reason"
         name = construct_id("Route", route.name)
-        yield rule(name, waits, options.bridge_lag_s, text, of=Capability.FEDERATION, heading="RouteAge")
+        yield make_rule(name, waits, options.bridge_lag_s, text, of=Capability.FEDERATION, heading="RouteAge")
 
 
-def _add_alarm_actions(construct: Operations, topic: sns.ITopic, watches: Sequence[Watch], *, merged: bool) -> None:
+def _add_alarm_actions(
+    construct: Operations, topic: sns.ITopic, watches: Sequence[CreatedAlarm], *, merged: bool
+) -> None:
     """Add notifications: to one composite alarm per capability, and to each alarm without a capability.
 
     Composite alarms cost five times as much as single alarms, so they are created only if there is a topic.
@@ -306,7 +309,7 @@ def _add_alarm_actions(construct: Operations, topic: sns.ITopic, watches: Sequen
             continue
         action = actions.SnsAction(import_into(watch.alarm, topic))
         watch.alarm.add_alarm_action(action)
-        if watch.rule.ends:
+        if watch.rule.notifies_end:
             watch.alarm.add_ok_action(action)
     for capability, alarms in alarms_by_capability.items():
         outage = create_composite_alarm(construct, capability, alarms, home=construct.home.name)

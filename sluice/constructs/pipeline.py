@@ -27,11 +27,11 @@ from sluice.building.project import PROJECT
 from sluice.bundles.assets import Assets
 from sluice.bundles.environment import SparkAssets, image_target
 from sluice.constructs import roles, storage
-from sluice.constructs.alarms import SPARK_NAMESPACE, Capability, Rule, own_metric
+from sluice.constructs.alarms import SPARK_NAMESPACE, AlarmRule, Capability, build_metric
 from sluice.constructs.arguments import SiteProps, check_arguments
 from sluice.constructs.exchange import Exchange
 from sluice.constructs.exchange_state import ExchangeState
-from sluice.constructs.functions import Functions, add_reader, every_minute, log_group
+from sluice.constructs.functions import Functions, create_log_group, create_reader_alias, invoke_every_minute
 from sluice.constructs.network import Network, allow_endpoints, create_network
 from sluice.constructs.references import import_into
 from sluice.constructs.roles import Statement, allow, pass_role
@@ -83,8 +83,8 @@ class PipelineState:
     def create(cls, scope: Construct, parameters: Parameters, *, main: sqs.IQueue) -> "PipelineState":
         """Create the resources in `scope`."""
         keep = parameters.rendezvous.keep_state
-        bucket = storage.bucket(scope, "PipelineBucket", keep=keep, log_days=parameters.log_retention_days)
-        return cls(main=main, bucket=bucket, table=storage.table(scope, "PipelineTable", keep=keep))
+        bucket = storage.create_bucket(scope, "PipelineBucket", keep=keep, log_days=parameters.log_retention_days)
+        return cls(main=main, bucket=bucket, table=storage.create_table(scope, "PipelineTable", keep=keep))
 
 
 def find_landed_queue(queues: Sequence[SplitQueues], parameters: Parameters) -> sqs.IQueue | None:
@@ -100,7 +100,7 @@ class LandingPipeline(SiteConstruct):
     Only one pipeline is allowed per stage, account and region. The land job reads `queue`: a split queue's main queue,
     or any queue of yours. `subnets` are subnets of your `vpc`, by default its private ones. From there, jobs must reach
     SQS, S3 and CloudWatch Logs by a NAT gateway or endpoints of yours. Without `vpc` a VPC is created, whose endpoints
-    cost by the hour while jobs run. `parameters` are those of section `pipeline`. Raises `BadConfiguration`, with the
+    cost money while jobs run. `parameters` are those of section `pipeline`. Raises `BadConfiguration`, with the
     construct's path.
     """
 
@@ -147,7 +147,7 @@ class LandingPipeline(SiteConstruct):
             self.network = Network(
                 vpc_id=vpc.vpc_id,
                 subnet_ids=[subnet.subnet_id for subnet in subnets or vpc.private_subnets],
-                group_ids=[group.security_group_id for group in groups],
+                security_group_ids=[group.security_group_id for group in groups],
                 route_table_ids=[],
             )
         self.application: emr.CfnApplication | None = None
@@ -175,13 +175,13 @@ class LandingPipeline(SiteConstruct):
         """Allow a principal to read the landed tables."""
         return self.bucket.grant_read(grantee, "tables/*")
 
-    def metric(self, name: str, *, of: str = "jobs", statistic: str = "Maximum") -> cloudwatch.Metric:
+    def metric(self, name: str, *, service: str = "jobs", statistic: str = "Maximum") -> cloudwatch.Metric:
         """Return a metric of the function that manages runs, such as `StreamsDown`: see docs/operations.md."""
-        return own_metric(name, of, stage=self.parameters.stage, statistic=statistic)
+        return build_metric(name, service, stage=self.parameters.stage, statistic=statistic)
 
 
 def _create_emr_resources(construct: LandingPipeline, assets: Assets, spark_assets: SparkAssets) -> list[Output]:
-    job_logs = log_group(construct, "JobLogs", days=construct.parameters.log_retention_days)
+    job_logs = create_log_group(construct, "JobLogs", days=construct.parameters.log_retention_days)
     target = image_target(construct.parameters.architecture, construct.options.python.value)
     archives = (spark_assets.environment(target), spark_assets.driver(target), spark_assets.code())
     program = ProgramAssets(
@@ -208,7 +208,7 @@ def _create_emr_resources(construct: LandingPipeline, assets: Assets, spark_asse
     endpoints = network.endpoint_settings(construct.options, role.role_arn)
     application_id = application.attr_application_id
     runs = f"{application.attr_arn}/jobruns/*"
-    function = Functions.of(construct, assets, extras=["functions"]).make(
+    function = Functions.create(construct, assets, extras=["functions"]).create_function(
         "jobs",
         timeout=JOBS_TIMEOUT,
         memory_mb=construct.options.jobs_memory_mb,
@@ -222,15 +222,15 @@ def _create_emr_resources(construct: LandingPipeline, assets: Assets, spark_asse
             *(allow_endpoints(construct.stack, endpoints, application_id) if endpoints else ()),
         ],
     )
-    every_minute(function, to_builtins(ReconcileJobs()))
-    add_reader(function)
+    invoke_every_minute(function, to_builtins(ReconcileJobs()))
+    create_reader_alias(function)
     if network.s3_endpoint is not None:
         function.node.add_dependency(network.s3_endpoint)  # Jobs that the function starts need this endpoint.
     for name, periods, text in (
         ("StreamsDown", 3, "The land job should run but does not: `sluice pipeline status` shows the reason"),
         ("JobsFailed", 1, "A job run failed: `sluice pipeline logs` shows the error"),
     ):
-        rule = Rule(
+        rule = AlarmRule(
             name=name,
             text=text,
             metric=construct.metric(name),
@@ -273,7 +273,7 @@ def _create_application(construct: LandingPipeline, job_logs: logs.LogGroup, net
             ),
         ),
         network_configuration=application.NetworkConfigurationProperty(
-            subnet_ids=list(network.subnet_ids), security_group_ids=list(network.group_ids)
+            subnet_ids=list(network.subnet_ids), security_group_ids=list(network.security_group_ids)
         ),
     )
 
@@ -283,7 +283,7 @@ def _create_job_role(
 ) -> iam.Role:
     """Create the role that only jobs of this account assume."""
     of_account = {"StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID}, **conditions}
-    return roles.role(
+    return roles.create_role(
         construct,
         "JobRole",
         assumed_by=iam.PrincipalWithConditions(iam.ServicePrincipal("emr-serverless.amazonaws.com"), of_account),
@@ -311,19 +311,19 @@ def _build_job_statements(construct: LandingPipeline) -> list[Statement]:
 
 
 def _build_settings(
-    made: LandingPipeline,
+    construct: LandingPipeline,
     application_id: str,
     role: iam.Role,
     program: ProgramAssets,
     endpoints: EndpointSettings | None,
 ) -> JobsSettings:
-    options, stage = made.options, made.parameters.stage
-    places = StorageLocations(root=f"s3://{made.state.bucket.bucket_name}", table_format=options.table_format)
+    options, stage = construct.options, construct.parameters.stage
+    places = StorageLocations(root=f"s3://{construct.state.bucket.bucket_name}", table_format=options.table_format)
     return JobsSettings(
         application_id=application_id,
         role_arn=role.role_arn,
-        table=made.state.table.table_name,
-        ingress_url=made.ingress.queue_url,
+        table=construct.state.table.table_name,
+        ingress_url=construct.ingress.queue_url,
         program=Program(
             entry_point=program.entry_point.s3_object_url,
             environment=program.environment.s3_object_url,
@@ -339,7 +339,7 @@ def _build_settings(
             places=places,
         ),
         landing=Landing(
-            queue_url=made.queue.queue_url,
+            queue_url=construct.queue.queue_url,
             places=places,
             sqs_endpoint=SqsEndpoint(region=Aws.REGION),
             trigger_s=options.trigger_s,

@@ -46,12 +46,12 @@ class ReferencedStack(Stack):
         If a deployed document lacks the key, the expression has no value, and the deployment of stack `reader` fails.
         """
         if key not in self.part_of:
-            self.part_of[key] = self._enter(f"{key}={name}{END}", size=len(key) + TOKEN_BYTES)
+            self.part_of[key] = self._add_entry(f"{key}={name}{END}", size=len(key) + TOKEN_BYTES)
         reader.add_stack_dependency(self)
         document = ssm.StringParameter.value_for_string_parameter(reader, cast("str", self.part_of[key].name))
         return Fn.select(0, Fn.split(END, Fn.select(1, Fn.split(f"{END}{key}=", document))))
 
-    def _enter(self, entry: str, *, size: int) -> ssm.CfnParameter:
+    def _add_entry(self, entry: str, *, size: int) -> ssm.CfnParameter:
         if size > self.room:
             place, self.room = len(self.parts), PARAMETER_BYTES - len(END)
             name = f"/{self.stack_name}/{NAMES}/{place}"
@@ -87,38 +87,38 @@ def read_ref(scope: Construct, resource: CfnResource) -> str:
     return owner.read(here, owner.resolve(resource.logical_id), resource.ref)
 
 
-def _import_resource(here: ReferencedStack, resource: Any) -> Any:
+def _import_resource(stack: ReferencedStack, resource: Any) -> Any:
     owner = Stack.of(resource)
     if isinstance(owner, ReferencedStack):  # This stack keeps the originals of its imports.
         resource = owner.originals.get(resource.node.path, resource)
         owner = Stack.of(resource)
-    if owner is here or not isinstance(owner, ReferencedStack) or not isinstance(resource, IMPORTABLE):
+    if owner is stack or not isinstance(owner, ReferencedStack) or not isinstance(resource, IMPORTABLE):
         return resource
     element = cast("CfnResource", resource.node.default_child)
     key = owner.resolve(element.logical_id)
     id_ = f"{owner.node.id}{key}"
-    if id_ not in here.imports:
-        ref = read_ref(here, element)
+    if id_ not in stack.imports:
+        ref = read_ref(stack, element)
         match resource:
             case sqs.Queue():
                 name = Fn.select(QUEUE_NAME, Fn.split("/", ref))
-                arn = here.format_arn(service="sqs", resource=name, arn_format=ArnFormat.NO_RESOURCE_NAME)
+                arn = stack.format_arn(service="sqs", resource=name, arn_format=ArnFormat.NO_RESOURCE_NAME)
                 imported: Any = sqs.Queue.from_queue_attributes(
-                    here, id_, queue_arn=arn, queue_name=name, queue_url=ref, fifo=resource.fifo
+                    stack, id_, queue_arn=arn, queue_name=name, queue_url=ref, fifo=resource.fifo
                 )
             case dynamodb.Table():
                 stream = resource.table_stream_arn
                 imported = dynamodb.Table.from_table_attributes(
-                    here,
+                    stack,
                     id_,
                     table_name=ref,
-                    table_stream_arn=None if stream is None else owner.read(here, f"{key}Stream", stream),
+                    table_stream_arn=None if stream is None else owner.read(stack, f"{key}Stream", stream),
                 )
             case s3.Bucket():
-                imported = s3.Bucket.from_bucket_name(here, id_, ref)
+                imported = s3.Bucket.from_bucket_name(stack, id_, ref)
             case sns.Topic():
-                imported = sns.Topic.from_topic_arn(here, id_, ref)
+                imported = sns.Topic.from_topic_arn(stack, id_, ref)
             case cloudwatch.Alarm():
-                imported = cloudwatch.Alarm.from_alarm_name(here, id_, ref)
-        here.imports[id_], here.originals[imported.node.path] = imported, resource
-    return here.imports[id_]
+                imported = cloudwatch.Alarm.from_alarm_name(stack, id_, ref)
+        stack.imports[id_], stack.originals[imported.node.path] = imported, resource
+    return stack.imports[id_]

@@ -19,7 +19,7 @@ from sluice.building.project import PROJECT
 from sluice.bundles.assets import Assets
 from sluice.codec import pick_shared_fields
 from sluice.constructs import storage
-from sluice.constructs.alarms import FIVE_MINUTES, Capability, Rule, own_metric
+from sluice.constructs.alarms import FIVE_MINUTES, AlarmRule, Capability, build_metric
 from sluice.constructs.arguments import SiteProps, check_arguments
 from sluice.constructs.exchange import Exchange
 from sluice.constructs.exchange_state import ExchangeState
@@ -28,14 +28,14 @@ from sluice.constructs.functions import (
     CONSUME_ACTIONS,
     STREAM_ACTIONS,
     Functions,
-    add_reader,
-    every_minute,
-    queue_arn,
+    create_reader_alias,
+    format_queue_arn,
+    invoke_every_minute,
     trigger,
     trigger_by_stream,
 )
 from sluice.constructs.references import import_into
-from sluice.constructs.roles import Statement, acknowledge, acknowledge_wildcards, allow, allow_site_key
+from sluice.constructs.roles import Statement, allow, allow_site_key, suppress_finding, suppress_wildcard_findings
 from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct
 from sluice.errors import BadConfiguration
 from sluice.parameters import Parameters
@@ -89,25 +89,25 @@ class RendezvousState:
     ) -> "RendezvousState":
         """Create the resources in `scope`. An existing offers queue is given as a construct or by its ARN."""
         rendezvous, keep = parameters.rendezvous, parameters.rendezvous.keep_state
-        table = storage.table(scope, "Table", keep=keep, stream=dynamodb.StreamViewType.NEW_AND_OLD_IMAGES)
-        waiting_table = storage.passing_table(scope, "WaitingTable")
-        dead_letters = storage.queue(scope, "DeadLetters", keep=keep)
+        table = storage.create_table(scope, "Table", keep=keep, stream=dynamodb.StreamViewType.NEW_AND_OLD_IMAGES)
+        waiting_table = storage.create_temporary_table(scope, "WaitingTable")
+        dead_letters = storage.create_queue(scope, "DeadLetters", keep=keep)
         if offers_queue is None and rendezvous.existing_offers_queue_arn:
             offers_queue = sqs.Queue.from_queue_arn(scope, "OffersQueue", rendezvous.existing_offers_queue_arn)
         if offers_queue is None:
             name = add_stage_prefix(rendezvous.offers_queue_name, parameters.stage)
-            offers_queue = storage.queue(
+            offers_queue = storage.create_queue(
                 scope,
                 unique_construct_id("OffersQueue", name),
                 dead_letters=dead_letters,
-                receives=OFFER_MAX_RECEIVES,
-                visibility=storage.visibility(BROKER_TIMEOUT),
+                max_receives=OFFER_MAX_RECEIVES,
+                visibility=storage.visibility_timeout(BROKER_TIMEOUT),
                 retention=OFFERS_RETENTION,
                 name=name,
             )
         else:
             reason = "Functions send dead letters here; an existing offers queue has its owner's redrive policy."
-            acknowledge(dead_letters, "AwsSolutions-SQS3", reason)
+            suppress_finding(dead_letters, "AwsSolutions-SQS3", reason)
         return cls(table=table, waiting_table=waiting_table, dead_letters=dead_letters, offers_queue=offers_queue)
 
     @property
@@ -121,8 +121,8 @@ class Rendezvous(SiteConstruct):
     """Receives clients' offers over SQS and HTTP, and matches the offers with volunteers' proxies.
 
     Only one rendezvous is allowed per stage, account and region, because clients know its offers queue by name.
-    `offers_queue` is an existing queue; without it, a queue is created. If there is an `exchange`, events are counted
-    and published there. `parameters` are those of section `rendezvous`. Raises `BadConfiguration`, with the construct's
+    `offers_queue` is an existing queue; without it, a queue is created. With an `exchange`, events are counted and
+    published there. `parameters` are those of section `rendezvous`. Raises `BadConfiguration`, with the construct's
     path.
     """
 
@@ -151,13 +151,13 @@ class Rendezvous(SiteConstruct):
         self.federation = exchange.state if isinstance(exchange, Exchange) else exchange
         stage = self.parameters.stage
         self.answer_queues, self.mailboxes = (
-            queue_arn(self.stack, f"{add_stage_prefix(prefix, stage)}*")
+            format_queue_arn(self.stack, f"{add_stage_prefix(prefix, stage)}*")
             for prefix in (ANSWER_QUEUE_PREFIX, MAILBOX_PREFIX)
         )
         countries = self.parameters.rendezvous.geoip_file
         self.country_files = {COUNTRIES_FILE: countries} if countries else {}
         extras = ["functions", "geoip"] if countries else ["functions"]
-        self.functions = Functions.of(self, assets or Assets(PROJECT), extras=extras)
+        self.functions = Functions.create(self, assets or Assets(PROJECT), extras=extras)
         events_exchange, self.events = self.parameters.rendezvous.events_exchange, None
         if events_exchange is not None:
             if self.federation is None:
@@ -193,7 +193,7 @@ class Rendezvous(SiteConstruct):
         )
         statements = [*(statement.for_policy() for statement in allowed), no_sessions]
         policy = iam.Policy(self, "ClientPolicy", users=[self.client_user], statements=statements)
-        acknowledge_wildcards(policy, allowed)
+        suppress_wildcard_findings(policy, allowed)
         outputs = {
             "OffersQueueUrl": self.offers_queue.queue_url,
             "BrokerUrl": self.function_url,
@@ -228,14 +228,14 @@ class Rendezvous(SiteConstruct):
             )
         )
 
-    def metric(self, name: str, *, of: str = "broker", statistic: str = "Sum") -> cloudwatch.Metric:
+    def metric(self, name: str, *, service: str = "broker", statistic: str = "Sum") -> cloudwatch.Metric:
         """Return a metric of one of the rendezvous' functions; docs/operations.md lists the names."""
-        return own_metric(name, of, stage=self.parameters.stage, statistic=statistic)
+        return build_metric(name, service, stage=self.parameters.stage, statistic=statistic)
 
 
 def _create_broker(construct: Rendezvous) -> None:
     state, parameters = construct.state, construct.parameters.rendezvous
-    function = construct.functions.make(
+    function = construct.functions.create_function(
         "broker",
         timeout=BROKER_TIMEOUT,
         memory_mb=parameters.broker_memory_mb,
@@ -257,8 +257,8 @@ def _create_broker(construct: Rendezvous) -> None:
 
 def _create_proxy(construct: Rendezvous) -> lambda_.FunctionUrl:
     state, parameters = construct.state, construct.parameters.rendezvous
-    held_min, held_max = construct.parameters.held_proxies
-    function = construct.functions.make(
+    held_min, held_max = construct.parameters.held_polls_range
+    function = construct.functions.create_function(
         "proxy",
         timeout=PROXY_TIMEOUT,
         memory_mb=parameters.proxy_memory_mb,
@@ -288,7 +288,7 @@ def _create_proxy(construct: Rendezvous) -> lambda_.FunctionUrl:
     if (most := parameters.proxy_max_concurrency) is not None:
         percent = construct.parameters.operations.concurrency_percent
         construct.watch(
-            Rule(
+            AlarmRule(
                 name="ProxyConcurrency",
                 text=f"{percent} % of the proxy function's {most} concurrent executions are in use: above it, polls are"
                 " refused",
@@ -304,7 +304,7 @@ def _create_proxy(construct: Rendezvous) -> lambda_.FunctionUrl:
 
 def _create_client(construct: Rendezvous) -> lambda_.FunctionUrl:
     state, parameters = construct.state, construct.parameters.rendezvous
-    function = construct.functions.make(
+    function = construct.functions.create_function(
         "client",
         timeout=CLIENT_TIMEOUT,
         memory_mb=parameters.client_memory_mb,
@@ -325,7 +325,7 @@ def _create_client(construct: Rendezvous) -> lambda_.FunctionUrl:
 
 def _create_sweeper(construct: Rendezvous) -> lambda_.Function:
     state = construct.state
-    function = construct.functions.make(
+    function = construct.functions.create_function(
         "sweeper",
         timeout=SWEEPER_TIMEOUT,
         memory_mb=construct.parameters.rendezvous.sweeper_memory_mb,
@@ -339,8 +339,8 @@ def _create_sweeper(construct: Rendezvous) -> lambda_.Function:
         ],
         failures=state.dead_letters,
     )
-    every_minute(function)
-    add_reader(function)
+    invoke_every_minute(function)
+    create_reader_alias(function)
     return function
 
 
@@ -348,7 +348,7 @@ def _create_counters(construct: Rendezvous, exchange: str, federation: ExchangeS
     state, parameters = construct.state, construct.parameters.rendezvous
     ingress = import_into(construct, federation.ingresses[0].queue)
     federation_table = import_into(construct, federation.table)
-    function = construct.functions.make(
+    function = construct.functions.create_function(
         "counters",
         timeout=COUNTERS_TIMEOUT,
         memory_mb=parameters.counters_memory_mb,
@@ -379,7 +379,7 @@ def _create_counters(construct: Rendezvous, exchange: str, federation: ExchangeS
     age = function.metric("IteratorAge", statistic="Maximum", period=Duration.minutes(1))
     threshold_ms = construct.parameters.operations.queue_age_s * 1000
     construct.watch(
-        Rule(
+        AlarmRule(
             name="CountersAge",
             text=text,
             metric=age,

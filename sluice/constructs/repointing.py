@@ -33,7 +33,7 @@ def list_statements(
         yield allow("lambda", ["GetEventSourceMapping", "UpdateEventSourceMapping"], *arns)
     if mapped := [consumer.function for consumer in consumers if isinstance(consumer, LambdaTriggerParameters)]:
         yield from allow_event_source_mappings(
-            _deduplicate(arn for function in mapped for arn in _function_arns(stack, function))
+            _deduplicate(arn for function in mapped for arn in _format_function_arns(stack, function))
         )
     if functions := [consumer.function for consumer in consumers if isinstance(consumer, LambdaVariableParameters)]:
         actions = ["GetFunctionConfiguration", "UpdateFunctionConfiguration"]
@@ -85,7 +85,7 @@ def _list_service_statements(stack: Stack, services: Sequence[EcsVariableParamet
         yield pass_role("ecs-tasks", *roles)
 
 
-def _function_arns(stack: Stack, function: str) -> Iterator[str]:
+def _format_function_arns(stack: Stack, function: str) -> Iterator[str]:
     """Yield a function's ARN without and with its alias: AWS doesn't document which of them the condition key has."""
     arn = _format_arn(stack, "lambda:function", function)
     yield ":".join(arn.split(":")[:PARTS])

@@ -68,7 +68,7 @@ def pass_role(service: str, *role_arns: str) -> Statement:
     return allow("iam", ["PassRole"], *role_arns, conditions=to_service)
 
 
-def role(
+def create_role(
     scope: Construct,
     id_: str,
     *,
@@ -92,7 +92,7 @@ def role(
     )
     for place, part in enumerate(managed):
         made.add_managed_policy(iam.ManagedPolicy(made, f"Allowed{place}", statements=part))
-    acknowledge_wildcards(made, allowed)
+    suppress_wildcard_findings(made, allowed)
     return made
 
 
@@ -102,7 +102,7 @@ def allow_site_key(scope: Construct) -> list[Statement]:
     return [allow("kms", ["Decrypt", "GenerateDataKey"], key_arn)] if key_arn else []
 
 
-def acknowledge_wildcards(construct: Construct, allowed: Sequence[Statement]) -> None:
+def suppress_wildcard_findings(construct: Construct, allowed: Sequence[Statement]) -> None:
     """Suppress cdk-nag's findings on wildcards in those statements that give a reason for wildcards."""
     stack = Stack.of(construct)
     reasons = {
@@ -112,10 +112,10 @@ def acknowledge_wildcards(construct: Construct, allowed: Sequence[Statement]) ->
         if statement.wildcards and "*" in resource
     }
     for resource, reason in reasons.items():
-        acknowledge(construct, f"AwsSolutions-IAM5[Resource::{_format_for_nag(stack.resolve(resource))}]", reason)
+        suppress_finding(construct, f"AwsSolutions-IAM5[Resource::{_format_for_nag(stack.resolve(resource))}]", reason)
 
 
-def acknowledge(construct: Construct, rule: str, reason: str) -> None:
+def suppress_finding(construct: Construct, rule: str, reason: str) -> None:
     """Suppress one cdk-nag finding on one construct, with a reason."""
     Validations.of(construct).acknowledge(Acknowledgment(id=rule, reason=reason))
 

@@ -11,8 +11,7 @@ from constructs import Construct
 from sluice.constructs.arguments import SiteProps, check_arguments
 from sluice.constructs.exchange import Exchange
 from sluice.constructs.exchange_state import ExchangeState
-from sluice.constructs.operations import Operations
-from sluice.constructs.operations import alarms_topic as made_topic
+from sluice.constructs.operations import Operations, create_alarms_topic
 from sluice.constructs.pipeline import LandingPipeline, PipelineState, find_landed_queue
 from sluice.constructs.rendezvous import Rendezvous, RendezvousState
 from sluice.constructs.site_construct import NOTHING, SiteConstruct, parse_parameters
@@ -51,8 +50,8 @@ class Site(Construct):
     """All of Sluice in one stack of yours, instead of the six stacks of `sluice deploy`.
 
     Only one site is allowed per stage, account and region. `parameters` maps sections to their parameters, as in
-    cdk.json. The policy of your `alarms_topic` must allow CloudWatch, EventBridge and Budgets to publish. Raises
-    `BadConfiguration`, with the construct's path.
+    cdk.json. Your `alarms_topic` must allow CloudWatch, EventBridge and Budgets to publish. Raises `BadConfiguration`,
+    with the construct's path.
     """
 
     def __init__(
@@ -85,11 +84,11 @@ class Site(Construct):
                 exchange=state.exchange,
                 kms_key_arns=read.splitting.kms_key_arns,
             )
-        parts: list[SiteConstruct | None] = [self.rendezvous, self.splitting, self.exchange, self.pipeline]
+        capabilities: list[SiteConstruct | None] = [self.rendezvous, self.splitting, self.exchange, self.pipeline]
         self.operations = Operations(
             self,
             "Operations",
             parameters=read,
-            watched=[part for part in parts if part is not None],
-            topic=alarms_topic or made_topic(self, read),
+            watched=[capability for capability in capabilities if capability is not None],
+            topic=alarms_topic or create_alarms_topic(self, read),
         )

@@ -17,7 +17,7 @@ from aws_cdk import aws_ssm as ssm
 from constructs import Construct, IConstruct
 
 from sluice.constructs import stored
-from sluice.constructs.alarms import Capability, Rule, Watch, create_alarm
+from sluice.constructs.alarms import AlarmRule, Capability, CreatedAlarm, create_alarm
 from sluice.constructs.arguments import SiteProps
 from sluice.constructs.storage import encrypt_resources
 from sluice.errors import BadConfiguration, BadParameter
@@ -30,25 +30,25 @@ CLAIMED_BY = "sluice:claimed-by"
 OUTPUTS = "outputs"  # Folder in Systems Manager for outputs of constructs in users' stacks.
 
 
-def parse_parameters(construct: Construct, section: str | None, given: Given, props: SiteProps) -> Parameters:
+def parse_parameters(construct: Construct, section: str | None, argument: Given, props: SiteProps) -> Parameters:
     """Parse a construct's parameters; `section` None means all sections. Raises `BadConfiguration`, with the path."""
     place = construct.node.path
-    if isinstance(given, Parameters):
-        return given
-    common: dict[str, Any] = dict(props)
+    if isinstance(argument, Parameters):
+        return argument
+    shared: dict[str, Any] = dict(props)
     if isinstance(architecture := props.get("architecture"), lambda_.Architecture):
-        common["architecture"] = architecture.name
+        shared["architecture"] = architecture.name
     sections: dict[str, dict[str, object]] = {"rendezvous": {}, "operations": {}}
     if "removal_policy" in props:
         if props["removal_policy"] not in {RemovalPolicy.RETAIN, RemovalPolicy.DESTROY}:
             raise BadConfiguration(f"{place}: removal_policy must be RETAIN or DESTROY")
-        sections["rendezvous"]["keep_state"] = common.pop("removal_policy") is RemovalPolicy.RETAIN
+        sections["rendezvous"]["keep_state"] = shared.pop("removal_policy") is RemovalPolicy.RETAIN
     if "tracing" in props:
-        sections["operations"]["tracing"] = common.pop("tracing")
-    sections_given: Mapping[str, Any] = given if section is None else {section: given}
-    for name, values in sections_given.items():
+        sections["operations"]["tracing"] = shared.pop("tracing")
+    argument_sections: Mapping[str, Any] = argument if section is None else {section: argument}
+    for name, values in argument_sections.items():
         sections[name] = {**sections.get(name, {}), **values}
-    return name_construct_in_errors(place, lambda: Parameters.from_context({ROOT: {**common, **sections}}))
+    return name_construct_in_errors(place, lambda: Parameters.from_context({ROOT: {**shared, **sections}}))
 
 
 def name_construct_in_errors(place: str, read: Callable[[], Parameters]) -> Parameters:
@@ -126,7 +126,7 @@ class SiteConstruct(Construct):
         encrypt_resources(self, parameters.kms_key_arn)
         self.stack = Stack.of(self)
         self.home = Home.of(self, self.stack_name, parameters.stage)
-        self.watches: list[Watch] = []
+        self.watches: list[CreatedAlarm] = []
         self.is_finished = False
         # Protocols fix some names, and each name can exist only once, so a construct reserves the capability's name.
         stage = Stage.of(self)
@@ -147,7 +147,7 @@ class SiteConstruct(Construct):
             self.is_finished = True
             self._finish()
 
-    def watch(self, rule: Rule) -> None:
+    def watch(self, rule: AlarmRule) -> None:
         """Create the alarm of a rule."""
         self.watches.append(create_alarm(self, rule))
 

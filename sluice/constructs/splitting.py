@@ -1,7 +1,6 @@
 """Creates splitting: queues that sessions share, the splitter that reads each source queue, and the control function.
 
-This module has all permissions of the roles, except the permissions to re-point consumers, which are in
-`sluice.constructs.repointing`.
+This module has the roles' permissions, except to re-point consumers: see `sluice.constructs.repointing`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,15 +21,15 @@ from sluice.building.project import PROJECT
 from sluice.bundles.assets import Assets
 from sluice.codec import pick_shared_fields
 from sluice.constructs import repointing, storage
-from sluice.constructs.alarms import Capability, own_metric
+from sluice.constructs.alarms import Capability, build_metric
 from sluice.constructs.arguments import SiteProps, check_arguments
 from sluice.constructs.functions import (
     AT_RUN_TIME,
     CONSUME_ACTIONS,
     Functions,
-    add_reader,
-    every_minute,
-    queue_arn,
+    create_reader_alias,
+    format_queue_arn,
+    invoke_every_minute,
     trigger,
 )
 from sluice.constructs.references import import_into
@@ -41,7 +40,7 @@ from sluice.parameters import Parameters
 from sluice.parameters.consumers import KubernetesParameters, to_targets
 from sluice.parameters.event_sources import Reading
 from sluice.parameters.splitting import SplitQueueParameters, SplittingParameters
-from sluice.parameters.values import construct_id, name_with_queue_type
+from sluice.parameters.values import add_queue_type, construct_id
 from sluice.splitting.adoption import CONSUMED, DECRYPTED, DESCRIBED, SPLITTER_TIMEOUT_S
 from sluice.splitting.consumers.temporary_queues import PREFIX as TEMPORARY_PREFIX
 from sluice.splitting.filters.texts import Envelope
@@ -83,7 +82,7 @@ class SplitQueues:
     ) -> "SplitQueues":
         """Create missing queues in `scope`. Existing queues are given as constructs or by their ARNs."""
         named, keep = (
-            construct_id("Split", name_with_queue_type(queue.queue_id, fifo=queue.fifo)),
+            construct_id("Split", add_queue_type(queue.queue_id, fifo=queue.fifo)),
             parameters.rendezvous.keep_state,
         )
         if source is None and queue.existing_source_queue_arn is not None:
@@ -92,14 +91,16 @@ class SplitQueues:
             main = sqs.Queue.from_queue_arn(scope, f"{named}Main", queue.existing_main_queue_arn)
         own_dead_letters = None
         if queue.fifo and (source is None or (main is None and not queue.consumers)):
-            own_dead_letters = storage.queue(scope, f"{named}DeadLetters", keep=keep, fifo=True)
+            own_dead_letters = storage.create_queue(scope, f"{named}DeadLetters", keep=keep, fifo=True)
 
         def create_queue(role: str) -> sqs.Queue:
-            return storage.queue(
+            return storage.create_queue(
                 scope,
                 f"{named}{role}",
                 dead_letters=own_dead_letters or dead_letters,
-                visibility=storage.visibility(SPLITTER_TIMEOUT, parameters.splitting.reading(queue).window_s or 0),
+                visibility=storage.visibility_timeout(
+                    SPLITTER_TIMEOUT, parameters.splitting.reading(queue).window_s or 0
+                ),
                 fifo=queue.fifo,
                 per_group=queue.fifo,
                 keep=keep,
@@ -138,14 +139,14 @@ class SplittingState:
     def create(cls, scope: Construct, parameters: Parameters) -> "SplittingState":
         """Create the resources in `scope`, with the queues that the parameters list."""
         keep = parameters.rendezvous.keep_state
-        table = storage.table(scope, "SplittingTable", keep=keep)
-        dead_letters = storage.queue(scope, "SplittingDeadLetters", keep=keep)
-        control_queue = storage.queue(
+        table = storage.create_table(scope, "SplittingTable", keep=keep)
+        dead_letters = storage.create_queue(scope, "SplittingDeadLetters", keep=keep)
+        control_queue = storage.create_queue(
             scope,
             "ControlQueue",
             dead_letters=dead_letters,
-            receives=storage.FEW_RECEIVES,
-            visibility=storage.visibility(CONTROL_TIMEOUT),
+            max_receives=storage.FEW_RECEIVES,
+            visibility=storage.visibility_timeout(CONTROL_TIMEOUT),
             retention=storage.TICKS_RETENTION,
         )
         queues = [
@@ -184,7 +185,8 @@ class Splitting(SiteConstruct):
         self.state = import_into(self, state or SplittingState.create(self, self.parameters))
         self.assets = assets or Assets(PROJECT)
         self.key_arns = list(self.parameters.splitting.kms_key_arns)
-        self.temporary_queues = queue_arn(self.stack, f"{add_stage_prefix(TEMPORARY_PREFIX, self.parameters.stage)}*")
+        temporary_queues = f"{add_stage_prefix(TEMPORARY_PREFIX, self.parameters.stage)}*"
+        self.temporary_queues = format_queue_arn(self.stack, temporary_queues)
 
     @property
     def queues(self) -> Sequence[SplitQueues]:
@@ -206,14 +208,14 @@ class Splitting(SiteConstruct):
                 self.key_arns.append(key.key_arn)
 
     def metric(
-        self, name: str, *, of: str = "splitter", queue_id: str | None = None, statistic: str = "Sum"
+        self, name: str, *, service: str = "splitter", queue_id: str | None = None, statistic: str = "Sum"
     ) -> cloudwatch.Metric:
         """Return a metric of splitting, for one queue if `queue_id` is given. docs/operations.md lists the names."""
         dimensions = {} if queue_id is None else {"queue": queue_id}
-        return own_metric(name, of, stage=self.parameters.stage, statistic=statistic, dimensions=dimensions)
+        return build_metric(name, service, stage=self.parameters.stage, statistic=statistic, dimensions=dimensions)
 
     def _finish(self) -> None:
-        self.functions = Functions.of(self, self.assets, extras=["functions", "splitter"])
+        self.functions = Functions.create(self, self.assets, extras=["functions", "splitter"])
         splitter, triggers = _create_splitter(self)
         control = _create_control(self, triggers)
         outputs = [Output(name="ControlFunctionName", value=control.function_name)]
@@ -261,7 +263,7 @@ class SplitQueue(Construct):
         if len(kinds) > 1:
             raise BadConfiguration(f"{self.node.path}: all queues and fifo must be of one type, FIFO or standard")
         entry = {"queue_id": queue_id, "fifo": bool(kinds) and kinds.pop()}
-        entry |= _existing_queue_field("source", source_queue) | _existing_queue_field("main", main_queue)
+        entry |= _build_existing_queue_field("source", source_queue) | _build_existing_queue_field("main", main_queue)
         if both := entry.keys() & parameters:
             raise BadConfiguration(f"{self.node.path}: {', '.join(both)} is an argument, so it can't be in parameters")
         section = {"queues": [{**entry, **parameters}]}
@@ -306,7 +308,7 @@ class SplitQueue(Construct):
         return self.splitting.metric(name, queue_id=self.queue_id, statistic=statistic)
 
 
-def _existing_queue_field(role: str, queue: sqs.IQueue | None) -> dict[str, object]:
+def _build_existing_queue_field(role: str, queue: sqs.IQueue | None) -> dict[str, object]:
     """Return the parameter that marks a queue as existing, with a placeholder for an ARN unknown at synthesis."""
     if queue is None:
         return {}
@@ -330,7 +332,7 @@ def _create_splitter(construct: Splitting) -> tuple[lambda_.Function, Mapping[st
     if parameters.s3_bucket_arns:
         objects = [f"{arn}/*" for arn in parameters.s3_bucket_arns]
         allowed.append(allow("s3", ["GetObject"], *objects, wildcards="S3 events name objects; any of the bucket."))
-    function = construct.functions.make(
+    function = construct.functions.create_function(
         "splitter",
         timeout=SPLITTER_TIMEOUT,
         memory_mb=parameters.splitter_memory_mb,
@@ -362,7 +364,7 @@ def _create_control(construct: Splitting, triggers: Mapping[str, lambda_.EventSo
     about_consumers = repointing.list_statements(
         construct.stack, consumers, [triggers[queue_id] for queue_id in repointed]
     )
-    function = construct.functions.make(
+    function = construct.functions.create_function(
         "control",
         timeout=CONTROL_TIMEOUT,
         memory_mb=parameters.control_memory_mb,
@@ -387,8 +389,8 @@ def _create_control(construct: Splitting, triggers: Mapping[str, lambda_.EventSo
         may_recur=True,  # While sessions live, each tick sends the next one.
     )
     trigger("Control", function, state.control_queue, reading=Reading())
-    every_minute(function, to_builtins(SweepQueues()))
-    add_reader(function)
+    invoke_every_minute(function, to_builtins(SweepQueues()))
+    create_reader_alias(function)
     return function
 
 

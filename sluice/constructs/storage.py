@@ -10,7 +10,7 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct, IConstruct
 
-from sluice.constructs.roles import KEY, acknowledge
+from sluice.constructs.roles import KEY, suppress_finding
 
 LONGEST = Duration.days(14)  # SQS retains messages for at most 14 days.
 TICKS_RETENTION = Duration.hours(1)
@@ -25,7 +25,9 @@ ITEMS: Mapping[str, Any] = {
 }
 
 
-def table(scope: Construct, id_: str, *, keep: bool, stream: dynamodb.StreamViewType | None = None) -> dynamodb.Table:
+def create_table(
+    scope: Construct, id_: str, *, keep: bool, stream: dynamodb.StreamViewType | None = None
+) -> dynamodb.Table:
     """Create a table whose key attributes are `pk` and `sk`, with point-in-time recovery."""
     return dynamodb.Table(
         scope,
@@ -36,28 +38,28 @@ def table(scope: Construct, id_: str, *, keep: bool, stream: dynamodb.StreamView
         ),
         stream=stream,
         deletion_protection=keep,
-        removal_policy=removal(keep=keep),
+        removal_policy=choose_removal_policy(keep=keep),
     )
 
 
-def passing_table(scope: Construct, id_: str) -> dynamodb.Table:
+def create_temporary_table(scope: Construct, id_: str) -> dynamodb.Table:
     """Create a table without recovery, for personal data that must be deleted after minutes."""
     made = dynamodb.Table(scope, id_, **ITEMS, removal_policy=RemovalPolicy.DESTROY)
-    acknowledge(made, "AwsSolutions-DDB3", "A recovery would restore addresses and keys, which must be deleted.")
+    suppress_finding(made, "AwsSolutions-DDB3", "A recovery would restore addresses and keys, which must be deleted.")
     return made
 
 
-def removal(*, keep: bool) -> RemovalPolicy:
+def choose_removal_policy(*, keep: bool) -> RemovalPolicy:
     """Return a removal policy. With `keep`, a resource stays in the account when it leaves its stack."""
     return RemovalPolicy.RETAIN if keep else RemovalPolicy.DESTROY
 
 
-def queue(
+def create_queue(
     scope: Construct,
     id_: str,
     *,
     dead_letters: sqs.IQueue | None = None,
-    receives: int = MANY_RECEIVES,
+    max_receives: int = MANY_RECEIVES,
     visibility: Duration | None = None,
     retention: Duration = LONGEST,
     fifo: bool = False,
@@ -79,24 +81,23 @@ def queue(
         retention_period=retention,
         visibility_timeout=visibility,
         dead_letter_queue=(
-            None if dead_letters is None else sqs.DeadLetterQueue(queue=dead_letters, max_receive_count=receives)
+            None if dead_letters is None else sqs.DeadLetterQueue(queue=dead_letters, max_receive_count=max_receives)
         ),
         encryption=sqs.QueueEncryption.SQS_MANAGED,
         enforce_ssl=True,
-        removal_policy=removal(keep=keep),
+        removal_policy=choose_removal_policy(keep=keep),
     )
 
 
-def visibility(timeout: Duration, window_s: int = 0) -> Duration:
-    """Return the visibility timeout that Lambda recommends for a function's queue.
+def visibility_timeout(timeout: Duration, window_s: int = 0) -> Duration:
+    """Return the visibility timeout that Lambda recommends: six times its function's timeout, plus the window.
 
-    The timeout is six times the function's timeout, plus the batching window.
     https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
     """
     return Duration.seconds(6 * int(timeout.to_seconds()) + window_s)
 
 
-def bucket(scope: Construct, id_: str, *, keep: bool, log_days: int) -> s3.Bucket:
+def create_bucket(scope: Construct, id_: str, *, keep: bool, log_days: int) -> s3.Bucket:
     """Create the bucket of the pipeline's jobs. Logs in the bucket expire after `log_days` days."""
     made = s3.Bucket(
         scope,
@@ -104,14 +105,14 @@ def bucket(scope: Construct, id_: str, *, keep: bool, log_days: int) -> s3.Bucke
         encryption=s3.BucketEncryption.S3_MANAGED,
         enforce_ssl=True,
         block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
-        removal_policy=removal(keep=keep),
+        removal_policy=choose_removal_policy(keep=keep),
         lifecycle_rules=[
             # Staged segments have no expiration: the Spark source deletes them, because only it knows their readers.
             s3.LifecycleRule(id="unfinished-uploads", abort_incomplete_multipart_upload_after=Duration.days(1)),
             s3.LifecycleRule(id="logs", prefix=LOGS_PREFIX, expiration=Duration.days(log_days)),
         ],
     )
-    acknowledge(made, "AwsSolutions-S1", "Only the job role and EMR Serverless use it; CloudTrail records calls.")
+    suppress_finding(made, "AwsSolutions-S1", "Only the job role and EMR Serverless use it; CloudTrail records calls.")
     return made
 
 

@@ -25,7 +25,7 @@ KEY_CHARACTERS = 12
 OWN = "Parameters' names depend on their content, which deployments change; the wildcard follows the function's name."
 
 
-def parameters(scope: Construct, home: str, function: str, text: str) -> Sequence[str]:
+def store_text(scope: Construct, home: str, function: str, text: str) -> Sequence[str]:
     """Store a JSON text in parameters, and return their names in order. Raises `BadParameter` if the text is too long.
 
     An empty text has no parameters. Names begin with `home` and depend on the content. A deployment changes them with
@@ -66,6 +66,6 @@ def split_into_parts(owner: str, text: str) -> Sequence[str]:
     return cut
 
 
-def names(stack: Stack, home: str, function: str) -> str:
+def format_names_pattern(stack: Stack, home: str, function: str) -> str:
     """Return the ARN pattern of a function's parameters. The pattern also matches parameters of later deployments."""
     return stack.format_arn(service="ssm", resource="parameter", resource_name=f"{home}/{function}/*")

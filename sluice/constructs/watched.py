@@ -37,7 +37,7 @@ class WatchedQueue:
     reader: str = "function"
 
 
-class Watched:
+class WatchedSite:
     """The constructs of one site, with the parameters of operations.
 
     A capability that the site lacks is None. Queues are for use in the stack of `scope`, which has their alarms.
@@ -69,8 +69,7 @@ class Watched:
     def sources(self) -> Iterator[WatchedQueue]:
         """List the source and ingress queues. The offers queue has a separate alarm rule.
 
-        Alarms on functions cover the queues between functions. Re-pointed consumers read the source queue while no
-        session splits it.
+        Alarms on functions cover the queues between functions. Re-pointed consumers read the source without sessions.
         """
         for queues in self.split_queues:
             description, reader = f"source of {queues.parameters.queue_id}", "function" if queues.main else "consumer"
@@ -84,20 +83,20 @@ class Watched:
 
     def dead_letters(self) -> Iterator[WatchedQueue]:
         """List the site's dead-letter queues."""
-        listed: list[tuple[str, sqs.IQueue, str]] = []
+        queues_of_site: list[tuple[str, sqs.IQueue, str]] = []
         if self.rendezvous is not None:
-            listed.append(("", self.rendezvous.state.dead_letters, "dead letters of the rendezvous"))
+            queues_of_site.append(("", self.rendezvous.state.dead_letters, "dead letters of the rendezvous"))
         if self.splitting is not None:
-            listed.append(("Splitting", self.splitting.state.dead_letters, "dead letters of splitting"))
-            listed += [
+            queues_of_site.append(("Splitting", self.splitting.state.dead_letters, "dead letters of splitting"))
+            queues_of_site += [
                 (queues.id, queues.dead_letters, f"dead letters of {queues.parameters.queue_id}")
                 for queues in self.split_queues
                 if queues.dead_letters is not None
             ]
         if self.exchange is not None:
             state = self.exchange.state
-            listed.append(("Federation", state.dead_letters, "dead letters of federation"))
-            listed.append(("FederationFifo", state.fifo_dead_letters, "dead letters of federation, FIFO"))
-        for prefix, queue, description in listed:
+            queues_of_site.append(("Federation", state.dead_letters, "dead letters of federation"))
+            queues_of_site.append(("FederationFifo", state.fifo_dead_letters, "dead letters of federation, FIFO"))
+        for prefix, queue, description in queues_of_site:
             imported = import_into(self.scope, queue)
             yield WatchedQueue(f"{prefix}{DEAD_LETTERS}", imported, description, None, DEAD_LETTERS)

@@ -152,7 +152,7 @@ def route(
                 persistent_failures.append(RefusedEntry(entry, error))
             else:  # the entry fails now, so that later messages of its group are held back
                 dispatcher.fail(entry, error)
-        left = stopped.later
+        left = stopped.untried
     failing.mark_working(entry.target for entry in dispatcher.sent)
     # Messages that also failed for other copies are retried.
     undeliverable = [lost for lost in persistent_failures if lost.entry.position not in dispatcher.failures]

@@ -128,11 +128,11 @@ class Parameters(Model):
                     f"{queue.queue_id} has consumers, so it has no main queue that the land job could read",
                 )
         # Both split queues and federation's own queues can be bound, and a binding distinguishes them only by name.
-        v.check_names("federation.queues", [queue.queue_id for queue in self.splitting.queues] + sorted(queues))
+        v.check_construct_ids("federation.queues", [queue.queue_id for queue in self.splitting.queues] + sorted(queues))
         return self
 
     @property
-    def held_proxies(self) -> tuple[int, int]:
+    def held_polls_range(self) -> tuple[int, int]:
         """Fewest and most polls to hold. The rest of the concurrency is for answers and other functions."""
         rendezvous, account = self.rendezvous, self.operations.account_concurrency
         reserved = rendezvous.proxy_max_concurrency
@@ -201,7 +201,7 @@ def _apply_override(document: dict[str, Any], key: str, value: object) -> None:
         target = target.setdefault(section, {})
         if not isinstance(target, dict):
             raise BadParameter(f"{ROOT}.{section}", "it is not an object, so -c can't set a parameter in it")
-    target[name] = v.parse_text(value, parameter_schemas()[key]) if isinstance(value, str) else value
+    target[name] = v.parse_option_value(value, parameter_schemas()[key]) if isinstance(value, str) else value
 
 
 def _to_bad_parameter(error: ErrorDetails) -> BadParameter:
@@ -213,7 +213,7 @@ def _to_bad_parameter(error: ErrorDetails) -> BadParameter:
         key, node, parent = f"{key}.{name}", node.get("properties", {}).get(name, {}), node
     subscripts = "".join(f"[{step}]" for step in path)
     for step in path:
-        node, parent = _schema_at(node, step), node
+        node, parent = _find_schema(node, step), node
     reason = error.get("ctx", {}).get("error")
     if isinstance(reason, InconsistentParameter):
         key = f"{key}.{reason.name}"
@@ -229,7 +229,7 @@ def _to_bad_parameter(error: ErrorDetails) -> BadParameter:
     return BadParameter(key, f"{subscripts}: {cause}" if subscripts else cause)
 
 
-def _schema_at(node: Mapping[str, Any], step: int | str) -> Mapping[str, Any]:
+def _find_schema(node: Mapping[str, Any], step: int | str) -> Mapping[str, Any]:
     """Find the schema at one step of a validation error's path: a list index, a field, or the type in a union."""
     if isinstance(step, int):
         schema = node.get("items", {})

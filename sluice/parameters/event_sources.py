@@ -38,7 +38,7 @@ class Reading:
             raise InconsistentParameter("batching_window_s", fault)
 
     @classmethod
-    def of_profile(
+    def from_profile(
         cls, profile: Profile, *, fifo: bool, batch_size: int, window_s: int, max_concurrency: int
     ) -> "Reading":
         """Build the reading that a profile gives a queue, from a section's parameters. FIFO batches are small."""

@@ -141,7 +141,7 @@ class FederationParameters(Model):
 
     def reading(self, *, fifo: bool) -> Reading:
         """Return how the exchange function's event source mapping reads its ingress queue."""
-        return Reading.of_profile(
+        return Reading.from_profile(
             self.profile,
             fifo=fifo,
             batch_size=self.batch_size,
@@ -180,19 +180,19 @@ class FederationParameters(Model):
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
         Reading(batch_size=self.batch_size, window_s=self.batching_window_s)
-        v.check_names("queues", [v.name_with_queue_type(queue.name, fifo=queue.fifo) for queue in self.queues])
+        v.check_construct_ids("queues", [v.add_queue_type(queue.name, fifo=queue.fifo) for queue in self.queues])
         pairs = (1 + len(self.peer_accounts)) * (1 + len(self.peer_stages))
         if self.peer_stages and pairs > MAX_PEER_PLACES:
             cause = f"with peer_accounts there are {pairs} pairs of account and stage, more than {MAX_PEER_PLACES}"
             raise InconsistentParameter("peer_stages", cause)
-        v.check_names(
-            "ingresses", [v.name_with_queue_type(ingress.exchange, fifo=ingress.fifo) for ingress in self.ingresses]
+        v.check_construct_ids(
+            "ingresses", [v.add_queue_type(ingress.exchange, fifo=ingress.fifo) for ingress in self.ingresses]
         )
         try:
             size = len(self.declared.to_json().encode()) + (len(encode(self.known_peers)) if self.peers else 0)
         except BadRoute as error:
             raise ValueError(str(error)) from error
-        v.check_names("routes", [route.name for route in self.declared.routes])
+        v.check_construct_ids("routes", [route.name for route in self.declared.routes])
         if size > DECLARED_MAX_BYTES:
             raise ValueError(
                 f"peers, exchanges, bindings, links and routes have {size} bytes as JSON, more than "

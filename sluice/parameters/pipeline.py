@@ -156,8 +156,8 @@ class PipelineParameters(Model):
     @property
     def interface_endpoints(self) -> Sequence[VpcEndpoint]:
         """The services whose VPC endpoints cost by the hour, and exist only while jobs run."""
-        needed: Sequence[VpcEndpoint] = ("sqs", "logs", "sts") if self.assume_role_arns else ("sqs", "logs")
-        created = self.vpc_endpoints if self.subnet_ids else needed
+        default_services: Sequence[VpcEndpoint] = ("sqs", "logs", "sts") if self.assume_role_arns else ("sqs", "logs")
+        created = self.vpc_endpoints if self.subnet_ids else default_services
         return tuple(service for service in created if service != GATEWAY)
 
     @model_validator(mode="after")

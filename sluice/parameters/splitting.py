@@ -173,7 +173,7 @@ class SplittingParameters(Model):
         ids = [queue.queue_id for queue in self.queues]
         if len(set(ids)) < len(ids):
             raise InconsistentParameter("queues", f"a queue_id is listed twice: {', '.join(ids)}")
-        v.check_names("queues", [v.name_with_queue_type(queue.queue_id, fifo=queue.fifo) for queue in self.queues])
+        v.check_construct_ids("queues", [v.add_queue_type(queue.queue_id, fifo=queue.fifo) for queue in self.queues])
         arns = [
             arn for queue in self.queues for arn in (queue.existing_source_queue_arn, queue.existing_main_queue_arn)
         ]
@@ -203,7 +203,7 @@ class SplittingParameters(Model):
 
     def reading(self, queue: SplitQueueParameters) -> Reading:
         """Return how the splitter's event source mapping reads the source queue of a split queue."""
-        return Reading.of_profile(
+        return Reading.from_profile(
             queue.profile,
             fifo=queue.fifo,
             batch_size=self.batch_size,

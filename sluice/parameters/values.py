@@ -101,7 +101,7 @@ def describe_type(schema: Mapping[str, Any]) -> str:
     return description
 
 
-def parse_text(text: str, schema: Mapping[str, Any]) -> object:
+def parse_option_value(text: str, schema: Mapping[str, Any]) -> object:
     """Parse a command-line value as JSON. Returns the text itself if the schema accepts strings, or it is no JSON."""
     types = {option.get("type") for option in schema.get("anyOf", [schema])}
     if "string" in types and not (text == "null" and "null" in types):
@@ -131,7 +131,7 @@ def construct_id(kind: str, name: str) -> str:
     """Derive a construct id from a user-chosen name, independently of the name's position in a list.
 
     CloudFormation identifies resources by their ids. If ids depended on positions, reordering a list would swap the
-    queues. Names that differ only in `-`, `_` and `.` get the same id, so `check_names` refuses to list both.
+    queues. Names that differ only in `-`, `_` and `.` get the same id, so `check_construct_ids` refuses to list both.
     """
     plain = re.sub("[-_.]", "", name)
     return kind + plain if PLAIN.fullmatch(plain) else unique_construct_id(kind, name)
@@ -142,21 +142,21 @@ def unique_construct_id(kind: str, name: str) -> str:
     return f"{kind}{re.sub('[^A-Za-z0-9]', '', name)[:12]}{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
-def name_with_queue_type(name: str, *, fifo: bool) -> str:
+def add_queue_type(name: str, *, fifo: bool) -> str:
     """Mark the name of a FIFO queue, so that a queue of the other type gets another construct id."""
     return f"{name}.fifo" if fifo else name
 
 
-def check_names(listed: str, names: Iterable[str]) -> None:
+def check_construct_ids(parameter: str, names: Iterable[str]) -> None:
     """Raise `InconsistentParameter` if two of the names would get the same construct id."""
-    by_id: dict[str, str] = {}
+    names_by_id: dict[str, str] = {}
     for name in names:
         id_ = construct_id("", name)
-        if (other := by_id.get(id_)) is not None:
+        if (other := names_by_id.get(id_)) is not None:
             raise InconsistentParameter(
-                listed, f"{name} is listed twice" if other == name else f"{other} and {name} differ only in - _ ."
+                parameter, f"{name} is parameter twice" if other == name else f"{other} and {name} differ only in - _ ."
             )
-        by_id[id_] = name
+        names_by_id[id_] = name
 
 
 # In option `--filter` a colon ends the queue id, and `*` stands for every queue.

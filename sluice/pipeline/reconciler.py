@@ -24,7 +24,7 @@ from sluice.pipeline.operations import (
     StopJob,
 )
 from sluice.pipeline.runs import Decision, DesiredState, JobStep, Run, TargetState, decide
-from sluice.times import MINUTE_MS, iso
+from sluice.times import MINUTE_MS, format_time
 
 SHOWN_RUNS = 20
 TARGET_STATES = {
@@ -93,12 +93,12 @@ class Reconciler(msgspec.Struct, frozen=True, kw_only=True):
                 # A running drain continues: it keeps the slot of its first request. A pipeline that was never started
                 # remains so if it is stopped.
                 if target is TargetState.RUNNING or target is not self.state().wanted:
-                    self.desired.save(DesiredState(wanted=target, since=iso(self.now_ms())))
+                    self.desired.save(DesiredState(wanted=target, since=format_time(self.now_ms())))
                 name, job = LAND, self._stream_job(self.state())
             case StopJob(job=name):
                 job = None
             case _:
-                job = self.catalogue.build_manual_job(operation, slot=f"by-hand-{iso(self.now_ms())}")
+                job = self.catalogue.build_manual_job(operation, slot=f"by-hand-{format_time(self.now_ms())}")
                 name = job.name
         [outcome] = self._apply_decisions({name: job}, pause_ms=0)
         return outcome
@@ -112,7 +112,7 @@ class Reconciler(msgspec.Struct, frozen=True, kw_only=True):
         outcomes = self._apply_decisions(jobs, pause_ms=pause_ms)
         if state.wanted is TargetState.DRAINED and outcomes[0].step is JobStep.REST:
             # Once the finished drain's run is no longer listed, the drain would otherwise run again.
-            self.desired.save(DesiredState(wanted=TargetState.STOPPED, since=iso(self.now_ms())))
+            self.desired.save(DesiredState(wanted=TargetState.STOPPED, since=format_time(self.now_ms())))
         return outcomes
 
     def show(self) -> PipelineView:

@@ -284,7 +284,7 @@ class _Batch:
                     self.drop_session(entry.target, Reason.QUEUE_GONE)
                 else:
                     self.dispatcher.fail(entry, NotDelivered(str(fault)))
-            entries = (*(refusal.entry for refusal in stopped.refused), *stopped.later)
+            entries = (*(refusal.entry for refusal in stopped.refused), *stopped.untried)
             again = sorted({entry.position for entry in entries} - self.dispatcher.failures.keys())
             if not again:
                 return

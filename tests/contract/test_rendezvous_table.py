@@ -27,7 +27,7 @@ from sluice.rendezvous.protocol.matching import (
     WaitingProxy,
 )
 from sluice.rendezvous.protocol.pace import LATELY_MINUTES, Counts
-from sluice.times import DAY_MS, HOUR_MS, MINUTE_MS, day_start_ms, format_day
+from sluice.times import DAY_MS, HOUR_MS, MINUTE_MS, format_day, parse_day_ms
 from tests.tables import table_in_memory
 
 NOW = 1_700_000_000_000
@@ -266,9 +266,9 @@ def test_all_that_has_expired_is_deleted_but_what_is_written_again(client: Any) 
     assert expire(NOW + HOUR_MS) == 3
     [kept] = client.scan(TableName="t")["Items"]
     assert kept["pk"] == {"S": "address keys"}
-    assert expire(day_start_ms(format_day(NOW)) + 2 * DAY_MS) == 0
+    assert expire(parse_day_ms(format_day(NOW)) + 2 * DAY_MS) == 0
 
-    late_ms = day_start_ms(format_day(NOW)) + 2 * DAY_MS + 1000
+    late_ms = parse_day_ms(format_day(NOW)) + 2 * DAY_MS + 1000
     [[expired]] = table.waiting.read_expired(late_ms)
     client.put_item(TableName="t", Item={**kept, "expires_at": {"N": str(NOW * 9)}})
     assert not table.waiting.delete_expired(expired, now_ms=late_ms)

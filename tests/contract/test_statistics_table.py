@@ -27,7 +27,7 @@ from sluice.rendezvous.counts.statistics import (
 from sluice.rendezvous.protocol.addresses import KEY_BYTES, hash_address
 from sluice.rendezvous.protocol.ends import list_outcomes
 from sluice.rendezvous.protocol.matching import Nat
-from sluice.times import DAY_MS, day_start_ms, format_day
+from sluice.times import DAY_MS, format_day, parse_day_ms
 from tests.fakes import Clock, FakeStatisticsStore
 from tests.tables import table_in_memory
 
@@ -248,7 +248,7 @@ def test_all_environments_have_one_key_a_day(client: Any) -> None:
 def test_a_key_is_gone_after_two_days(client: Any) -> None:
     AddressHasher(client, TABLE, Clock(NOW)).key(DAY)
     [item] = client.scan(TableName=TABLE)["Items"]
-    assert int(item["expires_at"]["N"]) * 1000 == day_start_ms(DAY) + KEPT_MS == day_start_ms(DAY) + 2 * DAY_MS
+    assert int(item["expires_at"]["N"]) * 1000 == parse_day_ms(DAY) + KEPT_MS == parse_day_ms(DAY) + 2 * DAY_MS
 
 
 def test_a_hash_is_the_days_keys(client: Any) -> None:

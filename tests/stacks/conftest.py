@@ -17,7 +17,7 @@ from sluice.bundles.assets import Assets, Target
 from sluice.bundles.environment import SparkAssets, image_target
 from sluice.parameters import Architecture, Parameters
 from sluice.stages import add_stage_prefix
-from stacks import reproducible_app
+from stacks import create_reproducible_app
 from tests.timeouts import end_the_process
 
 PROJECT = Path(__file__).parents[2]
@@ -121,7 +121,7 @@ def synth(layer: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[...
     def synthesize(**parameters: object) -> Templates:
         key = json.dumps(parameters, sort_keys=True)
         if key not in synthesized:
-            made = reproducible_app({**CONTEXT, **parameters}, outdir=outdir)
+            made = create_reproducible_app({**CONTEXT, **parameters}, outdir=outdir)
             add_stacks(made)
             stage = Parameters.from_context({**CONTEXT, **parameters}).stage
             synthesized[key] = read_synthesized(made.synth(), stage)

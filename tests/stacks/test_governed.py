@@ -17,7 +17,7 @@ from aws_cdk.cx_api import CloudAssembly
 from app import add_stacks
 from sluice.errors import BadParameter
 from sluice.parameters import Parameters
-from stacks import reproducible_app
+from stacks import create_reproducible_app
 from tests.stacks.conftest import CONTEXT, PROJECT, Resource, Templates, read_synthesized
 
 KEY_ARN = "arn:aws:kms:eu-central-1:123456789012:key/0f0e0d0c-1111-2222-3333-444455556666"
@@ -52,7 +52,7 @@ PACKS = (cdk_nag.NIST80053R5Checks, cdk_nag.HIPAASecurityChecks, cdk_nag.PCIDSS3
 def assembly(layer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a synth that the packs look at. They refuse it, after the templates are written."""
     folder = tmp_path_factory.mktemp("governed")
-    made = reproducible_app({**CONTEXT, **HARDENED}, outdir=str(folder))
+    made = create_reproducible_app({**CONTEXT, **HARDENED}, outdir=str(folder))
     add_stacks(made)
     Validations.of(made).add_plugins(*(pack(made) for pack in PACKS))
     with pytest.raises(RuntimeError, match="IAMNoInlinePolicy"):

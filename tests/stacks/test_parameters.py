@@ -252,7 +252,7 @@ def test_held_polls_leave_executions_to_answers_and_to_other_functions(
 ) -> None:
     rendezvous = {"proxy_max_concurrency": reserved, "held_proxies_min": 100}
     context = {"sluice": {"rendezvous": rendezvous, "operations": {"account_concurrency": account}}}
-    assert Parameters.from_context(context).held_proxies == held
+    assert Parameters.from_context(context).held_polls_range == held
 
 
 def test_bridges_stay_as_they_are_given() -> None:

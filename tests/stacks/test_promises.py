@@ -15,7 +15,7 @@ from sluice.rendezvous.counts.stream import FILTERS
 from sluice.rendezvous.settings import BrokerSettings, CountersSettings, ProxySettings, RendezvousSettings
 from sluice.settings import Settings
 from sluice.splitting.settings import ControlSettings, SplitterSettings
-from stacks import reproducible_app
+from stacks import create_reproducible_app
 from tests.stacks.conftest import CONTEXT, Resource, Templates, find_referred
 
 Synth = Callable[..., Templates]
@@ -526,7 +526,7 @@ def test_programs_find_these_outputs(templates: Templates) -> None:
 
 
 def test_a_finding_that_nobody_acknowledged_fails_the_synth(layer: object, tmp_path: Any) -> None:
-    made = reproducible_app(CONTEXT, outdir=str(tmp_path))
+    made = create_reproducible_app(CONTEXT, outdir=str(tmp_path))
     add_stacks(made)
     aws_sqs.Queue(Stack(made, "Other"), "OpenQueue")
     with pytest.raises(RuntimeError, match="AwsSolutions-SQS4"):

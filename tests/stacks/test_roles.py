@@ -9,7 +9,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk.assertions import Template
 
 from sluice.constructs import roles
-from sluice.constructs.functions import queue_arn
+from sluice.constructs.functions import format_queue_arn
 from sluice.constructs.roles import Statement, allow
 from sluice.errors import BadParameter
 
@@ -17,7 +17,7 @@ from sluice.errors import BadParameter
 def made(*allowed: Statement) -> list[Any]:
     """The documents of a role that may this, its own first."""
     stack = Stack(App(), "Stack")
-    roles.role(stack, "Reader", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"), allowed=allowed)
+    roles.create_role(stack, "Reader", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"), allowed=allowed)
     template = Template.from_stack(stack)
     (role,) = template.find_resources("AWS::IAM::Role").values()
     policies = template.find_resources("AWS::IAM::ManagedPolicy")
@@ -71,7 +71,7 @@ def test_what_no_role_has_room_for_is_refused() -> None:
 
 def test_names_that_a_deployment_knows_are_counted_as_long_as_they_get() -> None:
     stack = Stack(App(), "Stack")
-    queues = [queue_arn(stack, f"{place:080}") for place in range(200)]
+    queues = [format_queue_arn(stack, f"{place:080}") for place in range(200)]
     first, *others = made(allow("sqs", ["SendMessage"], *queues))
     assert others
     longest = len("arn:aws-us-gov:sqs:ap-southeast-1:123456789012:,") + 80

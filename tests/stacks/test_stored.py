@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from aws_cdk import App, Stack, aws_sqs
 
-from sluice.constructs.stored import MOST, PARAMETER_BYTES, parameters
+from sluice.constructs.stored import MOST, PARAMETER_BYTES, store_text
 from sluice.errors import BadParameter
 
 
@@ -14,7 +14,7 @@ def stored(text: str) -> dict[str, Any]:
     """The values by name, as a template of one stack has them."""
     app = App()
     stack = Stack(app, "Site")
-    names = parameters(stack, "Site", "links", text)
+    names = store_text(stack, "Site", "links", text)
     template = app.synth().get_stack_by_name("Site").template.get("Resources", {})
     assert [stack.resolve(name) for name in names] == [{"Ref": id_} for id_ in template]
     return {each["Properties"]["Name"]: each["Properties"]["Value"] for each in template.values()}
@@ -32,7 +32,7 @@ def test_a_token_is_in_one_part_with_room_for_what_it_becomes() -> None:
     app = App()
     stack = Stack(app, "Site")
     queues = [aws_sqs.Queue(stack, f"Q{number}").queue_arn for number in range(60)]
-    parameters(stack, "Site", "links", json.dumps(queues))
+    store_text(stack, "Site", "links", json.dumps(queues))
     template = app.synth().get_stack_by_name("Site").template["Resources"]
     made = [each["Properties"] for each in template.values() if each["Type"] == "AWS::SSM::Parameter"]
     parts = [each["Value"]["Fn::Join"][1] for each in made]

@@ -18,8 +18,8 @@ from sluice.batches import (
     DispatchStop,
     Entry,
     Request,
-    fifo_rounds,
-    standard_round,
+    build_fifo_rounds,
+    build_standard_round,
 )
 from sluice.errors import CallFailed, DestinationFault, HeldBack, NotDelivered, NotReached, QueueGone
 from sluice.message import MAX_MESSAGE_BYTES, Outgoing
@@ -53,7 +53,7 @@ ENTRIES = st.lists(
 
 @given(ENTRIES)
 def test_requests_keep_to_the_limits_lose_nothing_and_keep_the_order(entries: list[Entry]) -> None:
-    requests = standard_round(entries)
+    requests = build_standard_round(entries)
     for request in requests:
         assert 1 <= len(request.entries) <= MAX_ENTRIES
         assert sum(one.outgoing.size for one in request.entries) <= MAX_MESSAGE_BYTES
@@ -63,19 +63,19 @@ def test_requests_keep_to_the_limits_lose_nothing_and_keep_the_order(entries: li
 
 
 def test_no_request_could_have_taken_the_next_one_in() -> None:
-    requests = standard_round([entry(n, "A", size=MAX_MESSAGE_BYTES // 4) for n in range(9)])
+    requests = build_standard_round([entry(n, "A", size=MAX_MESSAGE_BYTES // 4) for n in range(9)])
     assert [positions(request) for request in requests] == [[0, 1, 2, 3], [4, 5, 6, 7], [8]]
-    assert [len(request.entries) for request in standard_round(entry(n, "A") for n in range(25))] == [10, 10, 5]
+    assert [len(request.entries) for request in build_standard_round(entry(n, "A") for n in range(25))] == [10, 10, 5]
 
 
 def test_entries_are_numbered_within_their_request() -> None:
-    (request,) = standard_round([entry(7, "A"), entry(9, "A")])
+    (request,) = build_standard_round([entry(7, "A"), entry(9, "A")])
     assert [entry["Id"] for entry in request.api()] == ["0", "1"]
 
 
 @given(ENTRIES)
 def test_fifo_rounds_lose_nothing_and_keep_each_groups_order_across_receivers(entries: list[Entry]) -> None:
-    rounds = fifo_rounds(entries)
+    rounds = build_fifo_rounds(entries)
     sent = [one for requests in rounds for request in requests for one in request.entries]
     assert sorted(sent, key=repr) == sorted(entries, key=repr)
     for target in "ABM":
@@ -93,7 +93,7 @@ def test_fifo_rounds_lose_nothing_and_keep_each_groups_order_across_receivers(en
 
 def test_one_group_of_a_fifo_queue_comes_to_each_receiver_in_order() -> None:
     takers = dict(zip([10, 20, 30, 40, 50, 60], "ABMMBA", strict=True))
-    rounds = fifo_rounds(entry(position, target, group="g") for position, target in takers.items())
+    rounds = build_fifo_rounds(entry(position, target, group="g") for position, target in takers.items())
     assert [[(request.target, positions(request)) for request in requests] for requests in rounds] == [
         [("A", [10])],
         [("B", [20])],
@@ -169,10 +169,10 @@ def test_a_dispatch_stops_where_a_target_is_gone_and_goes_on_without_repeating(
     left: Sequence[Entry] = entries
     while left:
         stopped = batch.dispatch(left)
-        assert stopped.refused or not stopped.later
+        assert stopped.refused or not stopped.untried
         assert {type(each.fault) for each in stopped.refused} <= {QueueGone}
         lost += (each.entry for each in stopped.refused)
-        left = stopped.later
+        left = stopped.untried
     assert sorted(lost, key=repr) == sorted((one for one in entries if one.target in gone), key=repr)
     assert len(send.arrived) == len(entries) - len(lost)
     assert batch.dispatch(one for one in entries if one.target not in gone) == DispatchStop()
@@ -281,7 +281,7 @@ def test_what_comes_after_a_message_that_its_target_refuses_is_not_refused_with_
     batch = Dispatcher(fifo=fifo, send=refusing("A", REFUSALS[-1], []), executor=None, optional={"A"})
     stopped = batch.dispatch([entry(position, "A", group="g") for position in range(25)])
     assert [(each.entry.position, str(each.fault)) for each in stopped.refused] == [(0, str(REFUSALS[-1]))]
-    assert [each.position for each in stopped.later] == list(range(10, 25))
+    assert [each.position for each in stopped.untried] == list(range(10, 25))
     assert [each.position for each in batch.sent] == list(range(1, 10))
 
 

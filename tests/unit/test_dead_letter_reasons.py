@@ -20,7 +20,7 @@ from sluice.errors import (
     PeerRefused,
     SenderFault,
     SluiceError,
-    dead_letter_text,
+    describe_reason,
 )
 from sluice.message import DeadLetter, Message, Value
 
@@ -68,8 +68,8 @@ def test_a_letter_that_was_buried_has_its_errors_name(said: str, reason: Reason)
 
 
 def test_a_letter_begins_with_its_errors_reason_or_the_class_of_an_error_that_nobody_foresaw() -> None:
-    assert dead_letter_text(PeerRefused("AccessDenied")) == "PeerRefused: AccessDenied"
-    assert dead_letter_text(KeyError("id")) == "KeyError: 'id'"
+    assert describe_reason(PeerRefused("AccessDenied")) == "PeerRefused: AccessDenied"
+    assert describe_reason(KeyError("id")) == "KeyError: 'id'"
 
 
 def test_what_sqs_has_moved_says_from_where_and_goes_back_there() -> None:

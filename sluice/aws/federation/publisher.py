@@ -18,7 +18,7 @@ from sluice.aws.client_types import SQSClient
 from sluice.aws.clients import CONFIG, calls
 from sluice.aws.queues import send_batch
 from sluice.aws_rules import parse_queue_url
-from sluice.batches import MAX_ENTRIES, Entry, Request, standard_round
+from sluice.batches import MAX_ENTRIES, Entry, Request, build_standard_round
 from sluice.errors import BadSetting, CallFailed, DestinationFault, Malformed, SluiceError, TooLarge
 from sluice.federation.matching.exchanges import MAX_NAME_CHARACTERS
 from sluice.federation.matching.indexes import MAX_KEY_CHARACTERS
@@ -216,13 +216,13 @@ class Publisher(msgspec.Struct, frozen=True):
             try:
                 outgoing = request.to_message(fifo=self.fifo)
             except (Malformed, TooLarge) as fault:
-                yield from standard_round(window)
+                yield from build_standard_round(window)
                 raise BadPublishRequest(place, fault) from fault
             window.append(Entry(position=place, target=self.ingress_url, outgoing=outgoing))
             if len(window) == MAX_ENTRIES:  # few are in memory at once, because each may have a megabyte
-                yield from standard_round(window)
+                yield from build_standard_round(window)
                 window = []
-        yield from standard_round(window)
+        yield from build_standard_round(window)
 
 
 def publish(

@@ -14,7 +14,7 @@ from sluice.aws.client_types import DynamoDBClient
 from sluice.aws.items import attributes, write_if
 from sluice.errors import CallFailed
 from sluice.rendezvous.protocol.addresses import KEY_BYTES, hash_address, parse_address
-from sluice.times import DAY_MS, NowMs, day_start_ms, format_day
+from sluice.times import DAY_MS, NowMs, format_day, parse_day_ms
 
 PARTITION = "address keys"
 KEPT_MS = 2 * DAY_MS  # time from the beginning of a key's day to the key's deletion
@@ -38,7 +38,7 @@ class AddressHasher:
         if day == self._day:
             return self._key
         key = self.random_bytes(KEY_BYTES)
-        expires_at = (day_start_ms(day) + KEPT_MS) // 1000
+        expires_at = (parse_day_ms(day) + KEPT_MS) // 1000
         item = attributes({"pk": PARTITION, "sk": day, "expires_at": expires_at})
         earlier = write_if(self.client, self.table, {**item, "key": {"B": key}}, "attribute_not_exists(pk)")
         if earlier is not None:

@@ -12,7 +12,7 @@ from sluice.console.sites import BudgetedSite, Document
 from sluice.operator.metrics import Metric, Series
 from sluice.rendezvous.counts.statistics import OFFERS, Counts, total
 from sluice.rendezvous.protocol.ends import OPEN, End, list_outcomes
-from sluice.times import MINUTE_MS, day_start_ms, format_day
+from sluice.times import MINUTE_MS, format_day, parse_day_ms
 
 CHARTED_MINUTES = 60  # The charts cover this number of minutes up to now.
 STATISTICS_INTERVAL_S = 5.0
@@ -150,7 +150,7 @@ def sum_today(series: Mapping[str, Series] | None, prefixes: Sequence[str], at_m
     """Sum today's values of the metrics whose keys begin with one of `prefixes`; None if the values are unknown."""
     if series is None:
         return None
-    since_ms = day_start_ms(format_day(at_ms))
+    since_ms = parse_day_ms(format_day(at_ms))
     return round(sum(value for point_ms, value in _iter_matching_points(series, prefixes) if point_ms >= since_ms))
 
 

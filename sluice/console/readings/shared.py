@@ -10,7 +10,7 @@ from sluice.console.sites import BudgetedSite
 from sluice.errors import SluiceError
 from sluice.operator.metrics import Metric, Series, count_metrics_per_request, read_series
 from sluice.stages import add_stage_prefix
-from sluice.times import MINUTE_MS, day_start_ms, format_day
+from sluice.times import MINUTE_MS, format_day, parse_day_ms
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ def read_cached_series(
     names, at_ms = list(metrics), now_ms()
     since_ms = at_ms - minutes * MINUTE_MS
     if of_today:
-        since_ms, minutes = min(since_ms, day_start_ms(format_day(at_ms))), 24 * 60
+        since_ms, minutes = min(since_ms, parse_day_ms(format_day(at_ms))), 24 * 60
     size = count_metrics_per_request(minutes + 1)
     ask = partial(
         read_series,

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from sluice.codec import convert
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
-from sluice.times import format_day, iso, parse_time_ms
+from sluice.times import format_day, format_time, parse_time_ms
 from sluice.ulids import derive_ulid
 
 TOPIC = "rendezvous"
@@ -47,7 +47,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self, *, site: str) -> str:
         """Write the message's body: all fields, `at_ms` as `at`. `site` is the tag of the site where it happened."""
-        common = {"kind": self.kind, "id": self.id, "at": iso(self.at_ms), "site": site, "trace": self.trace}
+        common = {"kind": self.kind, "id": self.id, "at": format_time(self.at_ms), "site": site, "trace": self.trace}
         values = {name: getattr(self, name) for name in self.__struct_fields__ if name not in _NOT_TOLD}
         alone = {name for name, value in _OF_ONE_POLL.items() if values.get(name) == value}
         document = common | {name: value for name, value in values.items() if name not in alone}

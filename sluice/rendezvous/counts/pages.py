@@ -27,7 +27,7 @@ from sluice.rendezvous.counts.statistics import (
 )
 from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import Nat, OfferMethod
-from sluice.times import DAY_MS, day_start_ms, format_day
+from sluice.times import DAY_MS, format_day, parse_day_ms
 
 DAY_S = DAY_MS // 1000
 TYPES = ("iptproxy", "standalone", "webext", "badge", "bloco")  # other types count only in the total
@@ -45,7 +45,7 @@ def daily_log(day: str, counts: Mapping[str, int]) -> str:
 
 
 def _format_lines(day: str, counts: Mapping[str, int]) -> Iterator[str]:
-    yield f"snowflake-stats-end {format_day(day_start_ms(day) + DAY_MS)} 00:00:00 ({DAY_S} s)"
+    yield f"snowflake-stats-end {format_day(parse_day_ms(day) + DAY_MS)} 00:00:00 ({DAY_S} s)"
     # Without countries the line ends in a space, as in Snowflake's log.
     yield f"snowflake-ips {_format_countries(by_label(counts, PROXIES, 'cc'))}"
     for type_ in TYPES:

@@ -1,9 +1,9 @@
 """What went in and out, of metrics and of the statistics."""
 
 from sluice.console.readings.counters import build_counters, sum_by_minute, sum_today
-from sluice.times import DAY_MS, MINUTE_MS, day_start_ms
+from sluice.times import DAY_MS, MINUTE_MS, parse_day_ms
 
-TODAY = day_start_ms("2026-11-25")
+TODAY = parse_day_ms("2026-11-25")
 NOW = TODAY + 10 * MINUTE_MS + 5_000
 SERIES = {
     "splitting MessagesRead a": [(TODAY - MINUTE_MS, 5.0), (TODAY, 1.0), (TODAY + 10 * MINUTE_MS, 2.0)],

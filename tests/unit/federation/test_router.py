@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from sluice.batches import RefusedEntry
-from sluice.errors import CallFailed, HeldBack, Malformed, QueueGone, UnknownExchange, dead_letter_text
+from sluice.errors import CallFailed, HeldBack, Malformed, QueueGone, UnknownExchange, describe_reason
 from sluice.federation.links.peers import KnownPeers, Peer
 from sluice.federation.matching.bindings import Binding, Destination, RoutingTable
 from sluice.federation.matching.metadata import ATTRIBUTE, Crossing, DropReason
@@ -139,7 +139,7 @@ def test_whatever_goes_wrong_amid_a_batch_nothing_is_done_that_a_queue_lacks(
             if each.target in queues.gone
             else "NotDelivered: SendMessageBatch: AccessDenied: to "
         )
-        assert dead_letter_text(fault) == kind + each.target
+        assert describe_reason(fault) == kind + each.target
     for position, key in enumerate(keys):
         wanted = {urls[queue] for queue, by in bindings if by == key}
         got = {url for url, body in queues.sends if body == f"{position}"}
@@ -204,7 +204,7 @@ def test_a_queue_that_takes_something_again_has_its_second_anew() -> None:
 def test_what_comes_again_and_still_has_no_queue_is_undeliverable() -> None:
     again = replace(message("0"), system={"ApproximateReceiveCount": "2"})
     outcome = run([again], table([("one", "a")]), Fickle(luck=["gone"]))
-    assert [(each.position, each.target, dead_letter_text(fault)) for each, fault in outcome.undeliverable] == [
+    assert [(each.position, each.target, describe_reason(fault)) for each, fault in outcome.undeliverable] == [
         (0, "url/one", "QueueGone: no such queue: url/one")
     ]
     assert outcome.failures == {}
@@ -224,7 +224,7 @@ def test_a_queue_that_refuses_makes_no_other_get_a_message_more_than_twice(*, fi
     for receives in range(1, 4):
         left = [replace(each, system={**each.system, "ApproximateReceiveCount": f"{receives}"}) for each in left]
         outcome = run(left, to, queues, fifo=fifo)
-        dead += [(left[each.position].body, dead_letter_text(fault)) for each, fault in outcome.undeliverable]
+        dead += [(left[each.position].body, describe_reason(fault)) for each, fault in outcome.undeliverable]
         left = [left[position] for position in sorted(outcome.failures)]
     assert left == []
     assert sorted(dead) == [(body, REFUSED.format("one.fifo" if fifo else "one")) for body in ("0", "1", "3")]
@@ -237,7 +237,7 @@ def test_a_queue_that_refuses_makes_no_other_get_a_message_more_than_twice(*, fi
 def test_what_is_known_to_be_refused_is_undeliverable_at_once_and_the_others_go_on() -> None:
     queues = Fickle(forbidden={"url/one"})
     outcome = run([message("0"), message("1")], table([("one", "a"), ("two", "a")]), queues, failing=failed_before())
-    assert [(each.position, each.target, dead_letter_text(fault)) for each, fault in outcome.undeliverable] == [
+    assert [(each.position, each.target, describe_reason(fault)) for each, fault in outcome.undeliverable] == [
         (position, "url/one", REFUSED.format("one")) for position in (0, 1)
     ]
     assert (outcome.failures, queues.bodies("url/two")) == ({}, ["0", "1"])
@@ -254,7 +254,7 @@ def test_a_refusal_of_one_message_is_no_other_messages() -> None:
     queues.send_batch = send  # type: ignore[method-assign]
     messages = [replace(message(f"{n}"), system={"ApproximateReceiveCount": "2"}) for n in range(25)]
     outcome = run(messages, table([("one", "a")]), queues)
-    assert [(each.position, dead_letter_text(fault)) for each, fault in outcome.undeliverable] == [
+    assert [(each.position, describe_reason(fault)) for each, fault in outcome.undeliverable] == [
         (3, "NotDelivered: InvalidParameterValue: too long")
     ]
     assert (outcome.failures, outcome.counts["MessagesRouted"]) == ({}, 24)
