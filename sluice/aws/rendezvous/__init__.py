@@ -1,1 +1,1 @@
-"""DynamoDB and SQS adapters of the rendezvous, and the publishers of its events."""
+"""DynamoDB and SQS adapters of the rendezvous functions, and the publishers of rendezvous events."""

@@ -17,14 +17,14 @@ from sluice.rendezvous.protocol.addresses import KEY_BYTES, hash_address, parse_
 from sluice.times import DAY_MS, NowMs, format_day, parse_day_ms
 
 PARTITION = "address keys"
-KEPT_MS = 2 * DAY_MS  # time from the beginning of a key's day to the key's deletion
+KEPT_MS = 2 * DAY_MS  # A key is deleted two days after the beginning of its day.
 
 logger = Logger()
 
 
 @dataclass(slots=True)
 class AddressHasher:
-    """Hashes addresses with the day's key. The first environment that needs a key stores it, others read it once."""
+    """Hashes addresses with the day's key. The first environment that needs a key stores it; all others read it."""
 
     client: DynamoDBClient
     table: str
@@ -34,7 +34,7 @@ class AddressHasher:
     _key: bytes = b""
 
     def key(self, day: str) -> bytes:
-        """Return the key of a UTC day; create it if no environment has yet. Raises `CallFailed`."""
+        """Return the key of a UTC day, and create it if the table has none. Raises `CallFailed`."""
         if day == self._day:
             return self._key
         key = self.random_bytes(KEY_BYTES)
@@ -47,7 +47,7 @@ class AddressHasher:
         return key
 
     def of(self, address: str) -> str | None:
-        """Hash an address. None if it is invalid, or if the key can't be read: no poll fails because of statistics."""
+        """Hash an address. Returns None if the address is invalid or the day's key can't be read."""
         if parse_address(address) is None:
             return None
         try:

@@ -1,4 +1,4 @@
-"""SQS as rendezvous clients call it, and the access keys that all clients share.
+"""Makes the SQS requests of rendezvous clients, and manages the IAM access keys that all clients share.
 
 IAM shows a secret only once, when its key is created, and lets a user have two keys:
 https://docs.aws.amazon.com/IAM/latest/UserGuide/id_credentials_access-keys.html
@@ -26,7 +26,7 @@ from sluice.rendezvous.protocol.messages import read_object
 MAX_KEYS = 2  # IAM's limit of access keys per user
 T = TypeVar("T")
 
-# A failed call of a client has no redelivery as a function's message has, so it is retried more often.
+# SQS redelivers a function's message but not a client's request, so clients' requests are retried more often.
 ALONE = CONFIG.merge(Config(retries={"mode": "standard", "total_max_attempts": 6}))
 
 
@@ -51,14 +51,14 @@ class ClientCredentials:
 
 
 class ClientQueues:
-    """Makes the three SQS calls of clients, in its own threads: a long poll occupies a thread for up to 20 s.
+    """Makes clients' SQS requests in its own threads, because a long poll occupies a thread for up to 20 s.
 
     One object serves any number of clients, with at most `MAX_CONNECTIONS` calls at a time. Use it as an async context
-    manager: on exit it cancels queued calls, and doesn't interrupt running ones.
+    manager: on exit it cancels queued calls but doesn't interrupt running calls.
     """
 
     def __init__(self, client: SQSClient, offers_queue_url: str) -> None:
-        """Use this boto3 client with its credentials: `open_client` creates one."""
+        """Use this boto3 client and its credentials; `open_client` creates such a client."""
         self._client = client
         self._queues = SqsQueues(client, offers_queue_url)
         self._offers_queue_url = offers_queue_url
@@ -80,7 +80,7 @@ class ClientQueues:
         return await self._in_thread(look_up)
 
     async def receive(self, queue_url: str, *, wait_s: int) -> str | None:
-        """Receive one message's body, waiting up to `wait_s`. Doesn't delete it. Raises `QueueGone` or `CallFailed`."""
+        """Receive one message's body, waiting up to `wait_s` seconds. Raises `QueueGone` or `CallFailed`."""
         return await self._in_thread(lambda: self._queues.receive(queue_url, wait_s=wait_s))
 
     async def __aenter__(self) -> Self:
@@ -94,7 +94,7 @@ class ClientQueues:
 
 
 def open_client(credentials: ClientCredentials, *, region: str, endpoint_url: str | None = None) -> SQSClient:
-    """Create a boto3 client that acts as a rendezvous client. `endpoint_url` is that of the embedded cloud, if any."""
+    """Create a boto3 client with a rendezvous client's credentials. `endpoint_url` is the embedded cloud's, if any."""
     # boto3's default session can't create clients safely in several threads, so each client gets a session of its own.
     return boto3.session.Session(
         aws_access_key_id=credentials.access_key_id,
@@ -104,12 +104,12 @@ def open_client(credentials: ClientCredentials, *, region: str, endpoint_url: st
 
 
 class SecretUnknown(BadConfiguration):
-    """The user has a key already, and its secret can't be read again."""
+    """The IAM user has an access key already, and the secret of an existing key can't be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessKey:
-    """An access key as IAM describes it. `was_used` is true if IAM has recorded a request that was signed with it."""
+    """An access key as IAM describes it. `was_used`: IAM has recorded a request that was signed with this key."""
 
     id: str
     active: bool
@@ -119,9 +119,9 @@ class AccessKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rotation:
-    """A new access key, and the ids of the keys that were kept or deleted.
+    """A new access key, and the ids of the keys that were kept or deleted. `fault` is the error of a failed deletion.
 
-    `fault` is a deletion that failed afterwards. The key is returned even then: its secret can't be read again.
+    The new key is returned even after a failed deletion, because its secret can't be read again.
     """
 
     credentials: ClientCredentials
@@ -153,24 +153,24 @@ class ClientUser:
         return sorted(keys, key=lambda key: key.created_at)
 
     def was_used(self, key_id: str) -> bool:
-        """Return whether IAM has recorded a request that was signed with the key."""
+        """Return whether IAM has recorded a request that was signed with this access key."""
         with calls("GetAccessKeyLastUsed"):
             return "LastUsedDate" in self.client.get_access_key_last_used(AccessKeyId=key_id)["AccessKeyLastUsed"]
 
     def create(self) -> ClientCredentials:
-        """Create a new access key."""
+        """Create an access key, and return its id and secret."""
         with calls("CreateAccessKey"):
             key = self.client.create_access_key(UserName=self.name)["AccessKey"]
         return ClientCredentials(access_key_id=key["AccessKeyId"], secret_key=key["SecretAccessKey"])
 
     def delete(self, key_id: str) -> None:
-        """Delete an access key. From now on AWS refuses requests that are signed with it."""
+        """Delete an access key. From then on, AWS refuses requests that are signed with it."""
         with calls("DeleteAccessKey"):
             self.client.delete_access_key(UserName=self.name, AccessKeyId=key_id)
 
 
 def create_first_key(user: ClientUser) -> ClientCredentials:
-    """Create the user's first key. Raises `SecretUnknown` if there is one."""
+    """Create the user's first access key. Raises `SecretUnknown` if the user has a key already."""
     keys = user.access_keys()
     if keys:
         raise SecretUnknown(
@@ -181,10 +181,10 @@ def create_first_key(user: ClientUser) -> ClientCredentials:
 
 
 def rotate(user: ClientUser, *, keep_previous: bool) -> Rotation:
-    """Create a new key, then delete the others; with `keep_previous` one of them stays until the next rotation.
+    """Create a new key, then delete the others; with `keep_previous`, one old key stays until the next rotation.
 
-    If the user already has two keys, the less used one is deleted first. The other stays until the new key exists, so a
-    user that had a valid key always has one, even if a call fails.
+    If the user already has two keys, IAM's limit, the less used one is deleted before the new key is created. The other
+    one stays until then, so the user always has a valid key, even if a call fails.
     """
     # Delete inactive keys first, then unused ones, then the oldest: a key that was created but never given to clients
     # must not displace the key that clients have.
@@ -202,7 +202,7 @@ def rotate(user: ClientUser, *, keep_previous: bool) -> Rotation:
 
 
 def revoke(user: ClientUser) -> list[str]:
-    """Delete all keys, which locks every client out. Returns the ids of the deleted keys."""
+    """Delete all access keys, so that no client can connect. Returns the ids of the deleted keys."""
     return _delete_all(user, user.access_keys())
 
 
@@ -213,7 +213,7 @@ def _delete_all(user: ClientUser, keys: Sequence[AccessKey]) -> list[str]:
 
 
 def client_queue_url(url: str, *, region: str) -> str:
-    """Return a queue's URL as AWS has it, also for the embedded cloud: Snowflake's client reads the region from it."""
+    """Return a queue's URL in AWS's form, from which Snowflake's client reads the region."""
     account, name = url.rsplit("/", 2)[1:]
     return url if ".amazonaws.com" in url else f"https://sqs.{region}.amazonaws.com/{account}/{name}"
 
@@ -221,7 +221,7 @@ def client_queue_url(url: str, *, region: str) -> str:
 def write_bridge_line(
     credentials: ClientCredentials, *, queue_url: str, fingerprint: str, stun_urls: Sequence[str]
 ) -> str:
-    """Write the bridge line that apps with Snowflake's client take. Its address has no meaning, but must be there."""
+    """Write the bridge line that users paste into apps with Snowflake's client. Its address is a placeholder."""
     arguments = {
         "fingerprint": fingerprint,
         "sqsqueue": queue_url,

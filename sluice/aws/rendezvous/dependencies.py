@@ -21,8 +21,8 @@ from sluice.rendezvous.event_recorder import Countries, EventRecorder
 from sluice.rendezvous.pacing import Pacing
 from sluice.rendezvous.settings import RendezvousSettings
 
-BUNDLE = Path(__file__).parents[3]  # root of the bundle, in which `geoip_file` is
-TRACE_VARIABLE = "_X_AMZN_TRACE_ID"  # the trace header that Lambda sets for each invocation
+BUNDLE = Path(__file__).parents[3]  # This is the root of the deployed bundle, which contains `geoip_file`.
+TRACE_VARIABLE = "_X_AMZN_TRACE_ID"  # Lambda sets this variable to the invocation's trace header.
 
 logger = Logger()
 
@@ -30,9 +30,10 @@ logger = Logger()
 def make_dependencies(
     settings: RendezvousSettings, *, threads: int, buffered_metrics: frozenset[str] = frozenset()
 ) -> RendezvousDependencies:
-    """Create the objects that an environment keeps between invocations. `threads` run the concurrent calls for offers.
+    """Create the objects that an execution environment keeps between invocations.
 
-    Without event settings, countries aren't looked up and events are discarded. `EventRecorder` may buffer the metrics.
+    `threads` is the number of concurrent calls for offers. Without event settings, countries aren't looked up and
+    events are discarded. `EventRecorder` may delay the metrics named in `buffered_metrics`.
     """
     dynamodb, table, events = quick_dynamodb_client(), settings.waiting_table, settings.events
     publisher, countries = None, None

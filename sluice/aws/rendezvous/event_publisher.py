@@ -1,7 +1,7 @@
-"""Publishes a function's rendezvous events by writing them to the table after the function's work.
+"""Publishes a function's rendezvous events by writing them to a DynamoDB table, after the function's other work.
 
-The table's stream invokes the counters function, which counts and publishes the events. Statistics never fail a
-rendezvous or delay it for long: events that can't be written are logged, counted and lost.
+The table's stream invokes the counters function, which counts and publishes the events. Errors of statistics never fail
+a rendezvous: events that can't be written are logged, counted and lost.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,8 +24,8 @@ from sluice.ulids import derive_ulid
 EVENTS_CONFIG = CONFIG.merge(
     Config(connect_timeout=1, read_timeout=2, retries={"mode": "standard", "total_max_attempts": 2})
 )
-MAX_EVENTS = 500  # Events per item, at most 210 KB besides a recorder's addresses. DynamoDB's limit is 400 KB.
-KEPT_S = 60 * 60  # The stream keeps the change for a day; the item itself is only for debugging.
+MAX_EVENTS = 500  # An item has at most this many events, about 210 KB. DynamoDB's limit of an item is 400 KB.
+KEPT_S = 60 * 60  # The stream keeps the events for a day; the items are kept for an hour, only for debugging.
 
 logger = Logger()
 
@@ -38,7 +38,7 @@ def events_client() -> DynamoDBClient:
 
 
 class TableEventPublisher(msgspec.Struct, frozen=True, kw_only=True):
-    """Writes events to items of the partition `told`. `site` is the tag of the site where they happened."""
+    """Writes events to items of the partition `told`. `site` is the tag of the events' site."""
 
     table: str
     site: str
@@ -47,12 +47,12 @@ class TableEventPublisher(msgspec.Struct, frozen=True, kw_only=True):
     new_id: Callable[[], str]
 
     def publish(self, events: Sequence[Event]) -> int:
-        """Write the events, in one item if they fit. Returns the number of lost events. Raises nothing."""
+        """Write the events, in one item if they fit. Returns the number of lost events. Never raises."""
         left = events
         try:
             while left:
                 now_ms, bodies = self.now_ms(), [event.to_json(site=self.site) for event in left[:MAX_EVENTS]]
-                # A retry writes an identical item, which is no change, so the stream doesn't repeat the events.
+                # A retry writes an identical item. DynamoDB's stream has no record of it, so no event is counted twice.
                 item: dict[str, str | int] = {
                     "pk": EVENTS_PARTITION,
                     "sk": derive_ulid(self.new_id(), sent_at_ms=now_ms),
@@ -62,6 +62,6 @@ class TableEventPublisher(msgspec.Struct, frozen=True, kw_only=True):
                 with calls("PutItem"):
                     self.client().put_item(TableName=self.table, Item=attributes(item))
                 left = left[MAX_EVENTS:]
-        except Exception as error:  # No error of statistics may fail the finished rendezvous.
+        except Exception as error:  # An error of the statistics must not fail the rendezvous.
             logger.warning(NOT_PUBLISHED, lost=len(left), reason=str(error), exc_info=error)
         return len(left)

@@ -1,4 +1,4 @@
-"""Publishes rendezvous events to the site's exchange with `sluice.publish`, if a binding matches any."""
+"""Publishes rendezvous events to the site's exchange with `sluice.publish`, if any queue is bound to receive them."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -24,10 +24,11 @@ class ExchangePublisher(msgspec.Struct, frozen=True, kw_only=True):
     bindings: CachedReplica["BindingCounts"]
 
     def publish(self, events: Sequence[Event]) -> int:
-        """Send events in order, ten per request, if a queue is bound. Returns how many were sent.
+        """Send events in order, ten per request, if a queue is bound to the exchange.
 
-        Events that can never be published are logged and skipped. Raises the other errors as `SluiceError`: an unknown
-        part of the events was sent then, and all must be sent again, with the same ids.
+        Returns the number of sent events. Events that can never be published are logged and skipped. Raises any other
+        error as `SluiceError`. Some events may have been sent before the error, so the caller must send all events
+        again, with the same ids.
         """
         if not events or not self.bindings.value().has_binding(self.exchange):
             return 0
@@ -52,19 +53,19 @@ class ExchangePublisher(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BindingCounts:
-    """Counts the bindings of each exchange. It is a `Replica` of the site's bindings."""
+    """Counts the bindings of each exchange, as a `Replica` of the site's bindings."""
 
     __slots__ = ("_bound", "_exchanges", "version")
 
     def __init__(self, bindings: Bindings) -> None:
-        """Count the bindings of each exchange."""
+        """Count the bindings of each exchange in a snapshot."""
         self.version = bindings.version
         self._exchanges: dict[str, Exchange] = {}
         self._bound: Counter[str] = Counter()
         self.apply(BindingsChange(exchanges=bindings.exchanges, bound=bindings.bound))
 
     def apply(self, change: BindingsChange) -> None:
-        """Apply the binding changes of the next version."""
+        """Apply the changes of bindings in the next version."""
         self._exchanges.update((added.name, added) for added in change.exchanges)
         for exchange, _, keys in iter_bound_queues(change.unbound):
             self._bound[exchange] -= len(keys)

@@ -2,13 +2,13 @@
 
     pk                      sk                          item
     offers#<shard>          <sent_at_ms>#<client_id>    an offer, until its queue is swept
-    proxy#<sid>             match                       the offer that a proxy was given, or that its poll is over
+    proxy#<sid>             match                       the offer given to a proxy, or the end of its poll
     polls#<pool>#<shard>    <address>#<sid>             a proxy whose poll is held open; the address is a hash
 
-Held polls are in the table without point-in-time recovery, where a poll costs two writes; offers and matches are in the
-table with it. The number of shards for polls follows the demand. No transactions are needed: one conditional write to
-the proxy's item matches an offer, and one to the offer's item accepts the answer. A DynamoDB partition takes 1,000
-writes per second and an offer needs three, so offers are spread over shards. Every method may raise `CallFailed`.
+Held polls, which cost two writes each, are in a table without point-in-time recovery, offers and matches in a table
+with it. The number of shards of polls grows with the number of offers. No transactions are needed: one conditional
+write to the proxy's item matches an offer, and one to the offer's item accepts the answer. A DynamoDB partition takes
+1,000 writes per second and an offer needs three, so offers are spread over shards. Every method may raise `CallFailed`.
 """
 
 import json
@@ -53,12 +53,12 @@ from sluice.rendezvous.protocol.matching import (
 )
 
 SHARDS = 8
-MATCH_KEPT_S = 60 * 60  # for how long a match is kept: longer than any answer takes
-# An answer identifies its proxy only by the Sid, so a Sid gets no other offer while an answer may still arrive.
+MATCH_KEPT_S = 60 * 60  # Matches are kept for longer than any answer takes.
+# An answer names only its proxy's Sid, so a Sid gets no second offer while an answer to the first may still arrive.
 SID_COOLDOWN_MS = 10_000
-KEPT_S = 10 * 60  # Items of dead functions, which nobody deletes, expire after this.
-DEAD_AFTER_MS = 60_000  # After its end, a poll that is still in its pool is considered abandoned.
-ADDRESS_DIGITS = 8  # digits of an address's hash in a sort key, enough to distinguish a pool's addresses
+KEPT_S = 10 * 60  # DynamoDB deletes the items of crashed functions after this time.
+DEAD_AFTER_MS = 60_000  # If its function crashed, a poll's item is deleted this long after the poll's end.
+ADDRESS_DIGITS = 8  # A sort key has this many digits of an address's hash, enough to tell a pool's addresses apart.
 
 T = TypeVar("T")
 
@@ -68,15 +68,15 @@ logger = Logger()
 class DynamoOfferStore(msgspec.Struct, frozen=True):
     """Stores the offers of the last two minutes, and their matches with proxies, in one table.
 
-    Offers don't expire: an offer's item is deleted after its answer queue. Writes may be retried: a repeated write
-    returns the result of the first one.
+    Offers have no expiry: the sweep deletes an offer's answer queue, then its item. Writes may be retried: a repeated
+    write returns the result of the first one.
     """
 
     client: DynamoDBClient
     table: str
 
     def record(self, offer: OfferRecord) -> bool:
-        """Store a received offer. Returns False if another delivery of it was stored first."""
+        """Store a received offer. Returns False if another delivery of the same message was stored first."""
         values: dict[str, str | int] = {
             "state": offer.state,
             "method": offer.method,
@@ -92,14 +92,15 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
         return standing is None or text(standing, "token") == offer.token
 
     def read(self, offer: OfferRecord, *, consistent: bool) -> OfferRecord | None:
-        """Read a stored offer. Returns None if it isn't stored; a read that isn't `consistent` may miss a new one."""
+        """Read a stored offer. Returns None if it isn't stored; without `consistent`, a new offer may be missed."""
         item = get_item(self.client, self.table, _offer_key(offer), consistent=consistent)
         return next(iter(parse_items([item] if item else [], parse_offer_record)), None)
 
     def match(self, offer: OpenOffer, proxy: WaitingProxy, *, now_ms: int, has_waited: bool = False) -> bool:
-        """Give the offer to a proxy. Returns False if its poll is over or has an offer, or its Sid had one recently.
+        """Give the offer to a proxy.
 
-        An offer `has_waited` if it was taken from the waiting offers.
+        Returns False if the poll is over or has an offer, or if its Sid recently had an offer. `has_waited`: the offer
+        was taken from the waiting offers.
         """
         record = offer.record
         values = {
@@ -117,7 +118,7 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
         )
 
     def close(self, proxy: WaitingProxy) -> bool:
-        """End a poll without an offer, so that it gets none. Returns False if the poll was given an offer before."""
+        """End a poll without an offer, so that no broker gives it one. Returns False if it was given one before."""
         values: dict[str, str | int] = {
             "poll_id": proxy.poll_id,
             "answers_until": 0,
@@ -127,19 +128,20 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
         return standing is None or text(standing, "poll_id") != proxy.poll_id or not number(standing, "answers_until")
 
     def _close_poll(self, proxy: WaitingProxy, values: dict[str, Any], *, over_ms: int) -> Item | None:
-        """Store the outcome of a poll, once. Returns the stored outcome if there is one already, else None.
+        """Store a poll's outcome. Returns None, or the outcome that is already stored and is kept.
 
-        An earlier poll's outcome is replaced if its answer was due before `over_ms`.
+        An earlier poll's outcome is replaced if the deadline for its answer was before `over_ms`.
         """
         is_free = "attribute_not_exists(answers_until) OR (answers_until < :over AND poll_id <> :poll_id)"
         item = _match_key(proxy.sid) | attributes(values)
         return write_if(self.client, self.table, item, is_free, {":over": over_ms, ":poll_id": proxy.poll_id})
 
     def answer(self, sid: str, *, token: str, now_ms: int, match: Match | None = None) -> Match | None:
-        """Accept the answer of the proxy with this Sid: once, and only in time. Returns None if no client waits for it.
+        """Accept the answer of the proxy with this Sid, once and before its deadline.
 
-        `token` identifies this answer, so that a retry of the same call succeeds. The `match` of the Sid is read unless
-        the caller knows it; while its answer is accepted, the Sid has no other.
+        Returns None if no client waits for it. `token` identifies the answer, so that a retried call also succeeds. If
+        `match` is None, the Sid's match is read. A Sid has no second match before the deadline of the first one's
+        answer.
         """
         if match is None or match.answers_until_ms <= now_ms:
             match = self._read_match(sid, now_ms=now_ms)
@@ -157,8 +159,8 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
         return None if updated is None else replace(match, record=parse_offer_record(updated))
 
     def _read_match(self, sid: str, *, now_ms: int) -> Match | None:
-        """Read the match of a Sid whose answer is still accepted. Returns None if there is none."""
-        # Most matches are found by the eventually consistent read, which costs half.
+        """Read the match of a Sid whose answer is still accepted. Returns None if the Sid has no such match."""
+        # The eventually consistent read, at half the cost, finds most matches.
         for consistent in (False, True):
             item = get_item(self.client, self.table, _match_key(sid), consistent=consistent)
             if number(item, "answers_until") > now_ms:
@@ -168,11 +170,11 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
         return None
 
     def end(self, offer: OfferRecord, end: End, *, now_ms: int) -> bool:
-        """Store the end of an offer that no proxy answered. Returns False if the offer has ended already."""
+        """Store the end of an offer that no proxy answered. Returns False if the offer already has another end."""
         return self._end(offer, {"state": end.state, "ended_at": now_ms}) is not None
 
     def _end(self, offer: OfferRecord, values: dict[str, str | int], *, or_condition: str = "") -> Item | None:
-        """Store an offer's end, once. Returns the updated item; None if it has another end, or was deleted."""
+        """Store an offer's end, once. Returns the updated item, or None if the offer has another end or was deleted."""
         return update_if(
             self.client,
             TableName=self.table,
@@ -186,7 +188,7 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
         )
 
     def read_sent_before(self, until_ms: int) -> Iterator[Sequence[OfferRecord]]:
-        """Yield all offers sent before this time, page by page, the oldest first within a shard."""
+        """Yield all offers that were sent before this time, in pages, ordered by time within each shard."""
         until = {":until": format_ms(until_ms)}
         for shard in range(SHARDS):
             for page in query_pages(self.client, self.table, f"{OFFERS_PREFIX}{shard}", "sk < :until", until):
@@ -195,7 +197,7 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
     def count_recent_states(self, *, now_ms: int) -> Mapping[str, int]:
         """Count the offers of the last two minutes by state."""
         pages = self.read_sent_before(now_ms + 1)
-        since_ms = now_ms - ANSWER_QUEUE_AGE_MS  # offers before this time are being swept
+        since_ms = now_ms - ANSWER_QUEUE_AGE_MS  # Offers that were sent before this time are being swept.
         states = Counter(offer.state for page in pages for offer in page if offer.sent_at_ms > since_ms)
         return {state: states[state] for state in BY_STATE}
 
@@ -205,15 +207,15 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
 
 
 class DynamoProxyPools(msgspec.Struct, frozen=True):
-    """Stores the proxies whose polls are held open, in one table. `random` draws in [0, 1)."""
+    """Stores the proxies whose polls are held open, in one table. `random` returns a number in [0, 1)."""
 
     client: DynamoDBClient
     table: str
     random: Callable[[], float]
-    _large: set[str] = msgspec.field(default_factory=set)  # partitions whose last read exceeded the limit
+    _large: set[str] = msgspec.field(default_factory=set)  # partitions with more items than the limit
 
     def enter(self, proxy: WaitingProxy) -> None:
-        """Add a proxy to its pool. Replaces an earlier poll of the same Sid."""
+        """Add a proxy to its pool. An earlier poll with the same Sid is replaced."""
         values: dict[str, str | int] = {
             "poll_id": proxy.poll_id,
             "clients": proxy.clients,
@@ -233,10 +235,10 @@ class DynamoProxyPools(msgspec.Struct, frozen=True):
     def read_waiting(
         self, pool: Pool, *, now_ms: int, limit: int, shards: int, consistent: bool = True
     ) -> Sequence[WaitingProxy]:
-        """Read waiting proxies at random; all of them if there are at most `limit`.
+        """Read waiting proxies in random order, until at least `limit` proxies are found.
 
         An eventually consistent read may miss proxies that have just entered; a `consistent` one costs twice as much.
-        Abandoned polls that are read are deleted.
+        Items of polls whose function crashed are deleted when they are read.
         """
         first = int(self.random() * shards)
         proxies_found: list[WaitingProxy] = []
@@ -251,7 +253,7 @@ class DynamoProxyPools(msgspec.Struct, frozen=True):
         return proxies_found
 
     def _read_pages(self, partition: str, *, limit: int, consistent: bool) -> Iterator[Sequence[Item]]:
-        """Read a partition: in one page if small, otherwise from a random position to its end, then from its start."""
+        """Read a small partition in one page, a large one from a random position to its end, then from its start."""
         ask = partial(query_pages, self.client, self.table, partition, ConsistentRead=consistent, Limit=limit)
         if partition not in self._large:
             page = next(ask())
@@ -262,10 +264,10 @@ class DynamoProxyPools(msgspec.Struct, frozen=True):
         start = f"{int(self.random() * 16**ADDRESS_DIGITS):0{ADDRESS_DIGITS}x}"
         for condition in ("sk > :start", "sk <= :start"):
             yield from ask(condition, {":start": start})
-        self._large.discard(partition)  # The caller would have stopped earlier if the partition were still large.
+        self._large.discard(partition)  # With more items, the caller would have stopped reading.
 
     def profiles(self, pool: Pool, *, now_ms: int, shards: int) -> Sequence[Profile]:
-        """Read the profiles of all waiting proxies (eventually consistent)."""
+        """Read the profiles of a pool's waiting proxies, with eventually consistent reads."""
         live: dict[str, Any] = {"values": {":now": now_ms}, "FilterExpression": "waits_until > :now"}
         return [
             proxy.profile
@@ -280,7 +282,7 @@ class DynamoProxyPools(msgspec.Struct, frozen=True):
 
 
 def parse_offer_record(item: Item) -> OfferRecord:
-    """Parse an offer's item. Raises KeyError or ValueError for any other item."""
+    """Parse the DynamoDB item of an offer. Raises KeyError or ValueError for any other item."""
     return replace(
         parse_received_offer(item),
         end=BY_STATE[text(item, "state")],
@@ -292,7 +294,7 @@ def parse_offer_record(item: Item) -> OfferRecord:
 
 
 def parse_received_offer(item: Item) -> OfferRecord:
-    """Parse what an offer's item has in both tables. Raises ValueError for any other item."""
+    """Parse the fields that an offer's item has in both tables. Raises ValueError for any other item."""
     sent_at, _, client_id = text(item, "sk").partition("#")
     return OfferRecord(
         client_id=client_id,
@@ -314,7 +316,7 @@ def _match_key(sid: str) -> dict[str, Any]:
 
 
 def parse_waiting_proxy(item: Item) -> WaitingProxy:
-    """Parse a waiting proxy's item. Raises KeyError, ValueError or TypeError for any other item."""
+    """Parse the DynamoDB item of a waiting proxy. Raises KeyError, ValueError or TypeError for any other item."""
     _, pool, shard = item["pk"]["S"].split("#")
     return WaitingProxy(
         poll_id=item["poll_id"]["S"],
@@ -334,7 +336,7 @@ def _proxy_key(proxy: WaitingProxy) -> dict[str, Any]:
 
 
 def parse_items(items: Iterable[Item], read: Callable[[Item], T]) -> list[T]:
-    """Parse items with `read`. Invalid items, such as those of a newer version, are logged and skipped."""
+    """Parse items with `read`. Invalid items, for example of a newer version, are logged and skipped."""
     values = []
     for item in items:
         try:
@@ -351,5 +353,5 @@ def read_profile(item: Item) -> Profile:
 
 
 def format_ms(at_ms: int) -> str:
-    """Write a time in milliseconds with leading zeros, so that texts sort by time."""
+    """Write a time in milliseconds with leading zeros, so that sort keys are ordered by time."""
     return f"{max(at_ms, 0):013d}"

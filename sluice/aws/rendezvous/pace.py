@@ -1,9 +1,8 @@
-"""Stores counts of polls and offers, and the cooldowns of addresses, in DynamoDB.
+"""Stores the numbers of polls and offers, and the cooldowns of proxies' addresses, in DynamoDB.
 
-pk                sk                 item
-pace              minute#<number>    the polls and offers of one minute, numbered since 1970
-pace              hour#<number>      for how long polls were held in one hour, and the number of offers
-turn#<address>    turn               the end of an address's cooldown; the address is a hash
+pk                sk                 item pace              minute#<number>    the polls and offers of one minute,
+numbered since 1970 pace              hour#<number>      for how long polls were held in one hour, and the number of
+offers turn#<address>    turn               the end of an address's cooldown; the address is a hash
 """
 
 from collections.abc import Mapping
@@ -20,7 +19,7 @@ from sluice.times import DAY_MS, HOUR_MS, MINUTE_MS
 PACE = "pace"
 MINUTE, HOUR = "minute", "hour"
 GROUPS = "groups"
-KEPT_S = 10 * 60  # An item expires this long after its last use; the cooldown of a held poll as it ends.
+KEPT_S = 10 * 60  # An item expires this long after its last use; a held poll's cooldown has no such extra time.
 
 
 class DynamoPaceStore(msgspec.Struct, frozen=True):
@@ -30,7 +29,7 @@ class DynamoPaceStore(msgspec.Struct, frozen=True):
     table: str
 
     def add(self, minute: Counts, hour: Counts, *, now_ms: int) -> None:
-        """Add to the stored counts of this minute and of this hour."""
+        """Add these counts to the stored counts of this minute and of this hour."""
         self._add(MINUTE, now_ms // MINUTE_MS, minute, until_ms=now_ms + LATELY_MINUTES * MINUTE_MS)
         self._add(HOUR, now_ms // HOUR_MS, hour, until_ms=now_ms + DAY_MS + HOUR_MS)
 
@@ -51,7 +50,7 @@ class DynamoPaceStore(msgspec.Struct, frozen=True):
             )
 
     def read_recent_counts(self, *, now_ms: int) -> tuple[Mapping[int, Counts], Mapping[int, Counts]]:
-        """Read the counts of the last minutes and of the last day's hours, by their numbers since 1970."""
+        """Read the counts of the last minutes and of the last day's hours. Keys are minutes and hours since 1970."""
         minutes = self._read_counts_since(MINUTE, now_ms // MINUTE_MS - LATELY_MINUTES)
         return minutes, self._read_counts_since(HOUR, (now_ms - DAY_MS) // HOUR_MS)
 
@@ -61,25 +60,25 @@ class DynamoPaceStore(msgspec.Struct, frozen=True):
         return {int(text(item, "sk").partition("#")[2]): parse_counts(item) for page in pages for item in page}
 
     def has_cooldown(self, address: str, *, now_ms: int) -> bool:
-        """Return whether an address has a cooldown that hasn't expired (eventually consistent)."""
+        """Return whether an address has a cooldown whose item hasn't expired, with an eventually consistent read."""
         pages = query_pages(self.client, self.table, f"turn#{address}")
         return any(number(item, "expires_at") * 1000 > now_ms for page in pages for item in page)
 
     def start_cooldown(
         self, address: str, next_ms: int, *, now_ms: int, after_ms: int | None = None, is_held: bool = False
     ) -> int | None:
-        """Start an address's cooldown until `next_ms`, if the last one is over; or only after one until `after_ms`.
+        """Start an address's cooldown until `next_ms`. Returns None, or the end of a cooldown that still holds.
 
-        Returns the end of another one, which still holds, or None if it started.
+        The last cooldown must be over, or, with `after_ms`, end at that time.
         """
         expires_at = next_ms // 1000 + (0 if is_held else KEPT_S)
         item = attributes({"pk": f"turn#{address}", "sk": "turn", "next": next_ms, "expires_at": expires_at})
         condition, values = "attribute_not_exists(pk) OR #next <= :now", {":now": now_ms}
         if after_ms is not None:
             condition, values = "#next = :after", {":after": after_ms}
-        names = {"#next": "next"}  # DynamoDB reserves this word
+        names = {"#next": "next"}  # `next` is a reserved word of DynamoDB.
         standing = write_if(self.client, self.table, item, condition, values, ExpressionAttributeNames=names)
-        # An equal one was started by an earlier attempt at this call.
+        # A cooldown with this end was started by this call, or by an earlier attempt of botocore.
         return None if standing is None or number(standing, "next") == next_ms else number(standing, "next")
 
 

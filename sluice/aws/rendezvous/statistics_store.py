@@ -1,12 +1,12 @@
 """Stores the statistics of a site's rendezvous in DynamoDB.
 
     pk                sk                            item
-    counters          <type or method>|<country>    a row of counts, an attribute each
-    counters#<day>    <type or method>|<country>    the counts of one day, with those that exist only by day
+    counters          <type or method>|<country>    a row of counts, one attribute per count
+    counters#<day>    <type or method>|<country>    the counts of one day
     seen#<day>        <keyed hash>                  the names of the counts that include an address
 
 All counts of one event are in one row, usually of less than a kilobyte. So an event costs one write unit for the
-totals, one for the day, and one for an address that this environment hasn't seen. Events that are added twice count
+totals, one for the day, and one for an address that is new to this environment. Events that are added twice count
 twice. An address is marked before it is counted: if the function dies in between, the address isn't counted.
 """
 
@@ -25,29 +25,30 @@ from sluice.times import DAY_MS, NowMs
 
 COUNTERS = "counters"
 SEEN = "seen"
-COUNT_PREFIX = "="  # distinguishes attributes of counts from the key and the expiry
-DAYS_KEPT = 9  # days after a day's last count; `/metrics` shows seven days
-MARKS_KEPT = 2  # days after which marks expire: the day's key is deleted, so no address can be compared
-MAX_KNOWN_MARKS = 150_000  # marks cached in memory, about 30 MB; an address has three or more
+COUNT_PREFIX = "="  # Attributes of counts have this prefix, unlike the item's key and expiry.
+DAYS_KEPT = 9  # A day's counts expire after this; `/metrics` shows seven days.
+MARKS_KEPT = 2  # Marks of addresses expire when the day's key is deleted, because hashes can't be compared any more.
+MAX_KNOWN_MARKS = 150_000  # An address has three or more marks; this many take about 30 MB of memory.
 
 
 @dataclass(slots=True)
 class DynamoStatisticsStore:
     """Stores the statistics in one table. Not thread-safe. Reads raise `CallFailed`.
 
-    `map_concurrently` maps a function over writes to different items, and may run them concurrently.
+    `map_concurrently` is called like `map` and may run the calls concurrently.
     """
 
     client: DynamoDBClient
     table: str
     now_ms: NowMs
     map_concurrently: Callable[..., Iterable[Any]] = map
-    _known: set[tuple[str, str, str]] = field(default_factory=set)  # the marks that were written: day, address, name
+    _known: set[tuple[str, str, str]] = field(default_factory=set)  # written marks: day, address, name
 
     def add(self, tallies: Sequence[Tally]) -> None:
-        """Count events. If it raises `CallFailed`, some events were counted, and count twice if all are added again."""
+        """Count events. After `CallFailed` some events are counted, and count twice if the caller adds them again."""
         rows: dict[tuple[str, str], Counts] = defaultdict(Counter)
-        marks: dict[tuple[str, str], dict[str, tuple[str, str]]] = defaultdict(dict)  # keys: (day, address), name
+        # keys: (day, address), mark's name
+        marks: dict[tuple[str, str], dict[str, tuple[str, str]]] = defaultdict(dict)
         if len(self._known) > MAX_KNOWN_MARKS:
             self._known.clear()
         for tally in tallies:
@@ -110,7 +111,7 @@ class DynamoStatisticsStore:
         return self._read(COUNTERS)
 
     def of_day(self, day: str) -> Counts:
-        """Read the counts of one UTC day; empty if it has none, or if they have expired."""
+        """Read the counts of one UTC day. Returns no counts if the day had none or they have expired."""
         return self._read(_day_partition(day))
 
     def _read(self, partition: str) -> Counts:
@@ -122,7 +123,7 @@ class DynamoStatisticsStore:
 
 
 def read_row(item: Item) -> Counts:
-    """Parse a row, with counts that only another version knows."""
+    """Parse the counts in a row, also those of names that only another version of the program knows."""
     names = [name for name in item if name.startswith(COUNT_PREFIX)]
     return Counter({name.removeprefix(COUNT_PREFIX): number(item, name) for name in names})
 

@@ -1,11 +1,11 @@
 """Stores offers that wait for a poll, and the names of mailboxes, in DynamoDB.
 
     pk                        sk                          item
-    waiting#<pool>#<shard>    <sent_at_ms>#<client_id>    an offer that tries this pool first
+    waiting#<pool>#<shard>    <sent_at_ms>#<client_id>    an offer whose first choice is this pool
     mailboxes                 <created_at_ms>#<name>      a mailbox
 
 Waiting offers contain their clients' addresses, so they are in a table without point-in-time recovery and are deleted
-within minutes. The number of shards follows the demand. An offer costs two write units per kilobyte.
+within minutes. The number of shards grows with the number of offers. An offer costs two write units per kilobyte.
 """
 
 import zlib
@@ -25,9 +25,9 @@ WAITING, MAILBOXES = "waiting", "mailboxes"
 EXPIRED = "expires_at < :now"
 
 # A waiting offer should fit in one write unit, a kilobyte. Session descriptions have many words in common, so zlib gets
-# these as a preset dictionary. Stored items don't name their dictionary: if you change it, keep the old one to read
-# waiting offers. The text is as browsers, pion and aiortc describe one data channel; zlib encodes matches near the
-# dictionary's end in the fewest bits.
+# these as a preset dictionary, in the form that browsers, pion and aiortc write them for one data channel. Words at the
+# dictionary's end take the fewest bits. Stored items don't name their dictionary: if you change the dictionary, keep
+# the old one too, to read offers that wait.
 _DICTIONARY = (
     rb" raddr 0.0.0.0 rport relay prflx tcptype active passive a=max-message-size:1073741823"
     rb" a=max-message-size:65536 2122260223 1686052607 2130706431 1694498815 network-id 1 network-cost 999"
@@ -53,9 +53,9 @@ class DynamoWaitingOffers(msgspec.Struct, frozen=True):
     def read_oldest(
         self, pool: Pool, *, now_ms: int, limit: int, shards: int, consistent: bool = False
     ) -> Sequence[OpenOffer]:
-        """List offers that a proxy of this pool may serve and still answer in time, the oldest first.
+        """List the oldest offers that a proxy of this pool can serve and still answer in time, in order.
 
-        Offers that fewest proxies may serve have priority: others are read only if there are none of these.
+        Offers that the fewest pools can serve are listed first; other offers are listed only if no such offer waits.
         """
         pools, read = tuple(Pool), partial(self._read_oldest, now_ms=now_ms, limit=limit, consistent=consistent)
         for first in pools[pools.index(pool) :]:
@@ -65,9 +65,9 @@ class DynamoWaitingOffers(msgspec.Struct, frozen=True):
         return []
 
     def _read_oldest(self, partition: str, *, now_ms: int, limit: int, consistent: bool) -> Sequence[OpenOffer]:
-        """Read offers until enough are found. Offers with a shorter deadline than most don't block later ones."""
+        """Read at least `limit` offers that still wait, or all. Continues behind offers whose deadline is over."""
         offers_found: list[OpenOffer] = []
-        after = {":since": format_ms(now_ms - PATIENCE_MS)}  # offers wait no longer than this
+        after = {":since": format_ms(now_ms - PATIENCE_MS)}  # Every offer waits for less than this time.
         for page in query_pages(
             self.client, self.table, partition, "sk > :since", after, ConsistentRead=consistent, Limit=limit
         ):
@@ -77,11 +77,11 @@ class DynamoWaitingOffers(msgspec.Struct, frozen=True):
         return offers_found
 
     def take(self, offer: OpenOffer) -> bool:
-        """Take a waiting offer. Returns True for one caller, and False for all others."""
+        """Take a waiting offer. Returns True to only one caller."""
         return delete_if(self.client, self.table, _offer_key(offer), "attribute_exists(pk)")
 
     def list_untaken(self, *, until_ms: int, shards: int) -> Iterator[Mapping[tuple[str, int], Item]]:
-        """Yield keys of items by keys of records, for offers sent before `until_ms` that no proxy took."""
+        """Yield the item keys of offers sent before `until_ms` that no proxy took, by their records' keys."""
         until = {":until": format_ms(until_ms)}
         for pool in Pool:
             for shard in range(shards):
@@ -89,23 +89,23 @@ class DynamoWaitingOffers(msgspec.Struct, frozen=True):
                     yield dict(parse_items(page, parse_untaken_offer))
 
     def delete(self, keys: Sequence[Item]) -> None:
-        """Delete the items with these keys."""
+        """Delete the offers' items with these keys."""
         delete_all(self.client, self.table, keys)
 
     def read_expired(self, now_ms: int) -> Iterator[Sequence[Item]]:
-        """Yield the keys of all items that have expired, page by page. DynamoDB itself may take days to delete them."""
+        """Yield the keys of all expired items, in pages. DynamoDB itself may take days to delete expired items."""
         return scan_keys(self.client, self.table, EXPIRED, {":now": now_ms // 1000})
 
     def delete_expired(self, key: Item, *, now_ms: int) -> bool:
-        """Delete an item that has expired. Returns False if it was written again."""
+        """Delete an expired item. Returns False if the item was written again in the meantime."""
         return delete_if(self.client, self.table, key, EXPIRED, {":now": now_ms // 1000})
 
 
 class DynamoMailboxStore(msgspec.Struct, frozen=True):
     """Stores the mailboxes, by creation time, in one table. Every method may raise `CallFailed`.
 
-    A mailbox is stored before its queue is created, so none is forgotten. Items don't expire: only the sweeper deletes
-    them.
+    A mailbox is stored before its queue is created, so that the sweeper finds every queue. Items don't expire: only the
+    sweeper deletes them.
     """
 
     client: DynamoDBClient
@@ -117,14 +117,14 @@ class DynamoMailboxStore(msgspec.Struct, frozen=True):
             self.client.put_item(TableName=self.table, Item=_mailbox_key(name, created_at_ms))
 
     def read_created_before(self, until_ms: int) -> Iterator[Sequence[tuple[str, int]]]:
-        """Yield names and creation times of mailboxes created before this time, page by page, the oldest first."""
+        """Yield names and creation times of mailboxes created before this time, in pages, the oldest first."""
         until = {":until": format_ms(until_ms)}
         for page in query_pages(self.client, self.table, MAILBOXES, "sk < :until", until):
             keys = [text(item, "sk").partition("#") for item in page]
             yield [(name, int(created_at_ms)) for created_at_ms, _, name in keys]
 
     def delete(self, mailboxes: Sequence[tuple[str, int]]) -> None:
-        """Delete the items of these mailboxes."""
+        """Delete the items of these mailboxes from the table."""
         delete_all(self.client, self.table, [_mailbox_key(*mailbox) for mailbox in mailboxes])
 
 
@@ -156,7 +156,7 @@ def parse_open_offer(item: Item) -> OpenOffer:
 
 
 def parse_untaken_offer(item: Item) -> tuple[tuple[str, int], Item]:
-    """Parse the keys of a waiting offer's record and of its item. Raises ValueError for any other item."""
+    """Parse a waiting offer's key from its item, and the key of its record. Raises ValueError for any other item."""
     sent_at, _, client_id = text(item, "sk").partition("#")
     return (client_id, int(sent_at)), {"pk": item["pk"], "sk": item["sk"]}
 

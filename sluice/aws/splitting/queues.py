@@ -1,6 +1,6 @@
-"""SQS adapters of splitting, by queue name, and the metadata of S3 objects.
+"""SQS adapters of splitting, which find queues by their names, and the reader of S3 objects' metadata.
 
-A queue's URL is derived from that of another queue, since looking it up would be a request for each queue.
+A queue's URL is derived from another queue's URL, since a look-up would cost a request for each queue.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ from sluice.errors import CallFailed, QueueGone
 from sluice.message import Message
 from sluice.splitting.filters.texts import S3Object
 
-if TYPE_CHECKING:  # only for type hints: boto3-stubs is not in the bundles
+if TYPE_CHECKING:  # These imports are only for type hints: the bundles don't include boto3-stubs.
     from mypy_boto3_sqs.literals import QueueAttributeNameType
 
 RECEIVED_AT_ONCE = 10
@@ -36,32 +36,32 @@ COUNTS: tuple["QueueAttributeNameType", ...] = (
 )
 
 
-# The object is gone, access is denied, or S3 rejects the request, for example for an object encrypted with a customer's
-# key. The filter then gets no metadata, and the message is routed without it.
+# S3 returns these errors if the object is gone, access is denied, or the request is invalid, for example without the
+# customer's encryption key. The filter then gets no metadata, and the message is routed without metadata.
 ABSENT = frozenset({"404", "NoSuchKey", "403", "AccessDenied", "400", "InvalidBucketName"})
-# No bucket or object can have such a name, so boto3 sends no request.
+# boto3 raises these errors for invalid names of buckets or objects, before any request.
 IMPOSSIBLE = (ParamValidationError, UnsupportedS3ArnError, UnsupportedS3AccesspointConfigurationError)
-# Short timeouts, since a whole batch waits for the metadata.
+# The time-outs are short because a whole batch of messages waits for the metadata.
 CONFIG = clients.CONFIG.merge(Config(connect_timeout=1, read_timeout=2, retries={"total_max_attempts": 2}))
 
 
 @dataclass(frozen=True, slots=True)
 class SplitQueues:
-    """Calls SQS by queue name. Raises `CallFailed`. `sibling_url` is of any queue of the same account and region."""
+    """Sends SQS requests for queues by name. Raises `CallFailed`. `sibling_url` is any URL of the same site."""
 
     client: SQSClient
     sibling_url: str
 
     def url(self, name: str) -> str:
-        """Return the URL of a queue, which is derived from `sibling_url`, as a look-up would be a request."""
+        """Return the URL of the queue with this name, derived from `sibling_url` without a request."""
         return self.sibling_url.rsplit("/", 1)[0] + "/" + name
 
     def send_batch(self, name: str, entries: Sequence[dict[str, Any]]) -> Mapping[str, str]:
-        """Send up to ten entries to a queue. Returns refused entries' ids with SQS's reasons. Raises `QueueGone`."""
+        """Send up to ten entries to a queue. Returns SQS's reasons for refused entries, by id. Raises `QueueGone`."""
         return send_batch(self.client, self.url(name), entries, queue=name)
 
     def describe(self, name: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
-        """Read a queue's attributes and tags. Raises `QueueGone`."""
+        """Read the attributes and the tags of a queue. Raises `QueueGone`."""
         with calls("GetQueueAttributes", queue=name):
             response = self.client.get_queue_attributes(QueueUrl=self.url(name), AttributeNames=["All"])
         with calls("ListQueueTags", queue=name):
@@ -69,13 +69,13 @@ class SplitQueues:
         return {str(key): value for key, value in response["Attributes"].items()}, tags
 
     def create(self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str]) -> None:
-        """Create a queue, or find one with the same attributes."""
+        """Create a queue, or accept an existing one with the same attributes."""
         with calls("CreateQueue"):
-            # boto3's type needs literal attribute names; these are read from another queue.
+            # boto3-stubs allows only literal attribute names, but these names were read from another queue.
             self.client.create_queue(QueueName=name, Attributes=dict(attributes), tags=dict(tags))  # type: ignore[arg-type]
 
     def delete(self, name: str) -> None:
-        """Delete a queue. A missing queue is no error."""
+        """Delete a queue, if it exists."""
         try:
             with calls("DeleteQueue", queue=name):
                 self.client.delete_queue(QueueUrl=self.url(name))
@@ -83,7 +83,7 @@ class SplitQueues:
             return
 
     def receive_batch(self, name: str) -> Sequence[Message]:
-        """Receive up to ten messages, without waiting for more. Raises `QueueGone`."""
+        """Receive up to ten messages that are available now. Raises `QueueGone`."""
         with calls("ReceiveMessage", queue=name):
             received = self.client.receive_message(
                 QueueUrl=self.url(name),
@@ -98,7 +98,7 @@ class SplitQueues:
         delete_batch(self.client, self.url(name), [message.receipt_handle for message in messages], queue=name)
 
     def count(self, name: str) -> int:
-        """Count a queue's messages, also in flight and delayed. SQS's counts lag up to a minute. Raises `QueueGone`."""
+        """Count a queue's messages, also in flight and delayed. Counts lag up to a minute. Raises `QueueGone`."""
         with calls("GetQueueAttributes", queue=name):
             response = self.client.get_queue_attributes(QueueUrl=self.url(name), AttributeNames=list(COUNTS))
         return sum(int(response["Attributes"][key]) for key in COUNTS)
@@ -119,11 +119,11 @@ class S3Metadata:
 
     @cached_property
     def _s3(self) -> Any:
-        # Created on first use: most splits have no program that needs it.
+        # The S3 client is created on first use, because most filters need no metadata.
         return clients.make_client("s3", config=CONFIG)
 
     def __call__(self, s3_object: S3Object) -> dict[str, str]:
-        """Read the object's metadata. Raises `CallFailed`.
+        """Read an object's metadata. Raises `CallFailed`.
 
         Returns an empty dict if the object can't exist, was deleted, or may not be read.
         """

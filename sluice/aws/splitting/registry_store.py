@@ -1,16 +1,11 @@
 """Stores the registry of splits and sessions in DynamoDB. Reads are strongly consistent.
 
-pk           sk                  item
-registry     head                the version, and the revision, which changes with every write
-registry     queue#<name>        a temporary queue
-registry     session#<id>        a session
-registry     split#<id>          a split queue
-registry     consumers#<id>      a split queue's re-pointed consumers, and their progress
-splitters    <id>                the version that a splitter routes by, and since when
-heartbeats   <session id>        the time of a session's last heartbeat
-counts       <session id>        the number of messages that a session was sent
-ended        <session id>        why a session ended that was removed
-ticks        control             the time of the next tick
+pk sk item registry head the version, and the revision, which changes with every write registry queue#<name> a temporary
+queue registry session#<id> a session registry split#<id> a split queue registry consumers#<id> a split queue's
+re-pointed consumers, with the progress of each splitters <id> the version by which a splitter routes, and the time of
+the announcement heartbeats <session id> the time of a session's last heartbeat counts <session id> the number of
+messages sent to a session ended <session id> the reason for the end of a removed session ticks control the time of the
+next tick
 
 Queues, sessions, splits and consumers are stored as text, each in its `Format`; other items have attributes. Only items
 of the partition `registry` change the revision.
@@ -47,36 +42,36 @@ COUNTS = "counts"
 ENDED = "ended"
 HEAD = "head"
 SESSION = "session#"
-# What is stored of a registry: the sort key's prefix, the format, and the field, whose keys follow the prefix.
+# Each kind of value has a prefix of its sort keys, a format, and a field of the registry, keyed by the rest.
 KINDS: tuple[tuple[str, Format[Any], str], ...] = (
     ("split#", SPLITS, "splits"),
     (SESSION, SESSIONS, "sessions"),
     ("queue#", TEMPORARY_QUEUES, "queues"),
     ("consumers#", CONSUMERS, "consumers"),
 )
-KEPT_S = 60 * 60  # An announcement, heartbeat or reason expires this long after its last write.
+KEPT_S = 60 * 60  # An announcement, heartbeat or reason expires this long after it was last written.
 COUNTED_FOR_S = 7 * 24 * 60 * 60
-MAX_CHANGES = 99  # maximum number of items in a transaction, besides the head
-MAX_READS = 10  # maximum number of attempts to read a registry that changes between its pages
+MAX_CHANGES = 99  # A DynamoDB transaction can write this many items besides the head.
+MAX_READS = 10  # A registry that changes between its pages is read at most this often.
 BEATEN = frozenset({"None", "ConditionalCheckFailed", "TransactionConflict"})
 
 
 class TooManyChanges(BadConfiguration):
-    """One event changes more of the registry than one transaction can write."""
+    """One event changes more items of the registry than one DynamoDB transaction can write."""
 
 
 class DynamoRegistryStore(msgspec.Struct, frozen=True):
-    """Stores the registry in one table. Every method raises `CallFailed`, those that read also `BadSnapshot`."""
+    """Stores the registry in one table. Every method raises `CallFailed`; methods that read may raise `BadSnapshot`."""
 
     client: DynamoDBClient
     table: str
 
     def version(self) -> int:
-        """Read the registry's version."""
+        """Read the current version of the registry."""
         return number(self._read_item(REGISTRY, HEAD), "version")
 
     def load(self) -> tuple[Registry, int]:
-        """Read the whole registry and its revision, again if it changed between its pages."""
+        """Read the whole registry and its revision; read them again if the registry changed in between."""
         for _ in range(MAX_READS):
             items = {text(item, "sk"): item for item in self._read_items(REGISTRY)}
             head = items.pop(HEAD, {})
@@ -96,11 +91,11 @@ class DynamoRegistryStore(msgspec.Struct, frozen=True):
         return self.refresh(Registry(version=version, **values))
 
     def revision(self) -> int:
-        """Read the revision that a caller of `save` must know."""
+        """Read the current revision, which a caller of `save` must pass."""
         return number(self._read_item(REGISTRY, HEAD), "revision")
 
     def refresh(self, registry: Registry) -> Registry:
-        """Add the current splitters and heartbeats to the registry."""
+        """Replace the registry's splitters and heartbeats by the currently stored ones."""
         heard = {text(item, "sk"): number(item, "at") for item in self._read_items(HEARTBEATS)}
         later = {
             session.session_id: replace(session, heartbeat_at_ms=heard[session.session_id])
@@ -114,14 +109,14 @@ class DynamoRegistryStore(msgspec.Struct, frozen=True):
         return replace(registry, sessions={**registry.sessions, **later}, splitters=splitters)
 
     def session(self, session_id: str) -> Session | None:
-        """Read one stored session; None if there is none."""
+        """Read one stored session by its id. Returns None if it isn't stored."""
         item = self._read_item(REGISTRY, SESSION + session_id)
         return SESSIONS.from_text(text(item, "value")) if item else None
 
     def save(self, before: Registry, after: Registry, *, revision: int) -> int | None:
         """Write the differences in one transaction. Returns its revision; None if another writer changed `revision`.
 
-        Splitters and heartbeats aren't written: others write them separately. Raises `TooManyChanges`.
+        Splitters and heartbeats aren't written here: `announce` and `heartbeat` write them. Raises `TooManyChanges`.
         """
         old, new = list_stored_values(before), list_stored_values(after)
         changes: list[Any] = [
@@ -148,22 +143,22 @@ class DynamoRegistryStore(msgspec.Struct, frozen=True):
             with calls("TransactWriteItems"):
                 self.client.transact_write_items(TransactItems=[new_head, *changes])
         except CallFailed as error:
-            # Only another writer causes this error, not throttling or an item that is too large.
+            # These codes mean that another writer changed the registry. Throttling, for example, has other codes.
             if error.code == TRANSACTION_CANCELED and {*cancellation_codes(error)} <= BEATEN:
                 return None
             raise
         return revision + 1
 
     def announce(self, splitter_id: str, *, version: int, at_ms: int) -> None:
-        """Store the version by which a splitter routes."""
+        """Store the version of the registry by which a splitter routes, and the time of this announcement."""
         self._note(SPLITTERS, splitter_id, {"version": version, "at": at_ms}, at_ms=at_ms)
 
     def heartbeat(self, session_id: str, *, at_ms: int) -> None:
-        """Store the time of a session's heartbeat."""
+        """Store the time of a session's last heartbeat."""
         self._note(HEARTBEATS, session_id, {"at": at_ms}, at_ms=at_ms)
 
     def count(self, session_id: str, number: int, *, at_ms: int) -> None:
-        """Add to the number of messages that a session was sent."""
+        """Add to the stored number of messages that were sent to a session."""
         with calls("UpdateItem"):
             self.client.update_item(
                 TableName=self.table,
@@ -173,20 +168,20 @@ class DynamoRegistryStore(msgspec.Struct, frozen=True):
             )
 
     def counts(self) -> Mapping[str, int]:
-        """Read the number of messages that each session was sent, by session id."""
+        """Read the number of messages that were sent to each session, by session id."""
         return {text(item, "sk"): number(item, "messages") for item in self._read_items(COUNTS)}
 
     def record_end(self, session_id: str, reason: str, *, at_ms: int) -> None:
-        """Store for an hour why a session ended."""
+        """Store the reason for a session's end, for an hour."""
         self._note(ENDED, session_id, {"reason": reason}, at_ms=at_ms)
 
     def find_ended_reason(self, session_id: str) -> str | None:
-        """Read why a session ended. Returns None if that isn't stored."""
+        """Read the reason for a session's end. Returns None if no reason is stored."""
         item = self._read_item(ENDED, session_id)
         return text(item, "reason") if item else None
 
     def claim_tick(self, *, due_at_ms: int, now_ms: int) -> bool:
-        """Return whether the caller should schedule a tick for that time: False if one is due at least as soon."""
+        """Return whether the caller should send a tick due at this time: False if one is due by then."""
         return Ticks(self.client, self.table, "control").claim(due_at_ms=due_at_ms, now_ms=now_ms)
 
     def _note(self, partition: str, sort_key: str, values: Mapping[str, str | int], *, at_ms: int) -> None:
@@ -195,7 +190,7 @@ class DynamoRegistryStore(msgspec.Struct, frozen=True):
             self.client.put_item(TableName=self.table, Item=item)
 
     def _read_item(self, partition: str, sort_key: str) -> Item:
-        """Read an item; empty if there is none."""
+        """Read an item of the table. Returns an empty dict if it doesn't exist."""
         return get_item(self.client, self.table, attributes({"pk": partition, "sk": sort_key}))
 
     def _read_items(self, partition: str) -> Iterator[Item]:
@@ -204,7 +199,7 @@ class DynamoRegistryStore(msgspec.Struct, frozen=True):
 
 
 def list_stored_values(registry: Registry) -> Mapping[str, tuple[Format[Any], Any]]:
-    """List the stored items of a registry, by sort key, each with its format."""
+    """List the items to store for a registry, by sort key, each with its format."""
     return {
         prefix + name: (stored, value)
         for prefix, stored, field in KINDS

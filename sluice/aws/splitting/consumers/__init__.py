@@ -1,1 +1,1 @@
-"""Adapters that read and change the AWS configuration which names a consumer's queue."""
+"""Adapters that re-point consumers: each reads and changes one kind of AWS configuration that names a queue."""

@@ -1,12 +1,12 @@
-"""Re-points Lambda functions: event source mappings from queues, also the splitter's, and environment variables.
+"""Re-points Lambda functions, by event source mappings or environment variables. Switches the splitter's mappings.
 
-A mapping can't change its queue, so another queue needs another mapping, with the settings of the first one:
-https://docs.aws.amazon.com/lambda/latest/api/API_UpdateEventSourceMapping.html
-The original mapping is only disabled, and keeps its id. It is off before the other one is on: if both queues were read
-at once, a FIFO queue's groups would lose their order. In between, messages wait.
+A mapping can't change its queue, so another queue needs another mapping with the same settings:
+https://docs.aws.amazon.com/lambda/latest/api/API_UpdateEventSourceMapping.html The original mapping is only disabled,
+and keeps its id. It is disabled before the other mapping is enabled: if both queues were read at once, messages of a
+FIFO queue's group would lose their order.
 
-Invocations that begin after an update see a variable's new value. A running one keeps the old value, for the function's
-time-out at most. Published versions can't be changed:
+Invocations that begin after an update see a variable's new value. A running invocation keeps the old value, at most
+until the function's time-out. Published versions can't be changed:
 https://docs.aws.amazon.com/lambda/latest/dg/configuration-versions.html
 """
 
@@ -22,13 +22,13 @@ from sluice.errors import BadConsumer, CallFailed
 from sluice.splitting.consumers.rewriting import check_named, rewrite
 from sluice.splitting.consumers.targets import LambdaTrigger, LambdaVariable, describe_target
 
-if TYPE_CHECKING:  # only for type hints: boto3-stubs is not in the bundles
+if TYPE_CHECKING:  # These imports are only for type hints: the bundles don't include boto3-stubs.
     from mypy_boto3_lambda.type_defs import EventSourceMappingConfigurationTypeDef, FunctionConfigurationResponseTypeDef
 
 LATEST = "$LATEST"
 ON, OFF = "Enabled", "Disabled"
-STEADY = {ON: True, OFF: False}  # Lambda refuses changes in all other states, which are transient
-# The settings that a mapping from a queue can have. Unset ones are empty, zero or missing.
+STEADY = {ON: True, OFF: False}  # All other states are transient, and Lambda refuses changes in them.
+# These are the settings of a mapping from a queue. Lambda returns unset ones as empty, zero or missing.
 COPIED = (
     "BatchSize",
     "FilterCriteria",
@@ -43,7 +43,7 @@ COPIED = (
 
 
 class Mapping(Struct, frozen=True, kw_only=True):
-    """The original state of a mapping. `settings` are arguments of `CreateEventSourceMapping`."""
+    """The original state of an event source mapping. `settings` are arguments of `CreateEventSourceMapping`."""
 
     mapping_id: str
     on: bool
@@ -54,13 +54,13 @@ MAPPINGS = Format(kind="event source mapping", version=1, type=Mapping)
 
 
 class LambdaTriggers(msgspec.Struct, frozen=True, kw_only=True):
-    """Re-points the triggers of functions. `arn_prefix` is an ARN of the site's queues without the name."""
+    """Re-points functions' event source mappings. `arn_prefix` is the ARN of the site's queues up to their names."""
 
     client: LambdaClient
     arn_prefix: str
 
     def read_original(self, target: LambdaTrigger, *, queue: str) -> str:
-        """Read the queue's mapping. Raises `BadConsumer`, and `CallFailed`, also while the mapping is changing."""
+        """Read the mapping from the queue. Raises `BadConsumer`, or `CallFailed`, also while it is changing."""
         response = self._find_mapping(target, queue)
         if response is None:
             raise BadConsumer(describe_target(target), f"there is none from {queue}")
@@ -72,10 +72,10 @@ class LambdaTriggers(msgspec.Struct, frozen=True, kw_only=True):
         return MAPPINGS.text(Mapping(mapping_id=response["UUID"], on=response["State"] == ON, settings=settings))
 
     def point(self, target: LambdaTrigger, original: str, *, queue: str, instead_of: Collection[str]) -> bool:
-        """Disable the mappings of `instead_of`, then give `queue` the original mapping's state. True once that is done.
+        """Enable a mapping from `queue`, if the original one was, after disabling those of `instead_of`.
 
-        Mappings other than the original are deleted instead of disabled. A new mapping is created disabled before any
-        other is changed: Lambda refuses it unless the function's role may read the queue. Raises `BadConsumer`,
+        True once done. Only the original mapping is disabled; all others are deleted. A new mapping is first created
+        disabled, because Lambda refuses it if the function's role may not read the queue. Raises `BadConsumer`,
         `CallFailed`.
         """
         kept, response = MAPPINGS.from_text(original), self._find_mapping(target, queue)
@@ -93,7 +93,7 @@ class LambdaTriggers(msgspec.Struct, frozen=True, kw_only=True):
         return False
 
     def reads(self, target: LambdaTrigger, *, queue: str) -> bool:
-        """Return whether an enabled mapping from this queue exists. Raises `BadConsumer` and `CallFailed`."""
+        """Return whether the function has an enabled mapping from this queue. Raises `BadConsumer` and `CallFailed`."""
         response = self._find_mapping(target, queue)
         return response is not None and response["State"] in {ON, "Enabling", "Creating", "Updating"}
 
@@ -115,7 +115,7 @@ class LambdaTriggers(msgspec.Struct, frozen=True, kw_only=True):
             self.client.update_event_source_mapping(UUID=mapping_id, Enabled=on)
 
     def _find_mapping(self, target: LambdaTrigger, queue: str) -> "EventSourceMappingConfigurationTypeDef | None":
-        """Find the only mapping from the queue to the function. Returns None if there is none."""
+        """Find the only mapping from the queue to the function. Returns None without such a mapping."""
         with calls("ListEventSourceMappings"):
             response = self.client.list_event_source_mappings(
                 EventSourceArn=self.arn_prefix + queue, FunctionName=target.function
@@ -126,30 +126,30 @@ class LambdaTriggers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LambdaVariables(msgspec.Struct, frozen=True, kw_only=True):
-    """Re-points functions by their variables. `arn_prefix` is an ARN of the site's queues without the name."""
+    """Re-points functions by environment variables. `arn_prefix` is the ARN of the site's queues up to their names."""
 
     client: LambdaClient
     arn_prefix: str
 
     def read_original(self, target: LambdaVariable, *, queue: str) -> str:
-        """Read the value of the variable, which must name the queue. Raises `BadConsumer` and `CallFailed`."""
+        """Read the environment variable's value, which must name the queue. Raises `BadConsumer` and `CallFailed`."""
         value = _read_variables(target, self._get_configuration(target))[target.variable]
         check_named(value, target.place, queue=self.arn_prefix + queue, of=describe_target(target))
         return value
 
     def read_role(self, target: LambdaVariable) -> str:
-        """Return the ARN of the function's role. Raises `CallFailed`."""
+        """Return the ARN of the function's execution role. Raises `CallFailed`."""
         return self._get_configuration(target)["Role"]
 
     def point(self, target: LambdaVariable, _: str, *, queue: str, instead_of: Collection[str]) -> bool:
-        """Make the variable name `queue` instead of `instead_of`. Returns True once new invocations see it.
+        """Make the variable name `queue` instead of one of `instead_of`.
 
-        Raises `BadConsumer`, and `CallFailed`, also if the function changed since it was read: then the caller should
-        retry.
+        Returns True once new invocations see the change. Raises `BadConsumer`, or `CallFailed`, also if the function's
+        configuration was changed since it was read: then the caller should retry.
         """
         response = self._get_configuration(target)
         status = response.get("LastUpdateStatus", "Successful")
-        if status == "InProgress":  # Lambda would refuse a second update
+        if status == "InProgress":  # Lambda would refuse another update.
             return False
         variables = _read_variables(target, response)
         old, new = [self.arn_prefix + name for name in instead_of], self.arn_prefix + queue
@@ -173,7 +173,7 @@ class LambdaVariables(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _read_variables(target: LambdaVariable, response: "FunctionConfigurationResponseTypeDef") -> dict[str, str]:
-    """Return all variables, since an update replaces all of them. Raises `BadConsumer` if they can't be read."""
+    """Return all environment variables, since an update replaces them all. Raises `BadConsumer` if unreadable."""
     if response.get("Version", LATEST) != LATEST:
         raise BadConsumer(describe_target(target), "a published version can't be changed")
     environment = response.get("Environment", {})
@@ -186,17 +186,17 @@ def _read_variables(target: LambdaVariable, response: "FunctionConfigurationResp
 
 
 class LambdaSplitterTriggers(msgspec.Struct, frozen=True):
-    """Switches splitters' triggers. The client is created only if a queue needs it: most sites have no such queue."""
+    """Enables and disables splitters' event source mappings. The client is created on first use."""
 
     client: Callable[[], LambdaClient]
 
     def is_on(self, trigger_id: str) -> bool | None:
-        """Return whether a mapping is enabled; None while it is changing and can't be updated. Raises `CallFailed`."""
+        """Return whether a mapping is enabled; None while its state is changing. Raises `CallFailed`."""
         with calls("GetEventSourceMapping"):
             state = self.client().get_event_source_mapping(UUID=trigger_id)["State"]
         return STEADY.get(state)
 
     def switch(self, trigger_id: str, *, on: bool) -> None:
-        """Begin to enable or disable a mapping. Raises `CallFailed`."""
+        """Start to enable or disable an event source mapping. Raises `CallFailed`."""
         with calls("UpdateEventSourceMapping"):
             self.client().update_event_source_mapping(UUID=trigger_id, Enabled=on)

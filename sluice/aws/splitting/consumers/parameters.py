@@ -1,8 +1,8 @@
 """Re-points applications that read their queue's name from a Systems Manager parameter.
 
-`PutParameter` isn't conditional, but returns the new version. If that isn't the version after the one that was read,
-the update has overwritten another writer's value, which is still in the history, and is restored from there.
-https://docs.aws.amazon.com/systems-manager/latest/APIReference/API_PutParameter.html
+`PutParameter` isn't conditional but returns the new version. If that isn't the next version after the one read, the
+update has overwritten another writer's value. That value is still in the parameter's history and is restored from
+there. https://docs.aws.amazon.com/systems-manager/latest/APIReference/API_PutParameter.html
 """
 
 from collections.abc import Callable, Collection
@@ -17,28 +17,28 @@ from sluice.splitting.consumers.rewriting import check_named, rewrite
 from sluice.splitting.consumers.targets import SystemsManagerParameter, describe_target
 
 SECURE = "SecureString"
-MAX_WRITES = 5  # maximum number of attempts to write a parameter that others write too
-# An update must repeat these settings of the parameter, or it would reset some of them. It keeps the policies.
+MAX_WRITES = 5  # A parameter is written at most this often in one call, if others write it too.
+# An update must repeat these settings, or `PutParameter` would reset some of them. `PutParameter` keeps the policies.
 KEPT = ("AllowedPattern", "DataType", "Description", "Tier", "Type")
 
 
 class Parameters(msgspec.Struct, frozen=True, kw_only=True):
-    """Re-points by parameters. `arn_prefix` is an ARN of the site's queues without the name."""
+    """Re-points applications by parameters. `arn_prefix` is the ARN of the site's queues up to their names."""
 
-    client: Any  # untyped, as boto3-stubs[ssm] is not installed
+    client: Any  # This client has no type because boto3-stubs[ssm] is not installed.
     arn_prefix: str
     now_ms: Callable[[], int]
 
     def read_original(self, target: SystemsManagerParameter, *, queue: str) -> str:
-        """Read the value of the parameter, which must name the queue. Raises `BadConsumer` and `CallFailed`."""
+        """Read the parameter's value, which must name the queue. Raises `BadConsumer` and `CallFailed`."""
         value: str = self._read(target, target.name)["Value"]
         check_named(value, target.place, queue=self.arn_prefix + queue, of=describe_target(target))
         return value
 
     def point(self, target: SystemsManagerParameter, _: str, *, queue: str, instead_of: Collection[str]) -> bool:
-        """Replace queue `instead_of` by `queue` in the parameter. Returns True once its readers' caches have expired.
+        """Make the parameter name `queue` instead of one of `instead_of`.
 
-        Raises `BadConsumer` and `CallFailed`.
+        Returns True once all readers' caches have expired. Raises `BadConsumer` and `CallFailed`.
         """
         response = self._read(target, target.name)
         value = self._rewrite_value(target, response["Value"], queue=queue, instead_of=instead_of)
@@ -47,12 +47,12 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
             return self.now_ms() >= written_ms + target.refresh_s * 1_000
         expected = response["Version"] + 1
         for _attempt in range(MAX_WRITES):
-            version = self._write(response["Name"], value)  # `target.name` may be an ARN
+            version = self._write(response["Name"], value)  # The response has the name even if `target.name` is an ARN.
             if version == expected:
                 return False
-            # Somebody else wrote in between: take that value, and change only the queue's name in it.
+            # The update overwrote another writer's value: write that value again, with only the queue's name changed.
             value = self._read(target, f"{response['Name']}:{version - 1}")["Value"]
-            with suppress(BadConsumer):  # otherwise restore it unchanged: the next call raises
+            with suppress(BadConsumer):  # A value that can't be changed is restored, and the next call raises.
                 value = self._rewrite_value(target, value, queue=queue, instead_of=instead_of)
             expected = version + 1
         raise CallFailed("PutParameter", "Changing", f"others wrote {describe_target(target)} {MAX_WRITES} times")
@@ -64,7 +64,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
         return rewrite(value, target.place, old=old, new=new, of=describe_target(target))
 
     def _read(self, target: SystemsManagerParameter, name: str) -> dict[str, Any]:
-        """Read a version of the parameter. Raises `BadConsumer` for a secret: the registry would expose its value."""
+        """Read a version of the parameter. Raises `BadConsumer` for a secret, which the registry would expose."""
         with calls("GetParameter"):
             response: dict[str, Any] = self.client.get_parameter(Name=name)["Parameter"]
         if response["Type"] == SECURE:
@@ -74,11 +74,11 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
         return response
 
     def _write(self, name: str, value: str) -> int:
-        """Write the value and keep the other settings. Returns the new version."""
+        """Write the value, keeping the parameter's other settings. Returns the new version."""
         pages = self.client.get_paginator("describe_parameters").paginate(
             ParameterFilters=[{"Key": "Name", "Option": "Equals", "Values": [name]}]
         )
-        with calls("DescribeParameters"):  # the result may follow empty pages
+        with calls("DescribeParameters"):  # Pages before the one with the parameter may be empty.
             kept = {
                 key: response[key]
                 for page in pages

@@ -1,9 +1,9 @@
-"""Re-points ECS services by an environment variable of a container.
+"""Re-points ECS services by an environment variable of one container.
 
-Revisions of task definitions are immutable, so another value needs another revision, to which the service rolls over.
-https://docs.aws.amazon.com/AmazonECS/latest/developerguide/update-task-definition.html
-Revisions that name temporary queues are tagged, and are deregistered after the last session. Otherwise the next
-deployment, which often starts from a family's latest revision, would still name them.
+Revisions of task definitions are immutable, so a new value needs a new revision, which the service then deploys.
+https://docs.aws.amazon.com/AmazonECS/latest/developerguide/update-task-definition.html Revisions that name temporary
+queues are tagged, and are deregistered after the last session. Otherwise the next deployment, which often copies a
+family's latest revision, would name temporary queues again.
 """
 
 from collections.abc import Collection, Mapping
@@ -20,13 +20,13 @@ from sluice.splitting.consumers.rewriting import check_named, rewrite
 from sluice.splitting.consumers.targets import EcsVariable, describe_target
 from sluice.splitting.consumers.temporary_queues import PREFIX
 
-TEMPORARY = "sluice-temporary"  # the tag of task definition revisions that name temporary queues
-MAX_DEREGISTERED = 20  # maximum number of task definition revisions that one call deregisters
-UNKNOWN = "ClientException"  # ECS's error code for a deleted revision
+TEMPORARY = "sluice-temporary"  # Task definition revisions that name temporary queues have this tag.
+MAX_DEREGISTERED = 20  # One call deregisters at most this many task definition revisions.
+UNKNOWN = "ClientException"  # ECS returns this error code for a deleted revision.
 
 
 class _Revision(msgspec.Struct, frozen=True, kw_only=True):
-    """A revision of a task definition: `fields` are the arguments to register it, without tags."""
+    """A revision of a task definition. `fields` are the arguments that register the same revision, except its tags."""
 
     arn: str
     is_active: bool
@@ -39,28 +39,28 @@ class _Revision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EcsServices(msgspec.Struct, frozen=True, kw_only=True):
-    """Re-points services. `arn_prefix` is an ARN of the site's queues without the name."""
+    """Re-points ECS services. `arn_prefix` is the ARN of the site's queues up to their names."""
 
-    client: Any  # untyped, as boto3-stubs[ecs] is not installed
+    client: Any  # This client has no type because boto3-stubs[ecs] is not installed.
     arn_prefix: str
 
     def read_original(self, target: EcsVariable, *, queue: str) -> str:
-        """Return the service's task definition by ARN; it must name the queue. Raises `BadConsumer`, `CallFailed`."""
+        """Return the service's task definition, which must name the queue. Raises `BadConsumer`, `CallFailed`."""
         revision = self._describe_revision(self._describe_service(target)["taskDefinition"])
         value = _find_variable(target, revision.fields)["value"]
         check_named(value, target.place, queue=self.arn_prefix + queue, of=describe_target(target))
         return revision.arn
 
     def read_role(self, target: EcsVariable) -> str:
-        """Return the ARN of the tasks' role; "" if there is none, as on instances whose own role is used."""
+        """Return the ARN of the tasks' role; "" without one, if tasks use their instance's role."""
         revision = self._describe_revision(self._describe_service(target)["taskDefinition"])
         return str(revision.fields.get("taskRoleArn", ""))
 
     def point(self, target: EcsVariable, original: str, *, queue: str, instead_of: Collection[str]) -> bool:
-        """Run a revision of the service that names `queue`. Returns True once no task of another revision runs.
+        """Deploy a revision that names `queue` to the service. Returns True once no task of another revision runs.
 
-        No revision is registered if the original or the family's latest one already names the queue. Raises
-        `BadConsumer`, and `CallFailed`, also if ECS gave the roll-over up.
+        If the original or the family's latest revision already names the queue, no revision is registered. Raises
+        `BadConsumer`, or `CallFailed`, also if ECS gave up the deployment.
         """
         service = self._describe_service(target)
         revision = self._describe_revision(service["taskDefinition"])
@@ -74,14 +74,14 @@ class EcsServices(msgspec.Struct, frozen=True, kw_only=True):
                 self.client.update_service(cluster=target.cluster, service=target.service, taskDefinition=arn)
             return False
         primary = next(deployment for deployment in service["deployments"] if deployment["status"] == "PRIMARY")
-        state = primary.get("rolloutState", "COMPLETED")  # ECS sends no state behind a Classic Load Balancer
+        state = primary.get("rolloutState", "COMPLETED")  # ECS sends no state behind a Classic Load Balancer.
         if state == "FAILED":
             raise CallFailed("UpdateService", state, primary.get("rolloutStateReason", ""))
         runs_all = primary["runningCount"] == primary["desiredCount"] and not primary["pendingCount"]
         is_complete = len(service["deployments"]) == 1 and state == "COMPLETED" and runs_all
         if not is_complete or self._is_stopping(target, revision.arn):
             return False
-        # Deregister the family's latest revisions if they name temporary queues, except the one that runs.
+        # Deregister the family's latest revisions that name temporary queues, except the running one.
         for _ in range(MAX_DEREGISTERED):
             latest = self._describe_revision(revision.fields["family"])
             if not latest.is_temporary or latest.arn == revision.arn:
@@ -104,11 +104,11 @@ class EcsServices(msgspec.Struct, frozen=True, kw_only=True):
         with calls("DescribeTaskDefinition"):
             response = self.client.describe_task_definition(taskDefinition=arn_or_family, include=["TAGS"])
         definition = response["taskDefinition"]
-        # Keep all fields that registration accepts, including those that this program doesn't know.
+        # Copy all fields that `RegisterTaskDefinition` accepts, including those that this program doesn't know.
         known = self.client.meta.service_model.operation_model("RegisterTaskDefinition").input_shape.members
         fields = {key: value for key, value in definition.items() if key in known}
         for container in fields["containerDefinitions"]:
-            # ECS returns variables in any order; revisions are compared.
+            # ECS returns variables in any order; sorted ones can be compared.
             container["environment"] = sorted(container.get("environment", []), key=itemgetter("name"))
         return _Revision(
             arn=definition["taskDefinitionArn"],
@@ -118,7 +118,7 @@ class EcsServices(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _find_revision(self, fields: Mapping[str, Any], original: str) -> str | None:
-        """Find an equal revision that exists already: the original, or one registered before a crash."""
+        """Find an existing revision with these fields: the original, or one that was registered before a crash."""
         for arn_or_family in (original, fields["family"]):
             try:
                 revision = self._describe_revision(arn_or_family)
@@ -140,7 +140,7 @@ class EcsServices(msgspec.Struct, frozen=True, kw_only=True):
         return cast("str", made["taskDefinition"]["taskDefinitionArn"])
 
     def _is_stopping(self, target: EcsVariable, arn: str) -> bool:
-        """Return whether tasks of other revisions are still stopping: these may still process a message."""
+        """Return whether tasks of other revisions are still stopping. Such tasks may still process a message."""
         of_service = {"cluster": target.cluster, "serviceName": target.service, "desiredStatus": "STOPPED"}
         with calls("ListTasks"):
             pages = [page["taskArns"] for page in self.client.get_paginator("list_tasks").paginate(**of_service)]
@@ -153,7 +153,7 @@ class EcsServices(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _find_variable(target: EcsVariable, fields: Mapping[str, Any]) -> dict[str, str]:
-    """Find the variable of the target's container. Raises `BadConsumer` if it isn't set there."""
+    """Find the variable in the target's container. Raises `BadConsumer` if the container doesn't set it."""
     for container in fields["containerDefinitions"]:
         for variable in container.get("environment", []) if container["name"] == target.container else ():
             if variable["name"] == target.variable:

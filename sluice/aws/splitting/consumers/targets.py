@@ -1,4 +1,4 @@
-"""Dispatches targets to the adapter of their kind, and connects to the EKS clusters of Kubernetes targets.
+"""Calls the right adapter for each kind of target, and connects to the EKS clusters of Kubernetes targets.
 
 The function signs in to a cluster with its own role. A token is a presigned URL of STS's `GetCallerIdentity`, signed
 for one cluster: https://docs.aws.amazon.com/eks/latest/best-practices/identity-and-access-management.html
@@ -31,18 +31,17 @@ from sluice.splitting.consumers.targets import (
 from sluice.splitting.consumers.temporary_queues import PREFIX
 
 TOKEN_PREFIX = "k8s-aws-v1."  # noqa: S105 - what each begins with
-TOKEN_S = 60  # seconds until a token expires; EKS accepts no more
+TOKEN_S = 60  # A token expires after this many seconds, the most that EKS accepts.
 HEADER = "x-k8s-aws-id"
 SIGNED = "before-sign.sts.GetCallerIdentity"
 READ_ACTIONS = ("sqs:DeleteMessage", "sqs:ReceiveMessage")
 
 
 class AwsConsumers(msgspec.Struct, frozen=True, kw_only=True):
-    """Re-points all kinds of targets. `client` creates an AWS client by service, each when a target needs it.
+    """Re-points all kinds of targets. `client` creates the AWS client of a service when a target first needs it.
 
-    `arn_prefix` is an ARN of the site's queues without the name. A state that `read_original` returns is only for
-    targets of the same kind. `cluster` connects to a Kubernetes cluster by its name; by default the name is that of an
-    EKS cluster.
+    `arn_prefix` is the ARN of the site's queues up to their names. A state from `read_original` is only for targets of
+    the same kind. `cluster` connects to a Kubernetes cluster by its name, by default that of an EKS cluster.
     """
 
     client: Callable[[str], Any]
@@ -51,33 +50,33 @@ class AwsConsumers(msgspec.Struct, frozen=True, kw_only=True):
     cluster: Callable[[str], Api] | None = None
 
     def read_original(self, target: Target, *, queue: str) -> str:
-        """Return the state of a target that reads this queue. Changes nothing. Raises `BadConsumer` and `CallFailed`.
+        """Return the original state of a target that reads this queue. Raises `BadConsumer` and `CallFailed`.
 
-        The caller must store the state before the first call of `point`.
+        The caller must store the state before the first call of `point`. This method changes nothing.
         """
         return cast("str", self._build_adapter(target).read_original(target, queue=queue))
 
     def point(self, target: Target, original: str, *, queue: str, instead_of: Collection[str]) -> bool:
-        """Make the target read `queue`, whichever of `instead_of` it reads. Returns True once every reader does.
+        """Make the target read `queue`, whichever queue of `instead_of` it reads now. Returns True once all readers do.
 
-        Raises as `read_original` does. It never waits: if it returns False or raises, the caller calls again, also
-        after a crash. Changes that others make in the meantime are kept; without any, the way back restores exactly the
-        original state. Variables and parameters are rewritten in their current value; their stored original is only for
-        operators to see.
+        This method never waits: if it returns False or raises, the caller calls it again, also after a crash. Changes
+        that others make in the meantime are kept; without such changes, moving back restores exactly the original
+        state. Raises the same errors as `read_original`. Variables and parameters are rewritten in their current value;
+        their stored original is only shown to operators.
         """
         return cast("bool", self._build_adapter(target).point(target, original, queue=queue, instead_of=instead_of))
 
     def check_role(self, target: Target, *, source: str, queue: str) -> str:
-        """Check that a role which may read `source` may also read `queue`. Changes nothing.
+        """Check that a role that may read the queue `source` may also read `queue`, by IAM's simulation.
 
-        Returns why this can't be known if IAM refuses to simulate, else "". Raises `BadConsumer` for a role that lacks
+        Changes nothing. Returns "", or the reason if IAM refuses to simulate. Raises `BadConsumer` if the role lacks
         permissions, and `CallFailed`.
         """
-        # Lambda checks the role of a trigger itself. The roles of all other consumers are unknown.
+        # Lambda itself checks the role of a function with a trigger. The roles of other kinds of consumers are unknown.
         role = self._build_adapter(target).read_role(target) if isinstance(target, EcsVariable | LambdaVariable) else ""
         try:
             denied = self._list_denied(role, queue) if role else set()
-            # If the source is denied as well, its policy or a condition allows it, and neither is simulated.
+            # If the source is denied as well, a queue policy or a condition allows it, which IAM doesn't simulate.
             lacking = ", ".join(sorted(denied - self._list_denied(role, source))) if denied else ""
         except CallFailed as error:
             if error.is_transient:
@@ -96,7 +95,7 @@ class AwsConsumers(msgspec.Struct, frozen=True, kw_only=True):
         return {result["EvalActionName"] for result in results if result["EvalDecision"] != "allowed"}
 
     def reads(self, target: Target, *, queue: str) -> bool:
-        """Return whether the target is configured to read this queue now. Changes nothing. Raises `CallFailed`."""
+        """Return whether the target's configuration names this queue now. Changes nothing. Raises `CallFailed`."""
         try:
             if isinstance(target, LambdaTrigger | KubernetesWorkload):
                 return cast("bool", self._build_adapter(target).reads(target, queue=queue))
@@ -106,7 +105,7 @@ class AwsConsumers(msgspec.Struct, frozen=True, kw_only=True):
         return True
 
     def _build_adapter(self, target: Target) -> Any:
-        """Build the adapter for the target's kind, which accepts only targets of this kind."""
+        """Create the adapter for targets of this target's kind."""
         match target:
             case LambdaTrigger():
                 return LambdaTriggers(client=self.client("lambda"), arn_prefix=self.arn_prefix)
@@ -122,7 +121,7 @@ class AwsConsumers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EksClusters(msgspec.Struct, frozen=True, kw_only=True):
-    """Connects to EKS clusters by name. Caches connections, but no tokens. `client` creates AWS clients by service."""
+    """Connects to EKS clusters by name, and caches connections without tokens. `client` creates AWS clients."""
 
     client: Callable[[str], Any]
     _connections: dict[str, Api] = msgspec.field(default_factory=dict)
@@ -139,7 +138,7 @@ class EksClusters(msgspec.Struct, frozen=True, kw_only=True):
         return self._connections[cluster]
 
     def token(self, cluster: str) -> str:
-        """Sign a token for one cluster, without a request. Raises `CallFailed` if there are no credentials."""
+        """Sign a token for one cluster. Sends no request. Raises `CallFailed` if the function has no credentials."""
         sts = self.client("sts")
 
         def name_cluster(request: Any, **_: Any) -> None:
