@@ -1,7 +1,7 @@
-"""A minimal client of a cluster's API server: objects by their paths, as plain JSON.
+"""A minimal client of a Kubernetes cluster's API server, which addresses objects by path and keeps them as plain JSON.
 
-Kubernetes's own kinds and custom resources are treated alike, and unknown fields are sent back to the server unchanged.
-https://kubernetes.io/docs/reference/using-api/api-concepts/
+Built-in kinds and custom resources are treated alike, and fields that this program doesn't know are sent back
+unchanged. https://kubernetes.io/docs/reference/using-api/api-concepts/
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,28 +15,28 @@ from sluice.errors import CallFailed
 from sluice.splitting.consumers.controllers import MANAGER
 from sluice.splitting.consumers.workloads import Json
 
-CONNECT_S, READ_S = 2.0, 10.0  # time-outs of a request; the control function has 60 s in all
-PAGE = 500  # number of objects per page
+CONNECT_S, READ_S = 2.0, 10.0  # These are the time-outs of one request; the control function may run for 60 s.
+PAGE = 500  # A request lists at most this many objects.
 MAX_PAGES = 20
 FIELD_MANAGER = {"fieldManager": MANAGER}
 NOT_FOUND, ALREADY_EXISTS = "NotFound", "AlreadyExists"
 
-# Sends one request: method, path with query, body. Returns the status and the response, {} if it isn't an object.
-# Raises `CallFailed`, whose code names the error, if there is no response.
+# Sends one request, given its method, its path with query, and its body. Returns the HTTP status and the response, or
+# {} if it isn't a JSON object. If no response arrives, raises `CallFailed` with the error's name as its code.
 Send = Callable[[str, str, Json | None], tuple[int, Json]]
 
 
 class Api(msgspec.Struct, frozen=True):
-    """A client of one API server. All methods raise `CallFailed`, with the server's reason as its code."""
+    """A client of one API server. All methods raise `CallFailed`, whose code is the server's reason."""
 
     send: Send
 
     def get(self, path: str) -> Json:
-        """Fetch an object."""
+        """Fetch the object at this path."""
         return self._send_request("GET", path)
 
     def find(self, path: str) -> Json | None:
-        """Fetch an object. Returns None if it doesn't exist."""
+        """Fetch the object at this path. Returns None if it doesn't exist."""
         try:
             return self.get(path)
         except CallFailed as error:
@@ -45,7 +45,7 @@ class Api(msgspec.Struct, frozen=True):
             return None
 
     def list(self, path: str, **query: str) -> Iterator[Json]:
-        """Yield a collection's objects, page by page. Raises `CallFailed` for more than `MAX_PAGES`."""
+        """Yield a collection's objects, page by page. Raises `CallFailed` if there are more than `MAX_PAGES` pages."""
         more = ""
         for _ in range(MAX_PAGES):
             page = self._send_request(
@@ -62,11 +62,11 @@ class Api(msgspec.Struct, frozen=True):
         return self._send_request("POST", path, body, query=FIELD_MANAGER)
 
     def replace(self, path: str, body: Json) -> Json:
-        """Replace an object, if its `resourceVersion` shows that it hasn't changed since it was read."""
+        """Replace an object, unless it was changed since it was read: `resourceVersion` shows that."""
         return self._send_request("PUT", path, body, query=FIELD_MANAGER)
 
     def delete(self, path: str) -> None:
-        """Delete an object. A missing object is no error."""
+        """Delete an object, if it exists."""
         try:
             self._send_request("DELETE", path)
         except CallFailed as error:
@@ -84,14 +84,14 @@ class Api(msgspec.Struct, frozen=True):
 
 
 def api_path(group_version: str, namespace: str, plural: str, name: str | None = None) -> str:
-    """Return the path of an object or a collection; the core group has only a version, `v1`."""
+    """Return the path of an object, or of a collection if `name` is None. The core group is written `v1`."""
     root = f"/apis/{group_version}" if "/" in group_version else f"/api/{group_version}"
     path = f"{root}/namespaces/{quote(namespace, safe='')}/{plural}"
     return path if name is None else f"{path}/{quote(name, safe='')}"
 
 
 def read_answer(text: bytes | str) -> Json:
-    """Parse a response's body; {} if it isn't a JSON object, for example a proxy's error page."""
+    """Parse a response's body. Returns {} if it isn't a JSON object, for example if it is a proxy's error page."""
     try:
         answer: Any = read_json(text)
     except ValueError:

@@ -1,8 +1,8 @@
-"""Connections to API servers: by address, certificate and token, or by an operator's kubeconfig.
+"""Connects to Kubernetes API servers: with an address, a certificate and a token, or with an operator's kubeconfig.
 
 `connect` needs only urllib3, which Lambda's runtime includes. The official client takes two CPU seconds to import, too
-long for a function of 256 MB, and 20 MB of the bundle. So it is used only for a kubeconfig, whose sign-in methods it
-supports.
+long for a function of 256 MB, and 20 MB of the bundle. So only `connect_by_kubeconfig` uses it, for kubeconfig's
+sign-in methods.
 """
 
 import json
@@ -20,9 +20,9 @@ MEDIA_TYPE = "application/json"
 
 
 def connect(endpoint: str, authority: str, token: Callable[[], str]) -> Api:
-    """Connect to the API server at URL `endpoint`, whose certificate is signed by `authority`, in PEM.
+    """Connect to the API server at URL `endpoint`, whose certificate `authority` has signed, given in PEM form.
 
-    `token` is called for each request.
+    `token` returns the token for a request, and is called for each request.
     """
     pool = urllib3.PoolManager(
         ssl_context=ssl.create_default_context(cadata=authority),
@@ -43,9 +43,9 @@ def connect(endpoint: str, authority: str, token: Callable[[], str]) -> Api:
 
 
 def connect_by_kubeconfig(context: str, *, file: str | None = None) -> Api:
-    """Connect by a context of a kubeconfig: `file`, by default `KUBECONFIG` or `~/.kube/config`.
+    """Connect with a context of the kubeconfig `file`, by default `KUBECONFIG` or `~/.kube/config`.
 
-    Raises `BadConfiguration` if there is no such context, or if the official client isn't installed.
+    Raises `BadConfiguration` if the context doesn't exist or the official client isn't installed.
     """
     try:
         from kubernetes import client, config  # noqa: PLC0415 - takes seconds, and most callers don't need it
@@ -70,7 +70,7 @@ def connect_by_kubeconfig(context: str, *, file: str | None = None) -> Api:
                 _request_timeout=(CONNECT_S, READ_S),
             )
         except client.ApiException as error:
-            if not error.status:  # the client reports failed TLS without a status
+            if not error.status:  # A failed TLS handshake has no HTTP status.
                 raise CallFailed(f"{method} {path}", type(error).__name__, str(error.reason)) from error
             return error.status, read_answer(error.body or "")
         except HTTPError as error:

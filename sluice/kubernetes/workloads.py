@@ -1,8 +1,8 @@
 """Re-points Deployments, StatefulSets and Argo Rollouts whose pods read a queue.
 
-The queue is set in the pod template, so a change of it is a rollout like any other: pods aren't changed directly.
-`read_original` returns the first setting. Objects are replaced only if unchanged since they were read: a concurrent
-change fails the call, and the next call starts from the changed object.
+The pod template names the queue, so changing the queue starts a rollout; pods aren't changed directly. An object is
+replaced only if it wasn't changed since it was read: after a concurrent change the call fails, and the next call starts
+from the changed object.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -55,19 +55,19 @@ KINDS = {
     "StatefulSet": ("apps/v1", "statefulsets"),
     "Rollout": (ARGO, "rollouts"),
 }
-ENDED = frozenset({"Succeeded", "Failed"})  # phases of pods that have stopped
+ENDED = frozenset({"Succeeded", "Failed"})  # Pods in these phases have stopped.
 DENIED = frozenset({"Forbidden", "Unauthorized"})
 
 
 class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
-    """Re-points workloads. `cluster` connects by name; `arn_prefix` is an ARN of the site's queues without the name."""
+    """Re-points workloads. `cluster` connects to one by name; `arn_prefix` is the ARN of a queue up to its name."""
 
     cluster: Callable[[str], Api]
     arn_prefix: str
     now_ms: Callable[[], int]
 
     def read_original(self, target: KubernetesWorkload, *, queue: str) -> str:
-        """Return the settings that name the queue, after checking that they can be changed. Changes nothing.
+        """Return the settings that name the queue, after checking that Sluice can change them. Changes nothing.
 
         Raises `BadConsumer`, also if another controller would undo a change, and `CallFailed`.
         """
@@ -83,11 +83,12 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
         return ORIGINAL.text(kept)
 
     def point(self, target: KubernetesWorkload, original: str, *, queue: str, instead_of: Collection[str]) -> bool:
-        """Point the workload to `queue` instead of `instead_of`. True once none of its pods reads another queue.
+        """Make the workload read `queue`, not one of `instead_of`.
 
-        A terminating pod may still process a message, so it counts too. Raises `BadConsumer`, also if the new pods
-        aren't ready in time when moving away from the original queue; and `CallFailed`, also if the workload changed
-        since it was read, or if the original pods aren't restored in time.
+        Returns True once all pods that read others are gone. A terminating pod counts too, because it may still process
+        a message. Raises `BadConsumer`, for example if a rollout to a temporary queue takes too long. Raises
+        `CallFailed`, for example if a rollout to the original queue takes too long, or if the workload was changed
+        since it was read.
         """
         kept, workload = ORIGINAL.from_text(original), self._read_workload(target)
         if target.volume is None:
@@ -108,9 +109,9 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
             api, current = self.cluster(target.cluster), pod_config_map_name(pod_spec(workload), target)
             path = api_path(CORE, target.namespace, "configmaps")
             for copy in api.list(path, labelSelector=f"{VOLUME}={volume_label(target)}"):
-                if copy["metadata"]["name"] != current:  # no pod uses this copy any more
+                if copy["metadata"]["name"] != current:  # No pod uses this copy any more.
                     api.delete(api_path(CORE, target.namespace, "configmaps", copy["metadata"]["name"]))
-        if change.problems:  # The owner has changed the workload in the meantime.
+        if change.problems:  # The workload's owner changed it in the meantime.
             raise change.problems[0]
         return True
 
@@ -123,7 +124,7 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
         return True
 
     def _read(self, target: KubernetesWorkload, workload: Json, queue: str) -> Original:
-        """Find the settings that name the queue. Raises `BadConsumer` if there are none."""
+        """Find the settings of the workload that name the queue. Raises `BadConsumer` if no setting names it."""
         arn = self.arn_prefix + queue
         if target.volume is None:
             maps = {name: self._config_map(target, name) for name in sorted(list_config_maps(workload, target))}
@@ -139,7 +140,7 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
         workload = self.cluster(target.cluster).find(_workload_path(target))
         if workload is None:
             raise BadConsumer(describe_target(target), f"there is no such {target.kind}")
-        # Items of a list lack both fields.
+        # The API server omits both fields from items of a list.
         return {"apiVersion": KINDS[target.kind][0], "kind": target.kind, **workload}
 
     def _config_map(self, target: KubernetesWorkload, name: str) -> Json | None:
@@ -148,12 +149,12 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
     def _change_mount(
         self, target: KubernetesWorkload, kept: Original, workload: Json, *, queue: str, instead_of: Collection[str]
     ) -> PointedWorkload:
-        """Create a ConfigMap that names the queue, and return the workload with a volume of it."""
+        """Create a copy of the ConfigMap that names the queue, and return the workload with this copy as its volume."""
         old, new = [self.arn_prefix + name for name in instead_of], self.arn_prefix + queue
         try:
             name = config_map_name(workload, target)
             config_map = self._config_map(target, name)
-            if config_map is None and kept.config_map not in {None, name}:  # Sluice's copy was deleted
+            if config_map is None and kept.config_map not in {None, name}:  # Sluice's copy was deleted.
                 return PointedWorkload(workload=with_config_map(workload, target, str(kept.config_map)))
             if config_map is None:
                 raise BadConsumer(describe_target(target), f"there is no ConfigMap {name}")  # noqa: TRY301 - as the others here
@@ -174,7 +175,7 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
         return PointedWorkload(workload=with_config_map(workload, target, made["metadata"]["name"]))
 
     def _list_scaled_objects(self, target: KubernetesWorkload) -> Iterator[Json]:
-        """Yield KEDA's ScaledObjects of the workload; none without KEDA."""
+        """Yield the KEDA ScaledObjects that scale the workload; none if KEDA isn't installed."""
         try:
             for scaled in self.cluster(target.cluster).list(api_path(KEDA, target.namespace, "scaledobjects")):
                 if is_scaling(scaled, target):
@@ -186,7 +187,7 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
     def _rescale(
         self, target: KubernetesWorkload, kept: Original, workload: Json, *, queue: str, instead_of: Collection[str]
     ) -> bool:
-        """Make KEDA scale by the new queue. Returns whether anything was changed."""
+        """Make KEDA scale the workload by the new queue. Returns whether a ScaledObject was changed."""
         old, new = [self.arn_prefix + name for name in instead_of], self.arn_prefix + queue
         values, changed = current_values(workload, kept.entries), False
         for scaled in list(self._list_scaled_objects(target)):
@@ -198,12 +199,12 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
         return changed
 
     def _is_rolled_out(self, target: KubernetesWorkload, kept: Original, workload: Json, *, is_back: bool) -> bool:
-        """Return whether no pod from before the change is left. Raises as `point` does if that takes too long."""
+        """Return whether all pods from before the change are gone. Raises as `point` does if that takes too long."""
         done = read_progress(workload)
         waits_for = done.waits_for or self._old_pods(target, kept, workload)
         if not waits_for:
             return True
-        # Times at which Sluice changed the workload, by the server's clock. Without one the rollout is never late.
+        # These are the times at which Sluice changed the workload, by the server's clock. Without them nothing is late.
         changed_s = [
             datetime.fromisoformat(field["time"]).timestamp()
             for field in workload["metadata"].get("managedFields") or []
@@ -218,7 +219,7 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
         raise BadConsumer(describe_target(target), reason)
 
     def _old_pods(self, target: KubernetesWorkload, kept: Original, workload: Json) -> str:
-        """Describe the pods that still read another queue. Returns "" if there are none."""
+        """Describe the pods that still read another queue. Returns "" if no pod does."""
         pod, names = pod_spec(workload), []
         path = api_path(CORE, target.namespace, "pods")
         for old_pod in self.cluster(target.cluster).list(path, labelSelector=_label_selector(target, workload)):
@@ -232,7 +233,7 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
         return f"pods that were there before, such as {names[0]}" if names else ""
 
     def _check_not_reverted(self, target: KubernetesWorkload, resource: Json) -> None:
-        """Check that no GitOps controller would revert a change of the object. Raises `BadConsumer`."""
+        """Check that neither Flux nor Argo CD would revert a change of the object. Raises `BadConsumer`."""
         what = f"{resource['kind']} {target.cluster}/{target.namespace}/{resource['metadata']['name']}"
         kustomization = find_kustomization(resource)
         if kustomization is not None:
@@ -262,7 +263,7 @@ def _workload_path(target: KubernetesWorkload) -> str:
 
 
 def _label_selector(target: KubernetesWorkload, workload: Json) -> str:
-    """Return the workload's selector as a query. Raises `BadConsumer` without one, as that would select any pod."""
+    """Return the workload's selector as a query. Raises `BadConsumer` without a selector, which would match any pod."""
     selector = workload["spec"].get("selector") or {}
     terms = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]
     for expression in selector.get("matchExpressions") or []:

@@ -1,4 +1,4 @@
-"""WebRTC: session descriptions, and a data channel as a stream of bytes. Only this module uses aiortc."""
+"""WebRTC: session descriptions, and data channels as streams of bytes. Only this module uses aiortc."""
 
 import asyncio
 import contextlib
@@ -21,19 +21,19 @@ from sluice.errors import Malformed
 from sluice.rendezvous.protocol.messages import read_sdp
 
 LOOPBACK = "127.0.0.1"
-# Matches all lines of an SDP except candidates outside the loopback, which is 127.0.0.0/8 on Linux. Their form is
-# a=candidate:<foundation> <component> <transport> <priority> <address> <port> …
+# Matches all lines of an SDP except candidates outside the loopback network, which is 127.0.0.0/8 on Linux. Candidates
+# have the form a=candidate:<foundation> <component> <transport> <priority> <address> <port> …
 OF_LOOPBACK = re.compile(r"(?!a=candidate:)|\S+ \S+ \S+ \S+ 127\.")
-SEND_CHUNK_BYTES = 16 * 1024  # a message size that every WebRTC implementation accepts
-SEND_BUFFER_BYTES = 256 * 1024  # `send` waits while more is buffered, as in Snowflake's proxy
+SEND_CHUNK_BYTES = 16 * 1024  # Every WebRTC implementation accepts messages of this size.
+SEND_BUFFER_BYTES = 256 * 1024  # `send` waits while more bytes are buffered, as in Snowflake's proxy.
 CLOSE_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """The addresses that a peer offers. No STUN server is used unless listed here; aiortc's own default is Google's.
+    """The addresses that a peer offers. With `loopback`, the peer offers and uses only `loopback_address`.
 
-    With `loopback` the peer offers and uses only `loopback_address`.
+    Only STUN servers that are listed here are used, not aiortc's default server, which is Google's.
     """
 
     loopback: bool = False
@@ -43,20 +43,20 @@ class Network:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelLimits:
-    """Limits for the other end: a larger message, or more unread bytes, closes the channel."""
+    """Limits on what the other peer sends: a larger message, or more unread bytes, closes the channel."""
 
     message_bytes: int = 256 * 1024
     unread_bytes: int = 8 * 1024 * 1024
 
 
 class Channel:
-    """A data channel as a stream of bytes: message boundaries have no meaning, as in Snowflake.
+    """A data channel as a stream of bytes: the boundaries between messages are ignored, as in Snowflake.
 
-    `fault` is the limit that the other end exceeded, if this end closed the channel because of it.
+    `fault` is the limit that the other peer exceeded, if this peer closed the channel for that reason.
     """
 
     def __init__(self, connection: RTCPeerConnection, channel: RTCDataChannel, limits: ChannelLimits) -> None:
-        """Listen to `channel`. Without an await since the channel was created, no message can be missed."""
+        """Listen to `channel`, which must be new: messages that arrive before this call are lost."""
         self.fault: str | None = None
         self._connection = connection
         self._channel = channel
@@ -70,17 +70,17 @@ class Channel:
         channel.on("close", self._on_close)
         for event in ("open", "bufferedamountlow"):
             channel.on(event, self._changed.set)
-        # A peer that vanishes doesn't close its channel: only the connection reports the failed consent checks.
+        # A peer that vanishes doesn't close its channel; its connection fails because of missing consent checks.
         connection.on("connectionstatechange", self._on_connection_state)
 
     async def wait_until_open(self) -> bool:
-        """Wait without a time limit until the channel is open; False if it closes instead."""
+        """Wait until the channel is open. Returns False if the channel closes instead. Has no time limit."""
         while not self._closed and self._channel.readyState == "connecting":
             await self._wait_for_change()
         return self._is_open()
 
     async def send(self, data: bytes) -> None:
-        """Send all of `data`, waiting while the other end is slow. Raises ConnectionResetError on a closed channel."""
+        """Send all of `data`, waiting while the other peer is slow. Raises ConnectionResetError on a closed channel."""
         for start in range(0, len(data), SEND_CHUNK_BYTES):
             while self._is_open() and self._channel.bufferedAmount > SEND_BUFFER_BYTES:
                 await self._wait_for_change()
@@ -89,7 +89,7 @@ class Channel:
             self._channel.send(data[start : start + SEND_CHUNK_BYTES])
 
     async def receive(self) -> bytes:
-        """Wait for the next bytes; empty only if the channel is closed and everything has been read."""
+        """Wait for bytes, and return them. Returns b"" only if the channel is closed and all bytes were returned."""
         while not self._unread:
             if self._closed:
                 return b""
@@ -99,7 +99,7 @@ class Channel:
         return data
 
     async def receive_exactly(self, number: int) -> bytes:
-        """Wait for the next `number` bytes, or fewer if the channel closes first. Further bytes stay unread."""
+        """Wait for exactly `number` bytes, or for fewer if the channel closes first. Any further bytes stay unread."""
         data = bytearray()
         while len(data) < number and (more := await self.receive()):
             data += more
@@ -122,7 +122,7 @@ class Channel:
         if len(data) > self._limits.message_bytes:
             self.fault = f"a message of more than {self._limits.message_bytes} bytes"
         elif self._unread_bytes + len(data) > self._limits.unread_bytes:
-            # The channel is closed because aiortc has no way to slow the other end down.
+            # The channel is closed because aiortc can't slow the other peer down.
             self.fault = f"more than {self._limits.unread_bytes} unread bytes"
         if self.fault is not None:
             self._channel.close()
@@ -142,10 +142,10 @@ class Channel:
 
 
 class Peer:
-    """One end of a WebRTC connection. Used as a context manager, it closes the connection at the end."""
+    """One peer of a WebRTC connection. As a context manager it closes the connection on exit."""
 
     def __init__(self, network: Network, limits: ChannelLimits) -> None:
-        """Create the connection; nothing is sent before an offer or answer is made."""
+        """Create the connection. Nothing is sent before `offer` or `answer` is called."""
         servers = [RTCIceServer(urls=list(network.stun_urls))] if network.stun_urls else []
         self._connection = RTCPeerConnection(RTCConfiguration(iceServers=servers))
         self._network = network
@@ -156,7 +156,7 @@ class Peer:
         return Channel(self._connection, self._connection.createDataChannel("snowflake", ordered=True), self._limits)
 
     def first_channel(self) -> asyncio.Future[Channel]:
-        """Return a future of the first channel that the other end opens. Must be called before `answer`."""
+        """Return a future of the first channel that the other peer opens. Call this method before `answer`."""
         first: asyncio.Future[Channel] = asyncio.get_running_loop().create_future()
 
         def on_channel(channel: RTCDataChannel) -> None:
@@ -167,7 +167,7 @@ class Peer:
         return first
 
     async def offer(self) -> str:
-        """Create the offer with all its candidates, as the JSON text of `{type, sdp}`. Needs an open channel."""
+        """Create the offer with all its candidates, as the JSON text of `{type, sdp}`. Call `open_channel` first."""
         return await self._describe(await self._connection.createOffer())
 
     async def answer(self, offer: str) -> str:
@@ -176,11 +176,11 @@ class Peer:
         return await self._describe(await self._connection.createAnswer())
 
     async def accept(self, answer: str) -> None:
-        """Accept the answer to this end's offer, and connect. Raises `Malformed` if it doesn't fit the offer."""
+        """Accept the answer to this peer's offer, and connect. Raises `Malformed` if it doesn't fit the offer."""
         await self._set_remote(answer, kind="answer")
 
     async def close(self) -> None:
-        """Close the connection, or abandon it after `CLOSE_TIMEOUT_S`. Idempotent."""
+        """Close the connection, waiting at most `CLOSE_TIMEOUT_S`. May be called again."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await self._connection.close()
@@ -202,27 +202,27 @@ class Peer:
         sdp, description = read_sdp(text), read_json(text)
         if description["type"] != kind:
             raise Malformed(f"SDP {kind}: the type is {description['type']}")
-        # m=<media> <port> <protocol> …
+        # A media line of an SDP has the form m=<media> <port> <protocol> …
         media = [line.removeprefix("m=").split(" ")[0] for line in sdp.splitlines() if line.startswith("m=")]
         if media != ["application"]:
-            # Audio and video are refused, because they would get own transports, which this class doesn't close.
+            # Audio and video are refused because each would open a transport that this class doesn't close.
             raise Malformed(f"SDP {kind}: not one data channel and nothing else")
         if self._network.loopback:
-            # Other candidates are removed, because a socket on the loopback can't reach them.
+            # Other candidates are removed because a socket on the loopback address can't reach them.
             sdp = "".join(line for line in sdp.splitlines(keepends=True) if OF_LOOPBACK.match(line))
         try:
             await self._connection.setRemoteDescription(RTCSessionDescription(sdp=sdp, type=kind))
-        except Exception as error:  # a hostile SDP can provoke any error in the parser: IndexError, AttributeError, …
+        except Exception as error:  # A hostile SDP can raise any error in the parser.
             raise Malformed(f"SDP {kind}: {type(error).__name__}: {error}") from error
 
 
 def _gather_on_loopback(connection: RTCPeerConnection, address: str) -> None:
-    """Make the connection's ICE agent gather candidates only on one loopback address.
+    """Make the ICE agent of the connection gather candidates only on one loopback address.
 
-    aioice excludes 127.0.0.1 from its host candidates and has no setting for it. Replacing the method of this agent
-    doesn't affect other connections, as replacing aioice's `get_host_addresses` would.
+    aioice excludes 127.0.0.1 from its candidates and has no setting to include it. Replacing this agent's method
+    doesn't affect other connections; replacing aioice's function `get_host_addresses` would.
     """
-    channels: Any = connection.sctp  # not None, because both descriptions have a data channel
+    channels: Any = connection.sctp  # `sctp` is set, because both descriptions have a data channel.
     agent = channels.transport.transport.iceGatherer._connection  # noqa: SLF001 - aiortc doesn't publish its ICE agent
     gather = agent.get_component_candidates
 

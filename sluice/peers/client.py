@@ -1,4 +1,4 @@
-"""Clients: each sends an offer, opens a data channel to the answering proxy, and has bytes echoed."""
+"""Clients: each sends an offer, opens a data channel to the answering proxy, and checks that its bytes are echoed."""
 
 import asyncio
 import contextlib
@@ -14,16 +14,16 @@ from sluice.peers.methods import Answered, Denied, NoReply, RendezvousMethod, of
 from sluice.rendezvous.protocol.matching import Nat
 from sluice.rendezvous.protocol.messages import DEFAULT_FINGERPRINT
 
-OPEN_TIMEOUT_S = 10.0  # the same limit as in Snowflake's client
+OPEN_TIMEOUT_S = 10.0  # Snowflake's client has the same limit.
 ECHO_TIMEOUT_S = 30.0
-RETRY_S = 10.0  # seconds between a failed offer and the next one, as in Snowflake's client
+RETRY_S = 10.0  # A client waits for this time between a failed offer and the next offer, as in Snowflake.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connected:
     """An open channel. The caller must close the peer: `async with connected.peer`.
 
-    `answered_s` and `opened_s` are seconds since the offer, with all its candidates, was passed to the method.
+    `answered_s` and `opened_s` are seconds since the complete offer was passed to the rendezvous method.
     """
 
     peer: Peer
@@ -42,7 +42,7 @@ async def connect(
     open_timeout_s: float = OPEN_TIMEOUT_S,
     clock: Callable[[], float] = time.monotonic,
 ) -> Connected | Denied | NoReply:
-    """Try once to connect to a proxy. The peer stays open only if it is `Connected`. Raises `method`'s errors."""
+    """Try once to connect to a proxy. If the result is `Connected`, the peer stays open. Raises `method`'s errors."""
     peer = Peer(network, limits or ChannelLimits())
     async with contextlib.AsyncExitStack() as unless_connected:
         unless_connected.push_async_callback(peer.close)
@@ -70,7 +70,7 @@ class AttemptOutcome(StrEnum):
     """The result of a client's attempt."""
 
     ECHOED = "echoed"
-    SILENT = "no echo"  # the channel opened, but not all bytes came back
+    SILENT = "no echo"  # The channel opened, but not all bytes came back.
     DENIED = "denied"
     LOST = "lost"
 
@@ -83,13 +83,13 @@ class AttemptPlan:
     nat: Nat = Nat.UNKNOWN
     fingerprint: str = DEFAULT_FINGERPRINT
     payload_bytes: int = 1000
-    tries: int = 1  # number of offers until one was answered and its channel opened
+    tries: int = 1  # maximum number of offers
     retry_s: float = RETRY_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """The result of a client's last offer. Times begin when it is sent; `detail` is the broker's or client's error."""
+    """The result of a client's last offer. Times begin with this offer; `detail` is the broker's or client's error."""
 
     outcome: AttemptOutcome
     answered_ms: float | None = None
@@ -99,12 +99,12 @@ class Attempt:
 
     @property
     def echoed(self) -> bool:
-        """Whether all bytes came back unchanged."""
+        """Return whether all bytes came back unchanged."""
         return self.outcome is AttemptOutcome.ECHOED
 
 
 async def attempt_all(method: RendezvousMethod, plans: Sequence[AttemptPlan], *, concurrency: int) -> Sequence[Attempt]:
-    """Run a client for each plan, at most `concurrency` at once. Raises groups of `method`'s errors."""
+    """Run a client for each plan, at most `concurrency` clients at once. Raises groups of `method`'s errors."""
     free = asyncio.Semaphore(concurrency)
 
     async def run_attempt(plan: AttemptPlan) -> Attempt:
@@ -117,7 +117,7 @@ async def attempt_all(method: RendezvousMethod, plans: Sequence[AttemptPlan], *,
 
 
 async def attempt(method: RendezvousMethod, plan: AttemptPlan) -> Attempt:
-    """Run one client, from its first offer to the end of its channel. Raises as `method` does."""
+    """Run one client, from its first offer until its channel is closed. Raises the same errors as `method`."""
     for number in range(plan.tries):
         if number:
             await asyncio.sleep(plan.retry_s)
@@ -134,7 +134,7 @@ async def attempt(method: RendezvousMethod, plan: AttemptPlan) -> Attempt:
 
 
 async def _echo(connected: Connected, payload: bytes) -> Attempt:
-    """Send the payload and read it back; fewer bytes come back if the proxy isn't an echo or the channel breaks."""
+    """Send the payload and read the echo. The echo is incomplete if the proxy doesn't echo or the channel breaks."""
     async with connected.peer:
         received = asyncio.create_task(connected.channel.receive_exactly(len(payload)))
         try:

@@ -22,32 +22,32 @@ HTTP_TIMEOUT_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A reply with a proxy's session description, as the JSON text of `{type, sdp}`."""
+    """A reply with a proxy's answer: its session description, as the JSON text of `{type, sdp}`."""
 
     answer: str
 
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """A reply with the broker's error text."""
+    """A reply in which the broker denies the offer, with the error text."""
 
     error: str
 
 
 @dataclass(frozen=True, slots=True)
 class NoReply:
-    """No usable reply, or no channel; `reason` is the step that failed."""
+    """No usable reply arrived, or no channel opened; `reason` names the step that failed."""
 
     reason: str
 
 
 Reply = Answered | Denied | NoReply
-RendezvousMethod = Callable[[str], Awaitable[Reply]]  # takes the offer message, returns the reply
+RendezvousMethod = Callable[[str], Awaitable[Reply]]  # A method takes the offer message and returns the reply.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientTimeouts:
-    """How long and how often a client looks for its answer; the defaults are those of Snowflake's client."""
+    """How long and how often a client looks for its reply. The defaults are those of Snowflake's client."""
 
     before_lookup_s: float = 1.0
     lookups: int = 5
@@ -57,12 +57,12 @@ class ClientTimeouts:
 
 
 def draw_client_id() -> str:
-    """Generate a ClientID: 16 lowercase hex characters, new for every attempt."""
+    """Generate a random ClientID of 16 lowercase hexadecimal characters; each attempt uses a new one."""
     return secrets.token_hex(8)
 
 
 def offer_message(offer: str, *, nat: str, fingerprint: str) -> str:
-    """Build the message that contains an offer; it is the same for every method."""
+    """Build the message that contains an offer, which is the same for all rendezvous methods."""
     return f"{OFFER_VERSION}\n" + json.dumps({"offer": offer, "nat": nat, "fingerprint": fingerprint})
 
 
@@ -75,7 +75,7 @@ def exchange_over_sqs(
 ) -> RendezvousMethod:
     """Return the rendezvous method over SQS. It raises `CallFailed`, for example if the credentials don't work.
 
-    `answer_prefix` is the prefix of answer queues' names; at a stage it differs from the protocol's prefix.
+    `answer_prefix` is the prefix of answer queues' names; in a deployment with a stage it includes the stage.
     """
     timeouts = patience or ClientTimeouts()
 
@@ -114,7 +114,7 @@ def exchange_over_http(session: aiohttp.ClientSession, client_url: str) -> Rende
 async def sqs_method(
     connection: Connection, deployment: Deployment, *, sqscreds: str | None
 ) -> AsyncIterator[RendezvousMethod]:
-    """Open the SQS method, by default with the connection's identity. Raises `Malformed` for invalid `sqscreds`."""
+    """Open the method over SQS, by default as the connection's identity. Raises `Malformed` for bad `sqscreds`."""
     if sqscreds is None:
         client = connection.client("sqs")
     else:
@@ -126,13 +126,13 @@ async def sqs_method(
 
 @asynccontextmanager
 async def http_method(deployment: Deployment) -> AsyncIterator[RendezvousMethod]:
-    """Open the HTTP method at the deployment's client URL."""
+    """Open the method over HTTP at the deployment's client URL."""
     async with aiohttp.ClientSession() as session:
         yield exchange_over_http(session, deployment.client_url)
 
 
 async def post(session: aiohttp.ClientSession, url: str, body: bytes, *, timeout_s: float) -> str:
-    """Send a POST request and return a 200 reply's body. Raises `CallFailed` otherwise, and over `MAX_REPLY_BYTES`."""
+    """Send a POST request and return the reply. Raises `CallFailed` unless its status is 200 and it isn't too long."""
     operation = f"POST {url}"
     try:
         async with session.post(url, data=body, timeout=aiohttp.ClientTimeout(total=timeout_s)) as response:
@@ -149,7 +149,7 @@ async def post(session: aiohttp.ClientSession, url: str, body: bytes, *, timeout
 
 
 def parse_reply(body: str) -> Reply:
-    """Parse a reply. An invalid reply is `NoReply`, because a Snowflake client would retry the offer."""
+    """Parse a reply. An invalid reply becomes `NoReply`, because Snowflake's client would also retry the offer."""
     try:
         fields = read_object(body, {"answer": str, "error": str})
         if fields.get("error"):

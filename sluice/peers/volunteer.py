@@ -1,4 +1,4 @@
-"""A proxy: polls the broker for clients, answers their offers and echoes the bytes of each over its data channel."""
+"""A proxy that polls the broker for clients, answers their offers and echoes each client's bytes in a data channel."""
 
 import asyncio
 import base64
@@ -21,19 +21,20 @@ from sluice.rendezvous.protocol.messages import read_object
 
 POLL_VERSION = "1.3"
 ANSWER_VERSION = "1.3"
-ANY_RELAY = "$"  # Snowflake's pattern of the relays that a proxy accepts
-POLL_TIMEOUT_S = 30.0  # the broker holds a poll for 10 s at most
+ANY_RELAY = "$"  # In Snowflake's notation, this pattern matches every relay.
+POLL_TIMEOUT_S = 30.0  # The broker holds a poll for at most 10 s.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolunteerLimits:
-    """Limits of a proxy. `capacity` is its number of concurrent clients.
+    """Limits of a proxy. `capacity` is the maximum number of concurrent clients.
 
-    `pause_s` caps the broker's NextPoll, except after a refused poll, because polling sooner would be refused again.
+    `pause_s` limits the poll interval in the broker's NextPoll, except after a refused poll, because an earlier poll
+    would be refused again.
     """
 
     capacity: int = 10
-    open_timeout_s: float = 20.0  # the same limit as in Snowflake's proxy
+    open_timeout_s: float = 20.0  # Snowflake's proxy has the same limit.
     connection_s: float = 3600.0
     pause_s: float = 20.0
     pause_after_failure_s: float = 5.0
@@ -41,7 +42,7 @@ class VolunteerLimits:
 
 
 class VolunteerStep(StrEnum):
-    """The kinds of events, in the order in which they can happen to a client."""
+    """The kinds of a proxy's events, in the order in which they can happen to one client."""
 
     POLLED = "polled"
     POLL_FAILED = "poll failed"
@@ -60,7 +61,7 @@ class VolunteerStep(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class VolunteerEvent:
-    """An event of a proxy. `sid` identifies the poll, and so the client that the poll returned."""
+    """An event of a proxy. `sid` identifies the poll, and thereby the client that the poll returned."""
 
     step: VolunteerStep
     sid: str
@@ -69,7 +70,7 @@ class VolunteerEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientMatch:
-    """A client's offer and the relay for its bytes."""
+    """A client's offer, and the URL of the relay to which the proxy should send the client's bytes."""
 
     sid: str
     offer: str
@@ -77,12 +78,12 @@ class ClientMatch:
 
 
 def draw_sid() -> str:
-    """Generate a session id: 16 random bytes in base64, new for every poll."""
+    """Generate a random session id (Sid) of 16 bytes in base64; each poll uses a new one."""
     return base64.b64encode(secrets.token_bytes(16)).decode().rstrip("=")
 
 
 async def echo(channel: Channel, relay_url: str) -> None:  # noqa: ARG001 - it uses no relay
-    """Echo bytes until the client closes. Raises ConnectionError if the channel breaks."""
+    """Echo the client's bytes until the client closes the channel. Raises ConnectionError if the channel breaks."""
     while data := await channel.receive():
         await channel.send(data)
 
@@ -91,8 +92,8 @@ async def echo(channel: Channel, relay_url: str) -> None:  # noqa: ARG001 - it u
 class Volunteer:
     """A proxy that polls a broker at `/proxy` and posts answers to `/answer`, below `broker_url`.
 
-    `serve` serves a client until either end closes; it is called with the relay's URL and may raise any error.
-    `counts` has the number of events of each kind; `clients` is the number of clients that are being served.
+    `serve` is called with a client's channel and the relay's URL, serves the client until either end closes, and may
+    raise any error. `counts` has the number of events of each kind; `clients` is the number of clients being served.
     """
 
     session: aiohttp.ClientSession
@@ -208,7 +209,7 @@ class Volunteer:
 
 @asynccontextmanager
 async def serving(volunteers: Iterable[Volunteer]) -> AsyncIterator[None]:
-    """Run the volunteers within the context, and close every connection at its end."""
+    """Run the proxies while the context is open, and close every connection at its end."""
     running = [asyncio.create_task(volunteer.run()) for volunteer in volunteers]
     try:
         yield

@@ -1,7 +1,7 @@
 """The broker: finds proxies for offers, and serves offers that arrive over SQS.
 
 For each offer, the broker creates the client's answer queue. Then it finds a proxy, or queues the offer for the next
-polls. A client reads its queue only once, so its queue must hold nothing else while an answer may come:
+polls. A client reads only one message from its queue, so no other reply may be there while an answer can arrive:
 
 - If a proxy has the offer, the time-out reply is delayed until long after the last answer is accepted.
 - If the offer waits, its message stays in the offers queue until a proxy answers, or is redelivered when the wait is
@@ -57,31 +57,31 @@ from sluice.rendezvous.protocol.messages import (
 )
 from sluice.times import NowMs
 
-if TYPE_CHECKING:  # only for type hints: a shell gets its adapters as arguments
+if TYPE_CHECKING:  # These imports are only for type hints: the adapters are passed in as arguments.
     from sluice.aws.queues import SqsQueues
     from sluice.aws.rendezvous.offers import DynamoOfferStore, DynamoProxyPools
     from sluice.aws.rendezvous.waiting import DynamoWaitingOffers
 
 T = TypeVar("T")
 
-CLIENT_ID = "ClientID"  # the SQS message attribute with the client's id
+CLIENT_ID = "ClientID"  # Clients send their id in this message attribute.
 NO_TEXT = Value("String", "")
 
-# A client reads its queue once and deletes nothing. The queue itself is deleted by the sweep after two minutes.
+# A client reads one message from its answer queue and deletes nothing. The sweep deletes the queue after two minutes.
 ANSWER_QUEUE_ATTRIBUTES = {"MessageRetentionPeriod": "300"}
 RETRIED_AFTER_MS = 250
-CANDIDATES = 4  # proxies read per query of a pool, in addition to one for each offer of the batch
-MAX_TRIES = 20  # maximum number of proxies tried per offer; other brokers may match them first
-TRY_TIMEOUT_MS = 1_500  # how long a call for one proxy is retried: SQS may not find a new mailbox at once
+CANDIDATES = 4  # A query of a pool reads this many proxies, plus one for each offer of the batch.
+MAX_TRIES = 20  # An offer is tried with at most this many proxies, because other brokers may match them first.
+TRY_TIMEOUT_MS = 1_500  # A call for one proxy is retried for this time, because SQS may not find a new mailbox at once.
 SWEPT_SOON_MS = 10_000
-REPLY_TIMEOUT_MS = 3_000  # how long a reply to a client is retried
-UNDECIDED = frozenset({End.OFFER_WAITING, End.OFFER_REPEATED})  # offers with these ends are redelivered
+REPLY_TIMEOUT_MS = 3_000  # A reply to a client is retried for this time.
+UNDECIDED = frozenset({End.OFFER_WAITING, End.OFFER_REPEATED})  # Messages of offers with these ends are redelivered.
 
 
 class RendezvousDependencies(msgspec.Struct, frozen=True, kw_only=True):
-    """Dependencies of a rendezvous function, shared by the invocations of one environment; thread-safe.
+    """Dependencies of a rendezvous function, shared by all invocations of one environment; thread-safe.
 
-    `executor` runs independent calls concurrently, `sleep` takes seconds, `random` draws in [0, 1).
+    `executor` runs independent calls concurrently, `sleep` takes seconds, `random` returns a number in [0, 1).
     """
 
     offers: "DynamoOfferStore"
@@ -97,11 +97,10 @@ class RendezvousDependencies(msgspec.Struct, frozen=True, kw_only=True):
     random: Callable[[], float]
 
     def retry_until(self, until_ms: int, call: Callable[[], T]) -> T:
-        """Call until it succeeds, at least once, or until this time. Raises the last `DestinationFault`.
+        """Repeat the call until it succeeds or this time is reached. Raises the last `DestinationFault`.
 
-        botocore's own retries don't suffice: they repeat the same request, while a message's delay depends on the
-        current time, and they don't repeat requests for a missing queue, although SQS may not find a new queue for a
-        second.
+        botocore's own retries don't suffice. They repeat the same request, but a message's delay depends on the current
+        time. They also don't retry after a missing queue, although SQS may not find a new queue for a second.
         """
         while True:
             try:
@@ -112,7 +111,7 @@ class RendezvousDependencies(msgspec.Struct, frozen=True, kw_only=True):
             self.sleep(RETRIED_AFTER_MS / 1000)
 
     def complete_record(self, record: OfferRecord, offer: Offer) -> OfferRecord:
-        """Add the fields of an offer's event to its record. Its trace defaults to the invocation's."""
+        """Add to a record what the event of its offer's end needs. The trace defaults to the invocation's trace."""
         return replace(
             record,
             nat=offer.nat,
@@ -123,7 +122,7 @@ class RendezvousDependencies(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def build_open_offer(self, record: OfferRecord, offer: Offer, *, reply_to: str, answers_until_ms: int) -> OpenOffer:
-        """Count an offer for the first pool that it tries, and build the value that proxies get."""
+        """Count an offer for its first pool, and build the `OpenOffer` that a proxy can get."""
         self.pacing.count_offer(pools_for(offer.nat)[0])
         return OpenOffer(
             record=record,
@@ -141,14 +140,14 @@ class Matchmaker:
 
     site: RendezvousDependencies
     offers_due: int = 1
-    _left: dict[Pool, deque[WaitingProxy]] = field(default_factory=dict)  # proxies read for all offers of the batch
+    _left: dict[Pool, deque[WaitingProxy]] = field(default_factory=dict)  # proxies read for the whole batch
     _tried: set[str] = field(default_factory=set)
     _queries: int = 0
-    _queried: dict[Pool, int] = field(default_factory=dict)  # the number of a pool's last query
+    _queried: dict[Pool, int] = field(default_factory=dict)  # number of a pool's last query
     _lock: RLock = field(default_factory=RLock)
 
     def match(self, offer: OpenOffer, proxy: WaitingProxy | None, *, after: int = 0) -> bool:
-        """Give the offer to this proxy, or to the next one if it is gone. Returns False if none is left, or no time."""
+        """Give the offer to this proxy, or to the next candidates. Returns False if no proxy or no time is left."""
         site = self.site
         for _ in range(MAX_TRIES):
             if proxy is None or site.now_ms() >= offer.waits_until_ms:
@@ -157,7 +156,7 @@ class Matchmaker:
                 match = partial(site.offers.match, offer, proxy, now_ms=site.now_ms())
                 is_matched = site.retry_until(min(site.now_ms() + TRY_TIMEOUT_MS, offer.waits_until_ms), match)
             except CallFailed:
-                # The match may have been stored, so the same proxy may be tried again for this offer.
+                # The match may have been stored, so this proxy may be tried again for the same offer.
                 is_matched = False
                 with self._lock:
                     self._tried.discard(proxy.poll_id)
@@ -169,18 +168,18 @@ class Matchmaker:
                 except QueueGone:
                     is_matched = False
                 except CallFailed:
-                    pass  # The message may have been sent, and no second proxy may get the offer.
+                    pass  # The message may have been sent, so no second proxy may get the offer.
                 finally:
-                    leaving.exception()  # errors are ignored: the pool entry expires in seconds
+                    leaving.exception()  # Ignore errors, since the pool entry expires in seconds.
             if is_matched:
                 return True
             proxy = self.next_candidate(offer.record.nat, after=after)
         return False
 
     def wait(self, offers: Sequence[OpenOffer]) -> list[bool]:
-        """Queue the offers for the next polls. Returns, for each, whether a proxy took it in the meantime.
+        """Queue the offers for the next polls. Returns, for each offer, whether a proxy took it in the meantime.
 
-        Raises `CallFailed` if no poll would find the offers.
+        Raises `CallFailed` if the offers couldn't be queued.
         """
         site, taken, left = self.site, set[OpenOffer](), list(offers)
         while left:
@@ -198,15 +197,15 @@ class Matchmaker:
                     if not site.waiting.take(offer) or self.match(offer, proxy, after=after):
                         taken.add(offer)
                     else:
-                        left.append(offer)  # The offer was taken from the queue, but its proxy is gone.
+                        left.append(offer)  # The offer is no longer queued, but its proxy is gone.
                 except CallFailed:
                     continue  # The offer stays queued for polls.
         return [offer in taken for offer in offers]
 
     def next_candidate(self, nat: Nat, *, after: int = 0) -> WaitingProxy | None:
-        """Find a proxy to try for a client, and for no other offer of the batch. Returns None if there is none.
+        """Find a proxy to try for a client. Returns None if no proxy is left. Raises `CallFailed`.
 
-        Raises `CallFailed`.
+        No other offer of the batch gets the same proxy.
         """
         with self._lock:
             left = self.read_candidates(nat, after=after)
@@ -217,7 +216,7 @@ class Matchmaker:
             return proxy
 
     def read_candidates(self, nat: Nat, *, after: int = 0) -> deque[WaitingProxy]:
-        """Return the proxies left to try in the first of a client's pools that has any; empty if none has.
+        """Return the proxies left to try in the client's first pool that has any; empty if all its pools are empty.
 
         An empty pool is not queried again unless the caller asks for entries newer than query number `after`. Raises
         `CallFailed`.
@@ -233,8 +232,8 @@ class Matchmaker:
                         now_ms=site.now_ms(),
                         limit=CANDIDATES + self.offers_due,
                         shards=site.pacing.shards(),
-                        # A proxy that enters its pool during the first query may be missing there; the second query
-                        # must find it.
+                        # The first query may miss a proxy that enters its pool at the same time; the second query must
+                        # find it.
                         consistent=after > 0,
                     )
                     self._queried[pool] = self._queries
@@ -246,7 +245,7 @@ class Matchmaker:
 
 
 def mailbox_message(offer: OpenOffer, poll_id: str) -> str:
-    """Build the mailbox message that brings the offer to the held poll, with what the proxy's answer needs."""
+    """Build the mailbox message that brings the offer to the held poll, with the fields that the answer needs."""
     return json.dumps({"for": poll_id} | offer.for_proxy | offer.for_answer)
 
 
@@ -258,10 +257,11 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
     answer_prefix: str = ANSWER_QUEUE_PREFIX
 
     def serve(self, messages: Sequence[Message], *, executor: Executor) -> list[End | Exception | None]:
-        """Answer or match each message at most once, however often it is delivered. `executor` runs the messages.
+        """Answer or match each offer at most once, however often its message is delivered.
 
-        Returns an end or an error for each message, and None for a message whose offer needed nothing more. With
-        `CallFailed` or `QueueGone` its client may get no reply. Messages in `list_redeliveries` must be redelivered.
+        `executor` runs the messages. Returns an end or an error for each message, or None if nothing was left to do.
+        After `CallFailed` or `QueueGone` the client may get no reply. Messages in `list_redeliveries` must be
+        redelivered.
         """
         matchmaker = Matchmaker(self.site, len(messages))
 
@@ -286,7 +286,7 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
     def list_redeliveries(
         self, messages: Sequence[Message], ends: Sequence[End | Exception | None]
     ) -> Mapping[int, int]:
-        """List the messages whose offers are undecided, by position, with the seconds until their redelivery."""
+        """Return the seconds until redelivery of each message whose offer is undecided, by the message's position."""
         now_ms = self.site.now_ms()
         return {
             position: seconds_until((message.sent_at_ms or 0) + PATIENCE_MS, now_ms=now_ms)
@@ -326,15 +326,16 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
             offer = parse_offer(message.body, bridges=self.bridges)
         except OfferRefused as refused:
             return refused, replace(record, end=End.OFFER_REFUSED, token=self.site.new_id())
-        # Lambda's own trace is that of the whole batch, and only links to the messages' traces.
+        # The invocation's own trace covers the whole batch and only links to the traces of its messages.
         record = replace(record, trace=message.trace_header, receipt_handle=message.receipt_handle)
         return offer, self.site.complete_record(record, offer)
 
     def _receive(self, record: OfferRecord, matchmaker: Matchmaker) -> tuple[bool, str]:
-        """Record an offer, create its answer queue, and read its candidates, concurrently.
+        """Store an offer's record, create its answer queue and find candidates, all concurrently.
 
-        Returns whether the offer is new, and the queue's URL. The sweep finds queues by their records. If only the
-        record fails, the message is redelivered and recorded then; if only the candidates fail, they are read later.
+        Returns whether the offer is new, and the queue's URL. The sweep finds queues by their records. If only storing
+        the record fails, the message is redelivered and recorded then. If only reading the candidates fails, they are
+        read later.
         """
         site, until_ms = self.site, record.sent_at_ms + PATIENCE_MS
         name = self.answer_prefix + record.client_id
@@ -349,16 +350,15 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
         return is_first, reply_to
 
     def _decide(self, record: OfferRecord) -> "_Served":
-        """Deny a redelivered offer that still waits. If a proxy has it, send the time-out reply unless it has ended."""
+        """Deny a redelivered offer that still waits. If a proxy has it but hasn't answered, send the time-out reply."""
         site, now_ms = self.site, self.site.now_ms()
         until_ms = now_ms + REPLY_TIMEOUT_MS
         stored = site.retry_until(until_ms, partial(site.offers.read, record, consistent=False))
         if stored is not None and stored.end is not None:
             return _Served(None)
         if stored is None:
-            # An earlier broker may have died after it created the queue and before it stored the record; then the
-            # sweep would miss the queue. An offer that may have been swept already has its end, so it is stored as
-            # refused, only for the sweep.
+            # An earlier broker may have died after creating the queue and before storing the record, so that the sweep
+            # wouldn't find the queue. A record that is stored so late already has an end, only for the sweep.
             may_be_swept = now_ms - record.sent_at_ms > ANSWER_QUEUE_AGE_MS - SWEPT_SOON_MS
             if site.offers.record(replace(record, end=End.OFFER_REFUSED) if may_be_swept else record):
                 return _Served(End.OFFER_STALE)
@@ -368,18 +368,18 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
             record=record, offer="", relay="", reply_to=reply_to, answers_until_ms=0, shard=record.waiting_shard
         )
         if not site.retry_until(until_ms, lambda: site.waiting.take(opened)):
-            # Another delivery may have taken and denied it just now.
+            # Another delivery of the message may have taken and denied the offer just now.
             stored = site.retry_until(until_ms, partial(site.offers.read, record, consistent=True))
             has_ended = stored is None or stored.end is not None
             return _Served(None, None if has_ended else self._send_time_out_reply(opened))
-        # Without this end, the sweep would treat the offer, which no longer waits, as one that a proxy received.
+        # Without a stored end, the sweep would assume that a proxy received the offer, since it no longer waits.
         site.retry_until(until_ms, lambda: site.offers.end(record, End.OFFER_DENIED, now_ms=now_ms))
         denial = error_reply(End.OFFER_DENIED.reply)
         site.retry_until(until_ms, lambda: site.queues.send(reply_to, denial))
         return _Served(End.OFFER_DENIED)
 
     def _send_time_out_reply(self, offer: OpenOffer) -> "Future[None]":
-        """Send the delayed time-out reply, which the client gets if its proxy doesn't answer."""
+        """Send the delayed time-out reply, which the client gets if no proxy's answer arrives before."""
         site, visible_at_ms = self.site, offer.record.sent_at_ms + TIME_OUT_REPLY_MS
 
         def send() -> None:
@@ -391,13 +391,13 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True, eq=False)
 class _Served:
-    """An offer in progress: `end` holds if `time_out_reply` succeeds; the offer in `waiting` must still be queued."""
+    """The result for one offer. `end` holds only if `time_out_reply` succeeds; `waiting` still has to be queued."""
 
     end: End | Exception | None
     time_out_reply: "Future[None] | None" = None
     waiting: OpenOffer | None = None
 
     def result(self) -> End | Exception | None:
-        """Wait for the time-out reply to be sent. Returns the end, or the error."""
+        """Wait until the time-out reply is sent. Returns the end, or the error of sending."""
         error = self.time_out_reply and self.time_out_reply.exception()
         return error if isinstance(error, Exception) else self.end
