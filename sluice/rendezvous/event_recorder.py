@@ -1,8 +1,8 @@
 """Records the outcomes of polls and answers, and publishes them after the invocation's work.
 
 Events of offers aren't recorded here: the update that stores an offer's end becomes its event (`counts.stream`), so
-each offer has exactly one. Polls are frequent and mostly end alike, so an environment publishes them at most once per
-`MAX_BUFFERED_MS`, with equal outcomes combined, together with the metrics of such invocations.
+each offer has exactly one. Polls are frequent and mostly have the same outcome, so an environment publishes them at
+most once per `MAX_BUFFERED_MS`, combined by outcome, together with their invocations' metrics.
 """
 
 from collections import Counter
@@ -30,18 +30,18 @@ from sluice.times import NowMs
 if TYPE_CHECKING:
     from maxminddb import Reader
 
-NOT_PUBLISHED = "EventsNotPublished"  # the name of a metric and of log entries
+NOT_PUBLISHED = "EventsNotPublished"  # This is the name of a metric and of log entries.
 MAX_BUFFERED_MS = 20_000
-MAX_BUFFERED_POLLS = 2_000  # maximum number of buffered polls, whose addresses (70 KB) fit in one event
-CODE_CHARACTERS = 2  # length of a country code
+MAX_BUFFERED_POLLS = 2_000  # The addresses of this many polls (70 KB) fit in one event.
+CODE_CHARACTERS = 2  # Country codes have this length.
 
 
 class EventRecorder(msgspec.Struct, kw_only=True):
     """Records the events and metrics of an environment's invocations, and publishes them.
 
-    `hash_address` and `look_up_country` take an address, which is never stored. `publisher` returns how many events it
-    could not publish, and raises nothing. Without one, events are discarded. An invocation whose metrics are all in
-    `buffered_metrics` may keep them for later.
+    `hash_address` and `look_up_country` take an address, which is never stored. `publisher` publishes events, returns
+    the number of lost events, and never raises. Without a publisher, events are discarded. If all metrics of an
+    invocation are in `buffered_metrics`, a later invocation may publish them.
     """
 
     look_up_country: Callable[[str], str]
@@ -53,19 +53,19 @@ class EventRecorder(msgspec.Struct, kw_only=True):
     buffered_metrics: frozenset[str] = frozenset()
     _events: list[Event] = msgspec.field(default_factory=list)
     _metrics: Counter[str] = msgspec.field(default_factory=Counter)
-    _published_at_ms: int = -MAX_BUFFERED_MS  # so that an environment's first invocation publishes
+    _published_at_ms: int = -MAX_BUFFERED_MS  # The first invocation publishes at once.
 
     def take(self) -> Sequence[Event]:
-        """Return and forget all recorded events, with polls combined. The caller must publish them."""
+        """Remove and return all recorded events, with polls combined. The caller must publish the events."""
         taken, self._events = self._events, []
         others = [event for event in taken if not isinstance(event, PollEvent)]
         return (*others, *combine_polls(event for event in taken if isinstance(event, PollEvent)))
 
     def publish(self, metrics: Iterable[str] = (), *, at_shutdown: bool = False) -> Counter[str]:
-        """Publish the recorded events at an invocation's end, when they are due, or at the environment's shutdown.
+        """Publish the recorded events at the end of an invocation, if due, or at the environment's shutdown.
 
-        Returns the metrics to publish now: those of this and earlier invocations, and the number of lost events. There
-        are none if all may be published later.
+        Returns the metrics to publish now: those of this and earlier invocations, and the number of lost events.
+        Returns none if all metrics may be published later.
         """
         self._metrics.update(metrics)
         now_ms = self.now_ms()
@@ -81,7 +81,7 @@ class EventRecorder(msgspec.Struct, kw_only=True):
         return taken
 
     def profile(self, poll: Poll, *, address: str) -> Profile:
-        """Build the profile for the event of a poll's end. `address` is the proxy's."""
+        """Build the profile of a poll for its event. `address` is the proxy's address."""
         return Profile(
             type=poll.type,
             nat=poll.nat,
@@ -92,7 +92,7 @@ class EventRecorder(msgspec.Struct, kw_only=True):
         )
 
     def record_poll(self, poll: Poll, profile: Profile, end: End, *, polled_at_ms: int) -> None:
-        """Record the end of a poll, which may be published later, combined with others."""
+        """Record the end of a poll. A later invocation may publish it, combined with other polls."""
         now_ms = self.now_ms()
         self._events.append(
             PollEvent(
@@ -115,7 +115,7 @@ class EventRecorder(msgspec.Struct, kw_only=True):
                 at_ms=now_ms,
                 outcome=End.ANSWER_TOO_LATE.event,
                 country=self.look_up_country(address),
-                proxy_type=UNKNOWN_TYPE,  # the answer doesn't identify its proxy
+                proxy_type=UNKNOWN_TYPE,  # The answer doesn't identify its proxy.
                 trace=self.trace() or None,
             )
         )
@@ -125,15 +125,15 @@ class EventRecorder(msgspec.Struct, kw_only=True):
 class Countries:
     """Looks up the countries of addresses in the database `file`.
 
-    Without a file, and if a look-up fails, every country is unknown. The database is opened, and its library imported,
-    by the first look-up, so that a start without look-ups isn't slowed.
+    Without a file, or if a look-up fails, the country is unknown. The first look-up imports the library and opens the
+    database, so that other environments start faster.
     """
 
     file: str | None = None
     _reader: "Reader | None" = field(default=None, repr=False)
 
     def look_up(self, address: str) -> str:
-        """Look up the two-letter country code. Returns `??` if the address is invalid or not in the database."""
+        """Look up the two-letter country code. Returns `??` if the address is invalid or isn't in the database."""
         parsed = parse_address(address)
         if self.file is None or parsed is None:
             return UNKNOWN_COUNTRY
@@ -148,7 +148,7 @@ class Countries:
 
 
 def parse_country(record: Any) -> str:
-    """Find the country code in a record: `country.iso_code` of MaxMind and DB-IP, else `country_code` or `country`."""
+    """Find the country code in a database record: `country.iso_code`, else `country_code` or `country`."""
     if not isinstance(record, dict):
         return UNKNOWN_COUNTRY
     country = record.get("country")

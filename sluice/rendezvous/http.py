@@ -1,7 +1,7 @@
 """The broker's HTTP interface: routes, the protocol's status codes and headers, and offers over HTTP.
 
-Proxies and clients have a URL each, of a function each. A client's request stays open until its answer arrives, at most
-as long as a client over SQS would wait, so a few offers a second without answers occupy all executions of a function.
+Proxies and clients use different URLs, of different functions. A client's request stays open until its answer arrives,
+at most about five seconds. So a few offers per second without answers occupy all executions of the function.
 """
 
 import base64
@@ -35,23 +35,23 @@ from sluice.rendezvous.protocol.messages import (
 from sluice.rendezvous.volunteers import Volunteers
 from sluice.times import DAY_MS, format_day
 
-if TYPE_CHECKING:  # only for type hints: a shell gets its adapters as arguments
+if TYPE_CHECKING:  # These imports are only for type hints: the adapters are passed in as arguments.
     from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
 
 AMP_PREFIX = "/amp/client/"
 ROBOTS = "/robots.txt"
 ROUTES = frozenset({"/proxy", "/answer", "/client", "/debug", "/metrics", "/prometheus", ROBOTS})
-# Browsers' proxies need the first header on every response. The second is Snowflake's, for compatibility.
+# Proxies in browsers need the first header on every response. The second header is for compatibility with Snowflake.
 CORS = {"Access-Control-Allow-Origin": "*", "Access-Control-Allow-Headers": "Origin, X-Session-ID"}
 AMP_MAX_AGE_S = 15
-LOGGED_DAYS = 7  # days in `/metrics`
-DELIVERY_MS = 1_000  # time for the last accepted answer to arrive
-# Anybody may request a page of statistics, at any rate, and to make one takes several queries.
+LOGGED_DAYS = 7  # `/metrics` shows this number of days.
+DELIVERY_MS = 1_000  # The last accepted answer may take this time to arrive.
+# Pages of statistics are cached, because anybody can request them at any rate and each page takes several queries.
 PAGE_KEPT_MS = 10_000
 
 
 class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """An HTTP request. Header names are in lower case. `address` is the sender's, empty if unknown."""
+    """An HTTP request. Header names are in lower case. `address` is the sender's address, empty if unknown."""
 
     method: str
     path: str
@@ -61,7 +61,7 @@ class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, event: Mapping[str, Any]) -> "HttpRequest":
-        """Parse the event of a Lambda function URL, payload format 2.0."""
+        """Parse a request from the event of a Lambda function URL, in payload format 2.0."""
         body = event.get("body") or ""
         return cls(
             method=event["requestContext"]["http"]["method"],
@@ -73,7 +73,7 @@ class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HttpResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """An HTTP response; `metrics` are the names of the metrics that it increments."""
+    """An HTTP response. `metrics` are the names of the metrics that the response increments."""
 
     status: int
     body: str = ""
@@ -87,7 +87,7 @@ class HttpResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def match_route(path: str) -> str | None:
-    """Return the route of a path, without the data in an AMP cache's path. Returns None if there is no such route."""
+    """Return the route of a path; the route of an AMP path excludes the data. Returns None for an unknown path."""
     if path.startswith(AMP_PREFIX):
         return AMP_PREFIX
     return path if path in ROUTES else None
@@ -97,18 +97,18 @@ Handler = Callable[[HttpRequest], HttpResponse]
 
 
 class HttpSite(msgspec.Struct, frozen=True, kw_only=True):
-    """Serves one request at a time, of the routes that a subclass has."""
+    """Serves the routes of a subclass, one request at a time."""
 
     site: RendezvousDependencies
 
     def handlers(self) -> Mapping[str | None, Handler]:
-        """Return the handlers by route."""
+        """Return the handlers of requests by route."""
         raise NotImplementedError
 
     def serve(self, request: HttpRequest) -> HttpResponse:
-        """Answer a request; blocks while a proxy or a client waits. Raises the errors of requests to AWS.
+        """Answer a request. Blocks while a proxy waits for an offer or a client for an answer. Raises AWS's errors.
 
-        As in Snowflake, the method doesn't matter on any path: `GET /client` is an offer without a body.
+        As in Snowflake, the HTTP method doesn't matter on any path: `GET /client` is an offer without a body.
         """
         if request.method == "OPTIONS":
             return HttpResponse(status=200)
@@ -121,15 +121,15 @@ class HttpSite(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProxySite(HttpSite, frozen=True, kw_only=True):
-    """Serves proxies and the statistics, behind this many reverse proxies that append to headers."""
+    """Serves proxies and statistics, behind `trusted_hops` reverse proxies that append to the request's headers."""
 
     volunteers: Volunteers
     statistics: "DynamoStatisticsStore"
     trusted_hops: int = 0
-    _pages: dict[str, tuple[int, HttpResponse]] = msgspec.field(default_factory=dict)  # times and pages, by path
+    _pages: dict[str, tuple[int, HttpResponse]] = msgspec.field(default_factory=dict)  # times and responses, by path
 
     def handlers(self) -> Mapping[str | None, Handler]:
-        """Return the handlers by route."""
+        """Return the handlers of proxies' requests and of statistics, by route."""
         return {
             "/proxy": self.proxy,
             "/answer": self.answer,
@@ -139,7 +139,7 @@ class ProxySite(HttpSite, frozen=True, kw_only=True):
         }
 
     def proxy(self, request: HttpRequest) -> HttpResponse:
-        """Serve a proxy's poll, and hold it if necessary."""
+        """Serve a proxy's poll, which may stay open for about ten seconds."""
         try:
             poll = parse_poll(request.body)
         except Malformed:
@@ -161,7 +161,7 @@ class ProxySite(HttpSite, frozen=True, kw_only=True):
         return (hops and find_forwarded_address(request.headers, hops=hops)) or request.address
 
     def page(self, request: HttpRequest) -> HttpResponse:
-        """Return a page of statistics, at most `PAGE_KEPT_MS` old."""
+        """Return a page of statistics, which may be cached for `PAGE_KEPT_MS`."""
         now_ms, path = self.site.now_ms(), request.path
         if path not in self._pages or now_ms - self._pages[path][0] >= PAGE_KEPT_MS:
             pages = {"/debug": self.debug, "/metrics": self.metrics, "/prometheus": self.prometheus}
@@ -169,7 +169,7 @@ class ProxySite(HttpSite, frozen=True, kw_only=True):
         return self._pages[path][1]
 
     def debug(self) -> HttpResponse:
-        """Return the page with the number of waiting proxies by type and NAT."""
+        """Return the page with the numbers of waiting proxies by type and by NAT."""
         return HttpResponse(status=200, body=debug_page(self._list_waiting_proxies()))
 
     def _list_waiting_proxies(self) -> list[Profile]:
@@ -177,31 +177,31 @@ class ProxySite(HttpSite, frozen=True, kw_only=True):
         return [profile for pool in Pool for profile in self.site.pools.profiles(pool, now_ms=now_ms, shards=shards)]
 
     def metrics(self) -> HttpResponse:
-        """Return the logs of the past days that have counts, the earliest first."""
+        """Return the daily logs of the past days that have counts, in order."""
         now_ms = self.site.now_ms()
         days = [format_day(now_ms - ago * DAY_MS) for ago in range(LOGGED_DAYS, 0, -1)]
         counted = ((day, self.statistics.of_day(day)) for day in days)
         return HttpResponse(status=200, body="".join(daily_log(day, counts) for day, counts in counted if counts))
 
     def prometheus(self) -> HttpResponse:
-        """Return the counts in Prometheus's format."""
+        """Return the page of counts for Prometheus."""
         available = Counter((profile.type, str(profile.nat)) for profile in self._list_waiting_proxies())
         page = exposition(self.statistics.totals(), available)
         return HttpResponse(status=200, body=page, headers={"Content-Type": CONTENT_TYPE})
 
 
 class ClientSite(HttpSite, frozen=True, kw_only=True):
-    """Serves clients over HTTP and AMP caches."""
+    """Serves clients' offers, over HTTP or through AMP caches."""
 
     mailbox: Mailbox
     bridges: Mapping[bytes, Bridge]
 
     def handlers(self) -> Mapping[str | None, Handler]:
-        """Return the handlers by route."""
+        """Return the handlers of clients' requests by route."""
         return {"/client": self.client, AMP_PREFIX: self.amp_client}
 
     def client(self, request: HttpRequest) -> HttpResponse:
-        """Serve a client's offer. Old clients send only the description and get only the answer, or a status."""
+        """Serve a client's offer. Old clients send a bare description, and get a bare answer or an HTTP status."""
         if len(request.body) > MAX_BODY_BYTES:
             return HttpResponse(status=400, metrics=(End.OFFER_REFUSED,))
         body = go_text(request.body)
@@ -214,7 +214,7 @@ class ClientSite(HttpSite, frozen=True, kw_only=True):
         return HttpResponse(status=end.status, body=reply if end is End.OFFER_MATCHED else "", metrics=(end,))
 
     def amp_client(self, request: HttpRequest) -> HttpResponse:
-        """Serve an offer through an AMP cache, which accepts only pages."""
+        """Serve a client's offer through an AMP cache, which transports only AMP pages."""
         headers = {"Content-Type": "text/html", "Cache-Control": f"max-age={AMP_MAX_AGE_S}"}
         try:
             body = decode_path(request.path.removeprefix(AMP_PREFIX))
@@ -224,7 +224,7 @@ class ClientSite(HttpSite, frozen=True, kw_only=True):
         return HttpResponse(status=200, body=armor(_reply(end, reply)), headers=headers, metrics=(end,))
 
     def _serve_offer(self, body: str, method: OfferMethod) -> tuple[End, str]:
-        """Find a proxy and wait for its answer, about five seconds. Returns the answer, or the protocol's error."""
+        """Find a proxy and wait five seconds for its answer. Returns the end, and the answer or the error text."""
         site, sent_at_ms = self.site, self.site.now_ms()
         try:
             offer = parse_offer(body, bridges=self.bridges)
@@ -237,12 +237,12 @@ class ClientSite(HttpSite, frozen=True, kw_only=True):
         opened = site.build_open_offer(record, offer, reply_to=reply_to, answers_until_ms=sent_at_ms + PATIENCE_MS)
         end, answer = self._wait_for_answer(opened)
         if end is not End.OFFER_MATCHED:
-            with suppress(CallFailed):  # otherwise the sweeper stores the end
+            with suppress(CallFailed):  # If this call fails, the sweeper stores the end later.
                 site.offers.end(record, end, now_ms=site.now_ms())
         return end, answer
 
     def _wait_for_answer(self, offer: OpenOffer) -> tuple[End, str]:
-        """Find a proxy, and wait for its answer. Returns the end, and the answer or the error text."""
+        """Match the offer and wait for the proxy's answer. Returns the end, and the answer or the error text."""
         client_id, matchmaker, message = offer.record.client_id, Matchmaker(self.site), None
         proxy = matchmaker.next_candidate(offer.record.nat)
         if not matchmaker.match(offer, proxy) and matchmaker.wait([offer]) == [False]:
@@ -256,7 +256,7 @@ class ClientSite(HttpSite, frozen=True, kw_only=True):
 
 
 def debug_page(waiting: Iterable[Profile]) -> str:
-    """Write the page of waiting proxies in the format of Snowflake's broker: the types that occur, and every NAT."""
+    """Write the page of waiting proxies in Snowflake's format, by type and by NAT. Unused types are omitted."""
     waiting = list(waiting)
     types, nats = Counter(profile.type for profile in waiting), Counter(profile.nat for profile in waiting)
     unknown = types.pop("unknown", 0)

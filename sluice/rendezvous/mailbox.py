@@ -1,7 +1,7 @@
 """The mailbox: the queue in which one execution environment of the proxy function receives offers and answers.
 
 An environment serves one request at a time, so its mailbox has one reader. Messages for an earlier request are skipped.
-Messages aren't deleted, which saves a request for each: they stay invisible until their retention ends.
+Messages aren't deleted, which saves requests: a received message stays invisible until its retention ends.
 """
 
 import json
@@ -11,25 +11,25 @@ from typing import TYPE_CHECKING, Any
 from sluice.errors import QueueGone
 from sluice.rendezvous.broker import RendezvousDependencies
 
-if TYPE_CHECKING:  # only for type hints: a shell gets its adapters as arguments
+if TYPE_CHECKING:  # These imports are only for type hints: the adapters are passed in as arguments.
     from sluice.aws.rendezvous.waiting import DynamoMailboxStore
 
 PREFIX = "sluice-mailbox-"
 ATTRIBUTES = {"MessageRetentionPeriod": "60", "VisibilityTimeout": "120"}
-# An environment replaces its mailbox after an hour. So the sweeper knows from a mailbox's creation time alone that it
-# is unused, and no heartbeats are needed.
+# An environment replaces its mailbox after an hour. So the sweeper knows by a mailbox's creation time whether it can
+# still be in use, and no heartbeats are needed.
 USED_FOR_MS = 60 * 60_000
 SWEPT_AFTER_MS = USED_FOR_MS + 15 * 60_000
 
 SHORTEST_WAIT_MS = 500
 CREATION_TIMEOUT_MS = 2_000
-APPEARS_WITHIN_MS = 5_000  # SQS finds a new queue by then; AWS documents one second
+APPEARS_WITHIN_MS = 5_000  # SQS finds a new queue after this time; AWS documents one second.
 LOOKED_AGAIN_AFTER_MS = 250
 
 
 @dataclass(slots=True)
 class Mailbox:
-    """The environment's mailbox, created when it is first needed."""
+    """The mailbox of one execution environment, created on first use."""
 
     site: RendezvousDependencies
     mailboxes: "DynamoMailboxStore"
@@ -38,7 +38,7 @@ class Mailbox:
     _created_at_ms: int = 0
 
     def url(self) -> str:
-        """Return the mailbox's URL. Creates a new one if there is none or it is an hour old. Raises `CallFailed`."""
+        """Return the mailbox's URL. Creates a new mailbox on first use and every hour. Raises `CallFailed`."""
         site, now_ms = self.site, self.site.now_ms()
         if not self._url or now_ms - self._created_at_ms >= USED_FOR_MS:
             name = self.prefix + site.new_id()
@@ -48,14 +48,14 @@ class Mailbox:
         return self._url
 
     def receive_for(self, addressee: str, *, until_ms: int) -> dict[str, Any] | None:
-        """Wait for the message for `addressee`, until this time, to half a second. Returns None if none arrived.
+        """Wait for the message for `addressee`, until this time to half a second. Returns None if no message arrived.
 
-        Receives at least once. Raises `CallFailed`; or `QueueGone`, and then the next `url` creates a new mailbox.
+        The queue is read at least once. Raises `CallFailed`, or `QueueGone`, after which `url` creates a new mailbox.
         """
         if not self._url:
             raise QueueGone(self.prefix)
         while True:
-            # SQS accepts only whole seconds.
+            # SQS accepts only whole seconds as a wait.
             wait_s = max(round((until_ms - self.site.now_ms()) / 1000), 0)
             try:
                 body = self.site.queues.receive(self._url, wait_s=wait_s)

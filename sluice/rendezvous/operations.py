@@ -1,4 +1,4 @@
-"""Operations of the sweeper function, for operators, and its results. Pure. A scheduled sweep is not an operation."""
+"""Operations of the sweeper function for operators, and their results. Pure. A scheduled sweep is not an operation."""
 
 from collections.abc import Mapping
 from typing import Annotated
@@ -10,14 +10,14 @@ from sluice.operations import Operation, QueueDepth
 from sluice.rendezvous.protocol.matching import ANSWER_QUEUE_AGE_MS, PATIENCE_MS, TIME_OUT_REPLY_MS, Pool
 
 SWEPT_AFTER_S = ANSWER_QUEUE_AGE_MS // 1000
-LEAST_S = (PATIENCE_MS + TIME_OUT_REPLY_MS) // 1000 + 1  # by then every client has its answer, or has given up
+LEAST_S = (PATIENCE_MS + TIME_OUT_REPLY_MS) // 1000 + 1  # After this time every client has its answer or has given up.
 MAX_QUEUES = 10
 
 
 class SweepView(Struct, frozen=True, kw_only=True):
-    """Numbers of a sweep: deleted queues, `failed` deletions, and offers that ended as `denied` or as timed out.
+    """The result of a sweep: deleted queues, `failed` deletions, and offers that ended as `denied` or timed out.
 
-    Few offers over HTTP are counted here: the function with the request stores their end, unless its call fails.
+    Few offers over HTTP are counted here: the client function stores their end, unless its call fails.
     """
 
     answer_queues: int = 0
@@ -30,7 +30,7 @@ class SweepView(Struct, frozen=True, kw_only=True):
 class SweepAnswers(Operation[SweepView], frozen=True, kw_only=True, tag="sweep"):
     """Delete answer queues of at least this age, and end their offers.
 
-    Use an age below the schedule's only if no client will read its queue any more.
+    Use a lower age than the scheduled sweep's only if no client still reads its answer queue.
     """
 
     changes = True
@@ -38,7 +38,7 @@ class SweepAnswers(Operation[SweepView], frozen=True, kw_only=True, tag="sweep")
 
 
 class RendezvousView(Struct, frozen=True, kw_only=True):
-    """The number of waiting proxies, of the last two minutes' offers by state, and of messages by queue URL."""
+    """The numbers of waiting proxies by pool, of recent offers by state, and of messages by queue URL."""
 
     waiting: Mapping[Pool, int]
     recent_offers: Mapping[str, int]

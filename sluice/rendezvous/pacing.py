@@ -1,7 +1,7 @@
-"""Counts polls and offers of one execution environment, and caches the counts of all environments.
+"""Counts polls and offers of one execution environment, and caches the total counts of all environments.
 
-An environment adds its counts to the table every `WRITTEN_EVERY_MS`, and reads all counts about as often. Counts have
-no addresses. Errors never fail a rendezvous: unwritten counts are written later, and unread ones keep their last value.
+An environment adds its counts to the table every `WRITTEN_EVERY_MS`, and reads the totals about as often. Counts have
+no addresses. Errors never fail a rendezvous: counts are written later, and the last totals that were read stay in use.
 """
 
 from collections import Counter, OrderedDict
@@ -22,22 +22,23 @@ from sluice.rendezvous.protocol.pace import (
 )
 from sluice.times import NowMs
 
-if TYPE_CHECKING:  # only for type hints: a shell gets its adapters as arguments
+if TYPE_CHECKING:  # These imports are only for type hints: the adapters are passed in as arguments.
     from sluice.aws.rendezvous.pace import DynamoPaceStore
 
 WRITTEN_EVERY_MS = 20_000
 READ_EVERY_MS = 10_000
-MAX_COOLDOWNS = 50_000  # maximum number of cooldowns in memory, about 15 MB
+MAX_COOLDOWNS = 50_000  # This many cooldowns take about 15 MB of memory.
 
 
 @dataclass(slots=True, kw_only=True)
 class Pacing:
-    """The counts and cooldowns of one environment; thread-safe. `log` gets the errors of reads and writes.
+    """The counts and cooldowns of one environment; thread-safe. `log` is called with the errors of reads and writes.
 
-    An environment remembers the cooldowns that began there. The table has those of addresses that polled too early in
-    one of them, or that hold polls, and confirms them before such an address gets an offer. An item for every address
-    would be a tenth of a rendezvous' cost. An address that polls in several environments, and in none too early, may
-    get several offers, but unheld polls take milliseconds, so there are few environments.
+    An environment remembers the cooldowns that began in it. The table stores only cooldowns of addresses that polled
+    too early in some environment, or that hold polls, and must confirm that such a cooldown is over before the address
+    gets an offer. Storing all cooldowns would cost a tenth of a rendezvous. An address that polls in several
+    environments, and in none too early, may get several offers. But polls that aren't held take milliseconds, so
+    environments are few.
     """
 
     store: "DynamoPaceStore"
@@ -46,16 +47,16 @@ class Pacing:
     _minute: Counter[str] = field(default_factory=Counter)
     _hour: Counter[str] = field(default_factory=Counter)
     _groups: set[int] = field(default_factory=set)
-    # The end of each address's cooldown, and whether the table has it.
+    # For each address: the end of its cooldown, and whether the table has this cooldown.
     _cooldowns: OrderedDict[str, tuple[int, bool]] = field(default_factory=OrderedDict)
     _pace: Pace = field(default_factory=Pace)
-    _shards: int = 1  # the number of shards by `_pace`
+    _shards: int = 1  # the number of shards of `_pace`
     _read_at_ms: int = 0
     _written_at_ms: int = 0
     _lock: Lock = field(default_factory=Lock)
 
     def pace(self) -> Pace:
-        """Return the recent rates, cached for a few seconds."""
+        """Return the recent rates of polls and offers, cached for a few seconds."""
         now_ms = self.now_ms()
         with self._lock:
             if now_ms - self._read_at_ms >= READ_EVERY_MS:
@@ -75,33 +76,33 @@ class Pacing:
         return self._shards
 
     def count_offer(self, pool: Pool) -> None:
-        """Count an offer that first tries this pool."""
+        """Count an offer whose first pool is this one."""
         with self._lock:
             self._minute[f"{pool}_offers"] += 1
             self._hour["offers"] += 1
 
     def count_poll(self, pool: Pool, *, interval_ms: int) -> None:
-        """Count a poll that got no offer, with the poll interval `interval_ms` until the proxy's next poll."""
+        """Count a poll that got no offer; the proxy's next poll is due after `interval_ms`."""
         with self._lock:
             self._minute[f"{pool}_polls"] += 1
             self._minute[f"{pool}_promised_ms"] += interval_ms
 
     def count_given(self, pool: Pool, *, is_answered: bool = False) -> None:
-        """Count an offer that was given to a proxy of this pool, or, later, that such a proxy answered in time."""
+        """Count an offer given to a proxy of this pool, or, if `is_answered`, an offer answered in time."""
         name = f"{pool}_answered" if is_answered else f"{pool}_given"
         with self._lock:
             self._minute[name] += 1
             self._hour[name] += 1
 
     def count_hold(self, held_ms: int) -> None:
-        """Count how long a poll was held."""
+        """Add the time for which a poll was held."""
         with self._lock:
             self._hour["held_ms"] += held_ms
 
     def start_cooldown(self, address: str | None, cooldown_ms: int) -> float:
-        """Count the address, and start its cooldown if the last one that this environment knows is over.
+        """Count the address, and start its cooldown unless this environment knows one that isn't over.
 
-        Returns 1 in that case, and otherwise the part of the cooldown that is over.
+        Returns 1 if no cooldown holds, otherwise the elapsed fraction of the known cooldown.
         """
         pace, now_ms = self.pace(), self.now_ms()
         if address is None:
@@ -119,12 +120,12 @@ class Pacing:
         return elapsed_fraction
 
     def confirm(self, address: str | None, cooldown_ms: int, *, is_held: bool = False, waited: float = 0.0) -> float:
-        """Confirm before an address gets an offer that its last cooldown is over. Returns how much of it is.
+        """Check in the table that an address's last cooldown is over, before the address gets an offer.
 
-        The table starts a cooldown of an address that polled too early, or whose poll is to be held, since many can be
-        held at once. If so much of the last one is over that the address may take an offer that waited this part of its
-        time, the cooldowns add up: otherwise an address that always comes early would get more offers than its
-        cooldowns allow.
+        Returns the elapsed fraction of the cooldown. The table starts a cooldown for an address that polled too early,
+        or whose poll is to be held, since an address can hold many polls at once. `waited` is the fraction of its
+        waiting time that the offer has waited. If the address may take the offer although its last cooldown isn't over,
+        the cooldowns add up: otherwise an address that always polls too early would get too many offers.
         """
         pace, now_ms = self.pace(), self.now_ms()
         if address is None or not (pace.is_crowd and pace.has_demand):
@@ -136,13 +137,13 @@ class Pacing:
             return 1.0
         elapsed_fraction = compute_elapsed_fraction(next_ms, now_ms=now_ms, cooldown_ms=cooldown_ms)
         is_due = may_take(elapsed_fraction, waited)
-        # Another poll of the address may have taken an offer in the meantime.
+        # The write fails if another poll of the address took an offer in the meantime.
         if is_due and self._store(address, next_ms + cooldown_ms, now_ms=now_ms, after_ms=next_ms):
             return 0.0
         return elapsed_fraction
 
     def _is_stored(self, address: str) -> bool:
-        """Return whether the table knows a cooldown of the address, perhaps an earlier one. False if the call fails."""
+        """Return whether the table has a cooldown of the address, even one that is over. False if the call fails."""
         try:
             return self._cooldowns.get(address, (0, False))[1] or self.store.has_cooldown(address, now_ms=self.now_ms())
         except CallFailed as error:
@@ -152,7 +153,7 @@ class Pacing:
     def _store(
         self, address: str, next_ms: int, *, now_ms: int, after_ms: int | None = None, is_held: bool = False
     ) -> int | None:
-        """Start a cooldown in the table. Returns the end of one that still holds, or None, also if the call fails."""
+        """Start a cooldown in the table. Returns None, also if the call fails, or the end of one that still holds."""
         try:
             standing = self.store.start_cooldown(address, next_ms, now_ms=now_ms, after_ms=after_ms, is_held=is_held)
         except CallFailed as error:
@@ -169,7 +170,7 @@ class Pacing:
             self._cooldowns.popitem(last=False)
 
     def flush(self, *, at_shutdown: bool = False) -> None:
-        """Add the counts to the table, at most every `WRITTEN_EVERY_MS`, and at the shutdown."""
+        """Add the counts to the table, at most every `WRITTEN_EVERY_MS` and at the environment's shutdown."""
         now_ms = self.now_ms()
         with self._lock:
             is_due = at_shutdown or now_ms - self._written_at_ms >= WRITTEN_EVERY_MS

@@ -1,1 +1,1 @@
-"""Rendezvous events and their statistics. Pure."""
+"""Events of rendezvous, and the statistics that count these events. Pure."""

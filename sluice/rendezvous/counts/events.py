@@ -1,8 +1,8 @@
 """Events: the outcomes of offers, polls and answers, as messages for the site's events exchange. Pure.
 
 Each is a JSON object with the routing key `rendezvous.<kind>.<outcome>.<country>`. No event contains an address: a poll
-has the hash of its proxy's address, with a key that changes daily. An event's id is derived from its subject, so that a
-repeated event has the same id. Several polls with the same outcome may share one event.
+has the hash of its proxy's address, with a key that changes daily. An event's id is derived from its offer, poll or
+answer, so a repeated event has the same id. Several polls with the same outcome may share one event.
 """
 
 import json
@@ -23,11 +23,11 @@ UNKNOWN_TYPE = "unknown"
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of every kind of event. `trace` is its function's X-Ray trace header. `outcome` may be any text."""
+    """The fields of every kind of event. `trace` is the function's X-Ray trace header. `outcome` is any text."""
 
     kind: ClassVar[str]
 
-    id: str  # the ULID of the event
+    id: str  # the event's ULID
     at_ms: int
     outcome: str
     nat: str = "unknown"
@@ -37,16 +37,16 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def routing_key(self) -> str:
-        """Return the routing key, by which bindings of a topic exchange match the event."""
+        """Return the routing key, which a topic exchange compares with its bindings."""
         return f"{TOPIC}.{self.kind}.{self.outcome}.{self.country}"
 
     @property
     def attributes(self) -> Mapping[str, str]:
-        """Return the message attributes that filters of a split queue can match."""
+        """Return the event's message attributes, which filters of a split queue can match."""
         return {"kind": self.kind, "outcome": self.outcome, "country": self.country}
 
     def to_json(self, *, site: str) -> str:
-        """Write the message's body: all fields, `at_ms` as `at`. `site` is the tag of the site where it happened."""
+        """Write the message's body with all fields; `at_ms` is named `at`. `site` is the tag of the event's site."""
         common = {"kind": self.kind, "id": self.id, "at": format_time(self.at_ms), "site": site, "trace": self.trace}
         values = {name: getattr(self, name) for name in self.__struct_fields__ if name not in _NOT_TOLD}
         alone = {name for name, value in _OF_ONE_POLL.items() if values.get(name) == value}
@@ -54,12 +54,12 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
         return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
 
 
-_OF_ONE_POLL: Mapping[str, object] = {"polls": 1, "addresses": ()}  # omitted from events about one poll
-_NOT_TOLD = frozenset({"id", "at_ms", "trace"})  # fields that `to_json` writes itself, before the others
+_OF_ONE_POLL: Mapping[str, object] = {"polls": 1, "addresses": ()}  # Events about one poll omit these values.
+_NOT_TOLD = frozenset({"id", "at_ms", "trace"})  # `to_json` writes these fields itself, before the others.
 
 
 class OfferEvent(Event, frozen=True, kw_only=True):
-    """The end of an offer. `waited_ms` is the time since the offer was sent; `proxy_type` is the matched proxy's."""
+    """The end of an offer. `waited_ms` counts from the sending of the offer. `proxy_type` is its proxy's type."""
 
     kind = "offer"
 
@@ -70,8 +70,8 @@ class OfferEvent(Event, frozen=True, kw_only=True):
 class PollEvent(Event, frozen=True, kw_only=True):
     """The end of a poll, or of several polls of one day with the same outcome.
 
-    `relay_extension`: whether the poll named a relay pattern; `address` is the keyed hash. For several polls,
-    `addresses` has the different hashes, and `clients` and `waited_ms` are sums.
+    `relay_extension`: the poll named a relay pattern. `address` is the keyed hash of the proxy's address. For several
+    polls, `addresses` has the different hashes, and `clients` and `waited_ms` are sums.
     """
 
     kind = "poll"
@@ -85,26 +85,26 @@ class PollEvent(Event, frozen=True, kw_only=True):
 
     @property
     def all_addresses(self) -> tuple[str, ...]:
-        """Return the different hashes of all polls in this event."""
+        """Return the different address hashes of all polls in this event."""
         return self.addresses if self.address is None else tuple(dict.fromkeys((self.address, *self.addresses)))
 
 
 class AnswerEvent(Event, frozen=True, kw_only=True):
-    """The end of an answer. If no client waits for the answer, its proxy is unknown."""
+    """The end of an answer. If no client waited for the answer, its proxy is unknown."""
 
     kind = "answer"
 
 
 def event_id(kind: str, name: str, *, at_ms: int) -> str:
-    """Derive the id of the only event of this kind about the subject `name`, which began at this time."""
+    """Derive the id of the event of this kind about the offer, poll or answer `name`, which began at this time."""
     return derive_ulid(f"{kind}/{name}", sent_at_ms=at_ms)
 
 
 def combine_polls(polls: Iterable[PollEvent]) -> Sequence[PollEvent]:
-    """Combine polls with the same outcome into one event, which keeps the first poll's id, time and trace.
+    """Combine poll events with the same outcome into one event, with the first poll's id, time and trace.
 
-    Combined polls agree in day, outcome, NAT, type and country, and in whether they name a relay pattern. Events are
-    returned in order of their times.
+    Combined polls have the same day, outcome, NAT, type and country, and all or none of them named a relay pattern.
+    Events are returned in order of their times.
     """
     sums: dict[tuple[object, ...], PollEvent] = {}
     for poll in polls:

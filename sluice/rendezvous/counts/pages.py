@@ -1,7 +1,7 @@
 """Writes the statistics pages in the format of Snowflake's broker: a day's log, and a page for Prometheus. Pure.
 
-Counts of clients and of polls are rounded up to a multiple of 8, counts of proxies' addresses are exact. Prometheus's
-text format is version 0.0.4.
+Numbers of clients and polls are rounded up to a multiple of 8; numbers of proxies' addresses are exact. The page for
+Prometheus has the text format, version 0.0.4.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ from sluice.rendezvous.protocol.matching import Nat, OfferMethod
 from sluice.times import DAY_MS, format_day, parse_day_ms
 
 DAY_S = DAY_MS // 1000
-TYPES = ("iptproxy", "standalone", "webext", "badge", "bloco")  # other types count only in the total
+TYPES = ("iptproxy", "standalone", "webext", "badge", "bloco")  # All other types count only in the total.
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 NAMESPACE = "snowflake"
 AVAILABLE = Family("", "available_proxies", ("type", "nat"), "The number of proxies that wait for a client")
@@ -40,13 +40,13 @@ NATS = (Nat.RESTRICTED, Nat.UNRESTRICTED, Nat.UNKNOWN, *NEWER_NATS)
 
 
 def daily_log(day: str, counts: Mapping[str, int]) -> str:
-    """Write the log of one UTC day, such as `2026-11-21`; the log names the day's end. Raises `Malformed`."""
+    """Write the log of one UTC day, such as `2026-11-21`. The log names the end of that day. Raises `Malformed`."""
     return "".join(f"{line}\n" for line in _format_lines(day, counts))
 
 
 def _format_lines(day: str, counts: Mapping[str, int]) -> Iterator[str]:
     yield f"snowflake-stats-end {format_day(parse_day_ms(day) + DAY_MS)} 00:00:00 ({DAY_S} s)"
-    # Without countries the line ends in a space, as in Snowflake's log.
+    # If no countries were counted, the line ends in a space, as in Snowflake's log.
     yield f"snowflake-ips {_format_countries(by_label(counts, PROXIES, 'cc'))}"
     for type_ in TYPES:
         yield f"snowflake-ips-{type_} {total(counts, ADDRESSES_BY_TYPE, type=type_)}"
@@ -58,7 +58,7 @@ def _format_lines(day: str, counts: Mapping[str, int]) -> Iterator[str]:
     denied = by_label(counts, OFFERS, "nat", status=End.OFFER_DENIED.event)
     unrestricted = denied[Nat.UNRESTRICTED] + denied[Nat.OPEN]
     yield f"client-denied-count {round_up(denied.total())}"
-    # A client with unknown NAT counts as restricted.
+    # Snowflake counts a client with unknown NAT as restricted.
     yield f"client-restricted-denied-count {round_up(denied.total() - unrestricted)}"
     yield f"client-unrestricted-denied-count {round_up(unrestricted)}"
     for nat in NEWER_NATS:
@@ -74,15 +74,15 @@ def _format_lines(day: str, counts: Mapping[str, int]) -> Iterator[str]:
 
 
 def _format_countries(counts: Counter[str], *, shown: Callable[[int], int] = int) -> str:
-    """Write `DE=16,??=8`: sorted by the shown counts, highest first, then by name. `shown` may round the counts."""
+    """Write counts by country as `DE=16,??=8`, the highest first, then by name. `shown` may round the counts."""
     in_order = sorted((-shown(number), country) for country, number in counts.items())
     return ",".join(f"{country}={-number}" for number, country in in_order)
 
 
 def exposition(counts: Mapping[str, int], available: Mapping[tuple[str, str], int]) -> str:
-    """Write the page for Prometheus. `available` counts waiting proxies by type and NAT. Empty families are omitted.
+    """Write the page for Prometheus. `available` counts waiting proxies by type and NAT.
 
-    The types and NATs that ever polled stay at 0 while none of them waits.
+    Families without counts are omitted. Types and NATs that polled before stay on the page with 0 waiting proxies.
     """
     polled = {(labels["type"], labels["nat"]): 0 for labels, _ in iterate_labels(counts, POLLS)}
     numbers_waiting = polled | dict(available) or {(UNKNOWN_TYPE, str(Nat.UNKNOWN)): 0}
@@ -95,7 +95,7 @@ def exposition(counts: Mapping[str, int], available: Mapping[tuple[str, str], in
         if samples:
             lines += [f"# HELP {name} {family.meaning}{ROUNDED if family.is_rounded else ''}", f"# TYPE {name} {kind}"]
         for labels, number in samples:
-            # Label values need no escaping: `statistics` replaces all that would.
+            # Label values need no escaping, because `statistics` replaces all values with special characters.
             pairs = ",".join(f'{label}="{value}"' for label, value in labels.items())
             lines.append(f"{name}{{{pairs}}} {round_up(number) if family.is_rounded else number}")
     return "".join(f"{line}\n" for line in lines)

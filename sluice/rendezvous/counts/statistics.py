@@ -1,8 +1,8 @@
 """Statistics of rendezvous events, under Snowflake's names. Pure.
 
 A count is named by the code of its family and its label values, such as `a|webext|success`. Prometheus reads totals
-since the deployment; the day's log has the counts of one UTC day, and the number of different addresses that polled in
-it. All counts of one event are stored in one row, so that an event costs one write, whatever the number of families.
+since the deployment. The log of a UTC day has that day's counts, and the number of different addresses that polled. All
+counts of one event are stored in one row, so an event costs one write, however many families count it.
 """
 
 import re
@@ -16,17 +16,17 @@ from sluice.rendezvous.protocol.ends import End, list_outcomes
 from sluice.times import format_day
 
 ROUND_TO = 8
-# The pages and the stored names have label values unescaped, so these are restricted.
+# Pages and stored names contain label values without escaping, so label values have only these characters.
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9_?-]{1,32}", re.ASCII)
 _ODD = "unknown"
-SEPARATOR = "|"  # separates label values, which never contain it
-MAX_ADDRESS = 128  # maximum length of an accepted hash; this program's hashes have 32 characters
+SEPARATOR = "|"  # This character separates label values and never occurs in a label value.
+MAX_ADDRESS = 128  # Longer hashes are rejected; this program's hashes have 32 characters.
 
 
 class Family(msgspec.Struct, frozen=True):
-    """A family of counts with the same labels. `code` is its short name in stored rows.
+    """A family of counts with the same labels. `code` is the family's short name in stored rows.
 
-    Prometheus doesn't read those without a `meaning`, which count by day.
+    Families without a `meaning` are counted only by day, and Prometheus doesn't read them.
     """
 
     code: str
@@ -36,11 +36,11 @@ class Family(msgspec.Struct, frozen=True):
 
     @property
     def is_rounded(self) -> bool:
-        """Whether Prometheus reads the counts rounded up."""
+        """Return whether Prometheus reads rounded counts of this family."""
         return self.name.startswith("rounded_")
 
     def name_count(self, *values: str | None) -> str:
-        """Return the name of the count with these label values, of which odd ones are unknown."""
+        """Return the name of the count with these label values. Values with special characters become `unknown`."""
         return SEPARATOR.join((self.code, *map(_label_value, values)))
 
 
@@ -85,8 +85,8 @@ Counts = Counter[str]
 class Tally(msgspec.Struct, frozen=True, kw_only=True):
     """The counts that one event adds to one row of its day.
 
-    `marks` are the names of counters of distinct addresses, by mark. Each counter is raised by one for each of the
-    `addresses` (keyed hashes) that doesn't have the mark on this day yet.
+    `marks` maps marks to the names of counts of different addresses. For each of the `addresses` (keyed hashes) without
+    a mark on this day, the mark's count is raised by one.
     """
 
     day: str
@@ -97,9 +97,9 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def tally(event: Event) -> Tally | None:
-    """Count an event. Returns None if Snowflake doesn't count its kind or its outcome.
+    """Count an event. Returns None if Snowflake doesn't count events of this kind or outcome.
 
-    As in Snowflake, an address counts once, once for each NAT, and once for each type. Rejected polls count no
+    As in Snowflake, an address counts once in all, once for each NAT, and once for each type. Rejected polls count no
     addresses.
     """
     if event.outcome not in list_outcomes(event.kind):
@@ -108,7 +108,7 @@ def tally(event: Event) -> Tally | None:
     if isinstance(event, OfferEvent):
         count = OFFERS.name_count(nat, status, event.country, event.method)
         return Tally(day=day, row=_join_labels(event.method, event.country), counts=Counter({count: 1}))
-    # Snowflake's broker, too, no longer knows the proxy of a late answer.
+    # Snowflake's broker doesn't know the proxy of a late answer either.
     type_ = None if status == End.ANSWER_TOO_LATE.event else event.proxy_type or UNKNOWN_TYPE
     row = _join_labels(type_, event.country)
     if not isinstance(event, PollEvent):
@@ -137,12 +137,12 @@ def _label_value(value: str | None) -> str:
 
 
 def total(counts: Mapping[str, int], family: Family, **wanted: str) -> int:
-    """Sum the counts of a family whose labels have these values."""
+    """Return the sum of a family's counts with these label values."""
     return sum(number for labels, number in iterate_labels(counts, family) if wanted.items() <= labels.items())
 
 
 def by_label(counts: Mapping[str, int], family: Family, label: str, **wanted: str) -> Counter[str]:
-    """Sum the counts of a family whose labels have the `wanted` values, by the values of one label."""
+    """Sum a family's counts with the `wanted` label values, separately for each value of one label."""
     sums: Counter[str] = Counter()
     for labels, number in iterate_labels(counts, family):
         if wanted.items() <= labels.items():
@@ -151,12 +151,12 @@ def by_label(counts: Mapping[str, int], family: Family, label: str, **wanted: st
 
 
 def iterate_labels(counts: Mapping[str, int], family: Family) -> Iterator[tuple[Mapping[str, str], int]]:
-    """Yield a family's counts with their labels, in order of the labels' values. Skips those of another version."""
+    """Yield a family's counts with their labels, sorted by label values. Skips counts with another version's labels."""
     for (code, *values), number in sorted((name.split(SEPARATOR), number) for name, number in counts.items()):
         if code == family.code and len(values) == len(family.labels):
             yield dict(zip(family.labels, values, strict=True)), number
 
 
 def round_up(number: int) -> int:
-    """Round up to a multiple of 8, so that single clients can't be recognized."""
+    """Round up to a multiple of 8, so that nobody can recognize single clients in the statistics."""
     return -(-number // ROUND_TO) * ROUND_TO

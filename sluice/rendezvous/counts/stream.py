@@ -1,7 +1,7 @@
 """Parses events from records of the table's stream. Pure.
 
-Two kinds of records have events: a new item with events that a function wrote, and the update that stores an offer's
-end, from which the events of the offer and of its answer are built. `FILTERS` selects only these records.
+Two kinds of records have events. A new item has events that a function wrote. An update that stores an offer's end
+becomes the events of the offer and of its answer. `FILTERS` selects only these records.
 https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Streams.Lambda.html
 """
 
@@ -14,9 +14,9 @@ from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, even
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
 from sluice.rendezvous.protocol.ends import OPEN, End
 
-EVENTS_PARTITION = "told"  # partition of event items; each environment writes one item every few seconds
-OFFERS_PREFIX = "offers#"  # prefix of the partitions with offers
-# The ends whose events are built from the update of the offer, by stored state.
+EVENTS_PARTITION = "told"  # The items of this partition have events; an environment writes one item every few seconds.
+OFFERS_PREFIX = "offers#"  # The partitions with offers have this prefix.
+# Ends of offers by stored state. Events of offers with these ends are built from the update of the offer's item.
 ENDS: Mapping[str, End] = {end.state: end for end in End if end.state and end.event}
 
 FILTERS: Sequence[Mapping[str, Any]] = (
@@ -33,9 +33,9 @@ FILTERS: Sequence[Mapping[str, Any]] = (
 
 
 def read_events(record: Mapping[str, Any]) -> Sequence[Event]:
-    """Parse the events of a stream record as Lambda delivers it. Raises `Malformed`.
+    """Parse the events of a stream record in Lambda's format. Raises `Malformed`.
 
-    Other items, and event kinds of newer versions, yield no events.
+    Records of other items, and events of kinds that only newer versions know, yield no events.
     """
     change = record["dynamodb"]
     partition, image = _read_text(change["Keys"], "pk"), change.get("NewImage", {})
@@ -48,7 +48,7 @@ def read_events(record: Mapping[str, Any]) -> Sequence[Event]:
 
 
 def _build_offer_events(image: Mapping[str, Any]) -> Sequence[Event]:
-    """Build the events of an offer's end and of its answer. Their ids are derived from the offer."""
+    """Build the events of an offer's end and of its answer, whose ids are derived from the offer."""
     sent_at, _, client_id = _read_text(image, "sk").partition("#")
     try:
         sent_at_ms, ended_at_ms = int(sent_at), int(image["ended_at"]["N"])

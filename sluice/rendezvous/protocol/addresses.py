@@ -1,6 +1,6 @@
 """Client addresses: parsing, masking in logs, and keyed hashes. Pure.
 
-A hash can't be reversed, or compared with another day's, once the day's key is deleted.
+Once a day's key is deleted, nobody can reverse that day's hashes or compare them with another day's.
 """
 
 import hashlib
@@ -11,31 +11,31 @@ from collections.abc import Mapping
 
 UNKNOWN_COUNTRY = "??"
 HASH_DIGITS = 32
-CUSTOMER_BITS = 64  # length of the IPv6 prefix that one customer has: https://www.rfc-editor.org/rfc/rfc6177
+CUSTOMER_BITS = 64  # A customer has an IPv6 prefix of this length: https://www.rfc-editor.org/rfc/rfc6177
 KEY_BYTES = 32
-FORWARDED_CHARACTERS = 4_096  # longest part of a header that is parsed
+FORWARDED_CHARACTERS = 4_096  # The rest of a longer header isn't parsed.
 
-# `name=value` of RFC 7239, section 4, and what separates it from the next. A quoted value is matched as a whole.
+# Matches a `name=value` pair of RFC 7239, section 4, with its separator. A quoted value is matched as a whole.
 _PAIR = re.compile(
     r'\s*(?<![\w-])(?P<name>[\w-]+)\s*=\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<token>[^\s,;"]*))\s*(?:[,;]|$)'
 )
-# Section 6: an address, perhaps with a port; IPv6 in brackets. X-Forwarded-For has IPv6 without brackets.
+# Matches an address with an optional port (section 6). `Forwarded` puts IPv6 in brackets, `X-Forwarded-For` doesn't.
 _NODE = re.compile(r"\[(?P<v6>[^\]%]+)\](?::\w+)?|(?P<v4>[0-9.]+):\w+|(?P<bare>[^%]+)")
 
-# In JSON inside JSON, the escapes `\r` and `\n` have additional backslashes.
+# Inside nested JSON, the escapes `\r` and `\n` have additional backslashes.
 _DESCRIPTION = re.compile(r"v=0(?:\\+r)?(?:\\+n|\r?\n)|sdp\\*\"\s*:|candidate:|a=candidate|c=IN IP")
 _LIKE_IPV4 = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}")
-# The look-behind lets a match start only at the first such character: otherwise a megabyte of them takes hours.
+# The look-behind lets a match start only at the first hexadecimal digit or colon: without it, a megabyte takes hours.
 _LIKE_IPV6 = re.compile(r"(?<![0-9A-Fa-f:])[0-9A-Fa-f:]*:[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*")
 _OF_ADDRESSES = "0123456789abcdefABCDEF:."
-_GROUPS = 8  # groups of an IPv6 address without `::`
-_IPV6_CHARACTERS = 45  # longest IPv6 address, with an IPv4 address at its end
+_GROUPS = 8  # An IPv6 address without `::` has this many groups.
+_IPV6_CHARACTERS = 45  # The longest IPv6 address ends with an IPv4 address.
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def parse_address(text: str) -> Address | None:
-    """Parse an address; an IPv4 address mapped to IPv6 becomes IPv4. Returns None if it is invalid."""
+    """Parse an address; IPv4 mapped to IPv6 becomes IPv4. Returns None if the address is invalid."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -45,21 +45,21 @@ def parse_address(text: str) -> Address | None:
 
 
 def has_description(text: str) -> bool:
-    """Return whether a text contains a session description, or a part of one."""
+    """Return whether a text contains a WebRTC session description or a part of one."""
     return _DESCRIPTION.search(text) is not None
 
 
 def mask_addresses(text: str, *, most: int | None = None) -> str:
-    """Mask the addresses in a text, cut to `most` characters. A text with a session description becomes its length."""
+    """Mask the addresses in a text, cut to `most` characters. A session description is replaced by its length."""
     if has_description(text):
         return f"[a session description in {len(text)} characters]"
     if most is not None and len(text) > most:
-        text = text[:most].rstrip(_OF_ADDRESSES)  # part of an address would not be masked
+        text = text[:most].rstrip(_OF_ADDRESSES)  # A part of an address wouldn't be masked.
     return _LIKE_IPV4.sub("[address]", _LIKE_IPV6.sub(_mask_ipv6, text))
 
 
 def _mask_ipv6(found: re.Match[str]) -> str:
-    """Mask an IPv6 address, also after a hexadecimal word and a colon, or before a port."""
+    """Mask an IPv6 address, even if a hexadecimal word and a colon precede it, or a port follows."""
     text = found[0].rstrip(".")
     ends = [len(text), text.rfind(":")] if text.count(":") >= _GROUPS else [len(text)]
     first = max(0, ends[-1] - _IPV6_CHARACTERS)
@@ -73,9 +73,9 @@ def _mask_ipv6(found: re.Match[str]) -> str:
 
 
 def hash_address(text: str, key: bytes) -> str | None:
-    """Hash an IPv4 address or an IPv6 /64 by HMAC-SHA256 in 32 hex digits. Returns None if the address is invalid.
+    """Hash an address by HMAC-SHA256 to 32 hexadecimal digits. Returns None if the address is invalid.
 
-    A customer has 2**64 addresses of a /64, so these are counted and limited as one.
+    Of an IPv6 address only the first 64 bits are hashed, so that all addresses of a customer count as one.
     """
     address = parse_address(text)
     if address is None:
@@ -87,8 +87,8 @@ def hash_address(text: str, key: bytes) -> str | None:
 def find_forwarded_address(headers: Mapping[str, str], *, hops: int) -> str | None:
     """Find the public address that the first of this many proxies appended to `Forwarded` or `X-Forwarded-For`.
 
-    The sender can write all that precedes it, and the whole of a header that the proxies don't append to. So if both
-    headers are long enough, they must agree. Header names are in lower case.
+    The sender can write everything before the proxies' entries, and a whole header that the proxies don't append to. So
+    if both headers are long enough, their addresses must agree. Header names are in lower case.
     """
     forwarded, older = (headers.get(name, "")[-FORWARDED_CHARACTERS:] for name in ("forwarded", "x-forwarded-for"))
     lists = _read_forwarded(forwarded), older.split(",") if older else []
@@ -97,7 +97,7 @@ def find_forwarded_address(headers: Mapping[str, str], *, hops: int) -> str | No
 
 
 def _read_forwarded(header: str) -> list[str]:
-    # After a quote that a sender left open, the next pair is read as usual.
+    # A quote that a sender left open doesn't hide the next pair.
     nodes = (pair for pair in _PAIR.finditer(header) if pair["name"].lower() == "for")
     return [re.sub(r"\\(.)", r"\1", node["token"] if node["quoted"] is None else node["quoted"]) for node in nodes]
 
@@ -105,5 +105,5 @@ def _read_forwarded(header: str) -> list[str]:
 def _public_address(node: str) -> str | None:
     matched = _NODE.fullmatch(node.strip())
     address = parse_address(matched["v6"] or matched["v4"] or matched["bare"]) if matched else None
-    # Python counts multicast addresses as global.
+    # Python's `is_global` is also true for multicast addresses.
     return str(address) if address and address.is_global and not address.is_multicast else None

@@ -1,7 +1,7 @@
-"""The rendezvous through an AMP cache: a request in a URL's path, a reply as a page. Pure.
+"""The rendezvous through an AMP cache: the request is in a URL's path, the reply is a page. Pure.
 
-An AMP cache fetches and rewrites pages of the AMP subset of HTML, so a reply is *armored*: base64 with the version `0`
-in front, in short words that a cache doesn't truncate, inside `pre` elements.
+An AMP cache fetches and rewrites pages of the AMP subset of HTML. So a reply is *armored*: the version `0` and base64
+text, split into short words, which caches don't truncate, inside `pre` elements.
 """
 
 import base64
@@ -11,8 +11,8 @@ from sluice.rendezvous.protocol.messages import go_text
 
 VERSION = "0"
 _ENCODED = re.compile("[A-Za-z0-9_-]*", re.ASCII)
-WORD = 32  # characters per word of an armored reply
-WORDS_IN_PRE = 992  # as in Snowflake, for `pre` elements below 32 KiB
+WORD = 32  # An armored reply is split into words of this length.
+WORDS_IN_PRE = 992  # As in Snowflake, `pre` elements stay below 32 KiB.
 
 # The parts that every AMP page needs, exactly as in the AMP specification: caches check them with regular expressions.
 _PREFIXES = ("-webkit-", "-moz-", "-ms-", "")
@@ -38,9 +38,9 @@ _FOOT = "</body>\n</html>"
 
 
 def decode_path(path: str) -> str:
-    """Decode the path after `/amp/client/`: `0`, any padding, a slash, and the text in base64url. Raises ValueError."""
+    """Decode the path after `/amp/client/`: `0`, any padding, a slash, and base64url text. Raises ValueError."""
     padding, slash, encoded = path.rpartition("/")
-    # Checked first, because Python would also accept characters of the standard alphabet, and `=` at the end.
+    # Python's decoder would also accept characters of the standard alphabet, and `=` at the end.
     if not padding.startswith(VERSION) or not slash or not _ENCODED.fullmatch(encoded):
         raise ValueError("cannot decode URL path")
     try:
@@ -50,7 +50,7 @@ def decode_path(path: str) -> str:
 
 
 def armor(text: str) -> str:
-    """Write the AMP page that carries `text`."""
+    """Write the AMP page that carries a reply in armored form."""
     encoded = VERSION + base64.b64encode(text.encode()).decode()
     words = [encoded[start : start + WORD] for start in range(0, len(encoded), WORD)]
     elements = ("\n".join(words[start : start + WORDS_IN_PRE]) for start in range(0, len(words), WORDS_IN_PRE))
