@@ -6,16 +6,16 @@ from sluice.settings import Natural, Settings
 
 
 class EventSettings(Struct, frozen=True, kw_only=True):
-    """Settings of a site's rendezvous events. `geoip_file` is a database of countries, relative to the bundle."""
+    """Settings of a site's rendezvous events. `geoip_file` is the path of a countries database in the bundle."""
 
     site: str
     geoip_file: str | None = None
 
 
 class CountersSettings(Settings, frozen=True, kw_only=True):
-    """Settings of the counters function: the exchange and the site of published events.
+    """Settings of the counters function, among them the exchange and the site of published events.
 
-    `federation_table` has the exchange's bindings.
+    `federation_table` is the table with the exchange's bindings.
     """
 
     table: str
@@ -26,10 +26,10 @@ class CountersSettings(Settings, frozen=True, kw_only=True):
 
 
 class RendezvousSettings(Settings, frozen=True, kw_only=True):
-    """Settings that broker, client, proxy and sweeper have. Without `events` no event is published.
+    """Settings that broker, client, proxy and sweeper functions share. Without `events`, no events are published.
 
-    `waiting_table` has the offers and polls that wait, and no point-in-time recovery. New queues are named after the
-    `stage`.
+    `waiting_table` is the table of waiting offers and held polls, without point-in-time recovery. `stage` is the prefix
+    of new queues' names.
     """
 
     table: str
@@ -40,13 +40,13 @@ class RendezvousSettings(Settings, frozen=True, kw_only=True):
 
 
 class BrokerSettings(RendezvousSettings, frozen=True, kw_only=True):
-    """Settings of the functions that take offers: the broker and the client function."""
+    """Settings of the broker and client functions, which receive offers."""
 
     bridges: tuple[Bridge, ...]
 
 
 class ProxySettings(RendezvousSettings, frozen=True, kw_only=True):
-    """Settings of the proxy function, behind `trusted_hops` reverse proxies. It deletes answered offers' messages."""
+    """Settings of the proxy function, which is behind this many trusted reverse proxies (`trusted_hops`)."""
 
     offers_url: str
     allowed_relay_pattern: RelayPattern

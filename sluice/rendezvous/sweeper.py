@@ -1,6 +1,6 @@
-"""Deletes queues and waiting offers that are old enough, with one `DeleteQueue` per queue.
+"""Sweeps: deletes old queues and waiting offers, and stores the end of offers that nobody answered.
 
-The sweep reads every offer anyway, so it also stores the end of offers that nobody answered.
+Each queue takes one `DeleteQueue` request. The sweep reads every offer anyway, so it also stores ends.
 """
 
 from collections import Counter
@@ -20,19 +20,19 @@ from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import ANSWER_QUEUE_AGE_MS, OfferMethod, OfferRecord
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
 
-if TYPE_CHECKING:  # only for type hints: a shell gets its adapters as arguments
+if TYPE_CHECKING:  # These imports are only for type hints: the adapters are passed in as arguments.
     from sluice.aws.rendezvous.waiting import DynamoMailboxStore
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-SHARDS_BEFORE = 2  # factor: demand, and the number of shards, may have been higher a few minutes ago
+SHARDS_BEFORE = 2  # A few minutes ago, demand and so the number of shards may have been twice as high.
 
 
 class Sweeper(msgspec.Struct, frozen=True, kw_only=True):
-    """Runs sweeps. Items that a sweep doesn't reach, or that fail, stay in the stores for the next one.
+    """Runs sweeps. Items that a sweep doesn't reach or can't delete stay in the stores for the next sweep.
 
-    `depth` counts the messages of a queue, by its URL.
+    `depth` returns the numbers of messages of the queue with this URL.
     """
 
     site: RendezvousDependencies
@@ -42,7 +42,7 @@ class Sweeper(msgspec.Struct, frozen=True, kw_only=True):
     answer_prefix: str = ANSWER_QUEUE_PREFIX
 
     def sweep(self, *, may_go_on: Callable[[], bool], answers_age_ms: int = ANSWER_QUEUE_AGE_MS) -> SweepView:
-        """Delete every queue that is old enough, then its record. Raises `CallFailed` if a store can't be read.
+        """Delete the queues that are old enough, then their records. Raises `CallFailed` if a store can't be read.
 
         `may_go_on` returns False when the function's time is nearly up.
         """
@@ -80,8 +80,8 @@ class Sweeper(msgspec.Struct, frozen=True, kw_only=True):
     ) -> bool:
         """Delete answer queues, and store the ends of their offers. Returns whether all offers were processed.
 
-        Offers for which that fails are removed from `untaken`, so that the next sweep still knows that no proxy took
-        them.
+        Offers that couldn't be processed are removed from `untaken`, so that their items stay and the next sweep knows
+        that no proxy took these offers.
         """
         for page in self.site.offers.read_sent_before(until_ms):
             ends = self._call_for_each(partial(self._end_offer, untaken), page)
@@ -98,15 +98,15 @@ class Sweeper(msgspec.Struct, frozen=True, kw_only=True):
         return True
 
     def _end_offer(self, untaken: Container[tuple[str, int]], offer: OfferRecord) -> End | None:
-        """Delete an offer's queue, and store its end. Returns None if it has ended already. Raises `CallFailed`."""
-        if offer.method is OfferMethod.SQS:  # Offers over HTTP have no queue of their own.
+        """Delete an offer's answer queue and store its end. Returns None if it already has one. Raises `CallFailed`."""
+        if offer.method is OfferMethod.SQS:  # Offers over HTTP have no answer queue.
             self.site.queues.delete(self.answer_prefix + offer.client_id)
         end = End.OFFER_DENIED if offer.key in untaken else End.OFFER_TIMED_OUT
         is_open = offer.end is None
         return end if is_open and self.site.offers.end(offer, end, now_ms=self.site.now_ms()) else None
 
     def _call_for_each(self, call: Callable[[T], R], items: Sequence[T]) -> list[tuple[T, R]]:
-        """Call concurrently with each item. Returns the items whose call didn't fail, with its result."""
+        """Call a function concurrently with each item. Returns items and results of all calls but those that failed."""
         begun = [(item, self.executor.submit(call, item)) for item in items]
         return [(item, future.result()) for item, future in begun if not isinstance(future.exception(), CallFailed)]
 

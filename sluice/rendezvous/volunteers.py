@@ -1,4 +1,4 @@
-"""Serves proxies: gives a poll a waiting offer, or holds it until one arrives, and forwards answers."""
+"""Serves proxies: gives a poll a waiting offer, or holds the poll until an offer arrives, and forwards answers."""
 
 import hashlib
 import json
@@ -33,16 +33,16 @@ from sluice.rendezvous.protocol.messages import (
 )
 from sluice.rendezvous.protocol.pace import COOLDOWN, may_take, spread_interval
 
-ARRIVES_WITHIN_MS = 3_000  # longest time from a match to the arrival of its mailbox message
-MAX_MATCHES = 100  # maximum number of matches that an environment remembers
-MAX_TRIED_OFFERS = 5  # maximum number of waiting offers to try, the oldest first; other polls may take some
+ARRIVES_WITHIN_MS = 3_000  # A mailbox message arrives within this time after its match.
+MAX_MATCHES = 100  # An environment remembers at most this many matches.
+MAX_TRIED_OFFERS = 5  # A poll tries this many waiting offers, the oldest first, as other polls may take some of these.
 
 
 class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
     """Serves one request at a time. Raises the errors of requests to AWS.
 
-    At most `held_proxies_max` polls are held at a time, and `held_proxies_min` on a day's average without offers.
-    `delete_message` deletes from the offers queue by receipt handle.
+    At most `held_proxies_max` polls are held at a time; without offers, `held_proxies_min` polls on a day's average.
+    `delete_message` deletes a message from the offers queue, by its receipt handle.
     """
 
     site: RendezvousDependencies
@@ -51,10 +51,10 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
     held_proxies_min: int
     held_proxies_max: int
     delete_message: Callable[[str], None]
-    _matches: dict[str, Match] = msgspec.field(default_factory=dict)  # matches without an answer yet, by Sid
+    _matches: dict[str, Match] = msgspec.field(default_factory=dict)  # unanswered matches by Sid
 
     def poll(self, poll: Poll, *, address: str) -> tuple[End, str]:
-        """Serve a poll from `address`, within about ten seconds. Returns its end and the body for the proxy."""
+        """Serve a poll from `address`, within about ten seconds. Returns its end and the body of the response."""
         site = self.site
         profile, polled_at_ms = site.recorder.profile(poll, address=address), site.now_ms()
         end, body = self._poll(poll, profile)
@@ -103,13 +103,13 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
         return end, poll_reply(end, next_poll_ms=interval_ms, **offer)
 
     def _hold_poll(self, proxy: WaitingProxy) -> tuple[End, Mapping[str, str]]:
-        """Enter a proxy in its pool and wait for an offer. Returns the end, and the offer for the proxy, if any."""
+        """Enter a proxy in its pool and wait for an offer. Returns the end, and the offer or an empty mapping."""
         site = self.site
         site.pools.enter(proxy)
-        is_given = False  # set if a broker gave an offer; the broker then removes the proxy from its pool
+        is_given = False  # A broker that gives the poll an offer also removes it from its pool.
         try:
-            # An offer that arrived before the proxy entered couldn't find it and waits, so the poll must look for
-            # offers too.
+            # An offer that arrived before the proxy entered its pool didn't find the proxy and now waits, so the poll
+            # must look for waiting offers too.
             offer = self._take_offer(proxy, self._list_waiting_offers(proxy, consistent=True))
             if not offer:
                 offer = self._receive(proxy, until_ms=proxy.waits_until_ms)
@@ -118,32 +118,32 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
             if not is_given:
                 site.pools.leave(proxy)
         if not offer and is_given:
-            # A broker matched the proxy just now: its mailbox message is still to arrive.
+            # A broker matched the proxy just now, and the broker's mailbox message will still arrive.
             offer = self._receive(proxy, until_ms=site.now_ms() + ARRIVES_WITHIN_MS)
         if not offer:
             return End.POLL_LOST if is_given else End.POLL_IDLE, {}
         return End.POLL_MATCHED, offer
 
     def _receive(self, proxy: WaitingProxy, *, until_ms: int) -> Mapping[str, str]:
-        """Wait for the mailbox message with an offer for this poll. Returns the offer, empty if there is none."""
+        """Wait for the mailbox message for this poll. Returns its offer, or an empty mapping if no message arrives."""
         try:
             message = self.mailbox.receive_for(proxy.poll_id, until_ms=until_ms)
         except QueueGone:
             return {}
         if not message:
             return {}
-        if "reply_to" in message:  # A broker of an earlier version doesn't send it.
+        if "reply_to" in message:  # Brokers of earlier versions send no `reply_to`.
             self._remember(proxy, Match.parse(message, proxy.profile))
         return {name: message[name] for name in ("offer", "nat", "relay")}
 
     def _remember(self, proxy: WaitingProxy, match: Match) -> None:
-        """Keep a match, since the answer mostly comes to this environment: others are busy where polls are held."""
+        """Remember a match, since this environment probably gets the answer: others are busy while polls are held."""
         if len(self._matches) >= MAX_MATCHES:
             del self._matches[next(iter(self._matches))]
         self._matches[proxy.sid] = match
 
     def _list_waiting_offers(self, proxy: WaitingProxy, *, consistent: bool = False) -> Sequence[OpenOffer]:
-        """List offers that wait for such a proxy, the oldest first."""
+        """List the offers that wait for proxies of this proxy's pool, the oldest first."""
         site = self.site
         return site.waiting.read_oldest(
             proxy.pool, now_ms=site.now_ms(), limit=MAX_TRIED_OFFERS, shards=site.pacing.shards(), consistent=consistent
@@ -152,15 +152,15 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
     def _take_offer(
         self, proxy: WaitingProxy, waiting: Sequence[OpenOffer], *, elapsed_fraction: float = 1.0
     ) -> Mapping[str, str]:
-        """Give the proxy the first offer that it may take and that no other proxy took. Returns the offer, or {}."""
+        """Give the proxy the first offer that it may take and no other poll took. Returns the offer, or {}."""
         site, now_ms = self.site, self.site.now_ms()
         for offer in waiting:
             if not may_take(elapsed_fraction, offer.compute_waited_fraction(now_ms)):
-                break  # younger offers may not be taken either
+                break  # It may not take younger offers either.
             if not site.waiting.take(offer):
                 continue
             if not site.offers.match(offer, proxy, now_ms=now_ms, has_waited=True):
-                # A broker gave the proxy another offer in the meantime, or its Sid still has an offer to answer.
+                # The poll got another offer from a broker in the meantime, or its Sid still has an offer to answer.
                 site.waiting.add([offer])
                 break
             self._remember(proxy, Match.parse(offer.for_answer, proxy.profile, has_waited=True))
@@ -168,7 +168,7 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
         return {}
 
     def answer(self, answer: ProxyAnswer, *, address: str) -> End:
-        """Send a proxy's answer to its client, if the client still waits. `address` is the proxy's. Returns soon."""
+        """Send a proxy's answer to its client, if the client still waits. `address` is the proxy's address."""
         site = self.site
         sid = hash_sid(answer.sid)
         known = self._matches.pop(sid, None)
@@ -181,7 +181,7 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
         if record.method is OfferMethod.SQS:
             body = answer_reply(answer.answer)
         else:
-            # The function that holds the client's request open reads this mailbox.
+            # The client function, which holds the client's request open, reads this mailbox.
             body = json.dumps({"for": record.client_id, "answer": answer.answer})
         try:
             until_ms = min(match.answers_until_ms, site.now_ms() + PATIENCE_MS)
@@ -189,11 +189,11 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
         except QueueGone:
             return End.ANSWER_TOO_LATE
         if match.has_waited and record.receipt_handle:
-            with suppress(CallFailed, QueueGone):  # The broker gets the message once more, and does nothing.
+            with suppress(CallFailed, QueueGone):  # If this fails, the message is redelivered without effect.
                 self.delete_message(record.receipt_handle)
         return End.ANSWER_DELIVERED
 
 
 def hash_sid(sid: str) -> str:
-    """Hash a proxy's Sid to 32 hex digits, since proxies may send any text."""
+    """Hash a proxy's Sid to 32 hexadecimal digits, because proxies can send any text as Sid."""
     return hashlib.sha256(sid.encode()).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""Offers and polls as values, and the rules of matching: eligible proxies, their order, and deadlines. Pure."""
+"""Offers and polls as values, and the matching rules: eligible proxies, their order, and the deadlines. Pure."""
 
 import zlib
 from collections import Counter
@@ -11,21 +11,21 @@ import msgspec
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
 from sluice.rendezvous.protocol.ends import OPEN, End
 
-HOLD_MS = 10_000  # how long a proxy's poll is held open and its entry in the pool is valid
-# An offer that no proxy took for this time is denied. A client over HTTP waits no longer for its answer.
+HOLD_MS = 10_000  # A poll is held, and its entry in the pool is valid, for this time.
+# An offer that no proxy took within this time is denied. A client over HTTP waits no longer than this for its answer.
 PATIENCE_MS = 5_000
-# A client over SQS receives for 100 seconds. If each of its requests takes D seconds, it begins 1 + 2 D seconds after
-# its offer, and takes whatever it finds. So its queue must hold only the answer until later than that.
-ANSWERS_MS = 20_000  # how long a proxy's answer to an offer over SQS is accepted
-TIME_OUT_REPLY_MS = 25_000  # delay until the time-out reply becomes visible
-ANSWER_QUEUE_AGE_MS = 120_000  # age at which an answer queue and its offer are deleted
-ANSWERING_MS = 1_000  # time that a proxy needs to answer; an offer with less time left isn't matched
+# A client over SQS receives for 100 seconds. If each of its requests takes D seconds, it starts 1 + 2 D seconds after
+# its offer, and takes the first message that it finds. So until then its queue must hold no message except the answer.
+ANSWERS_MS = 20_000  # A proxy's answer to an offer over SQS is accepted for this time.
+TIME_OUT_REPLY_MS = 25_000  # The time-out reply becomes visible after this time.
+ANSWER_QUEUE_AGE_MS = 120_000  # An answer queue and its offer are deleted at this age.
+ANSWERING_MS = 1_000  # A proxy needs this time to answer, so an offer with less time left isn't matched.
 
 
 class Nat(StrEnum):
-    """The kind of network address translation (NAT) of a client or proxy. Any other word is unknown.
+    """The kind of network address translation (NAT) of a client or proxy. Unlisted kinds are `UNKNOWN`.
 
-    Newer peers name open, moderate and strict.
+    Newer clients and proxies report open, moderate and strict.
     """
 
     UNKNOWN = "unknown"
@@ -41,7 +41,7 @@ class Nat(StrEnum):
 
 
 class Pool(StrEnum):
-    """The pools of waiting proxies, by the kind of their NAT: those that most clients can reach first."""
+    """The pools of waiting proxies, by their kind of NAT. The pool whose proxies most clients can reach comes first."""
 
     UNRESTRICTED = "unrestricted"
     MODERATE = "moderate"
@@ -49,7 +49,7 @@ class Pool(StrEnum):
 
 
 class OfferMethod(StrEnum):
-    """The method by which an offer arrived."""
+    """The rendezvous method by which an offer arrived."""
 
     SQS = "sqs"
     HTTP = "http"
@@ -57,7 +57,7 @@ class OfferMethod(StrEnum):
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
-    """Properties of a poll for statistics, besides its clients. None of them decides which offers match.
+    """Properties of a poll that only statistics use, not the matching.
 
     `address` is the keyed hash of the proxy's address; `trace` is the X-Ray trace header of the function with the poll.
     """
@@ -71,10 +71,10 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WaitingProxy(msgspec.Struct, frozen=True, kw_only=True):
-    """A proxy that polls. Without a `mailbox`, its poll isn't held: it gets only an offer that already waits.
+    """A proxy that polls. If `mailbox` is empty, its poll isn't held and gets only an offer that already waits.
 
-    `poll_id` names the poll, `sid` the proxy (the hash of its Sid), `mailbox` is the URL of the queue of the function
-    that holds the poll, and `shard` the part of its pool.
+    `poll_id` names the poll, and `sid`, a hash of the Sid, the proxy. `mailbox` is the URL of the queue of the function
+    that holds the poll. `shard` is the shard of its pool.
     """
 
     poll_id: str
@@ -93,11 +93,11 @@ class WaitingProxy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OfferRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored offer, by its `key`. `end` is None while it is open, and is set once.
+    """A stored offer, identified by its `key`. `end` is None while the offer is open, and is set once.
 
     `nat`, `country` and `trace` are for the event of its end. `token` names the delivery that stored the offer. `shard`
-    is the shard that it is stored in, if that isn't the one chosen by its client's id, and `waiting_shard` the part of
-    the waiting offers that it would be in. `receipt_handle` is that of its message in the offers queue.
+    is the shard that stores the offer, or None for the shard chosen by its client's id. `waiting_shard` is the shard of
+    the waiting offers in which it would wait. `receipt_handle` is that of its message in the offers queue.
     """
 
     client_id: str
@@ -114,20 +114,20 @@ class OfferRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[str, int]:
-        """Return the identity of the offer: its client, and when it was sent."""
+        """Return the offer's identity: its client's id, and the time at which it was sent."""
         return self.client_id, self.sent_at_ms
 
     @property
     def state(self) -> str:
-        """Return the stored form of the offer's end."""
+        """Return the text that is stored for the offer's end."""
         return OPEN if self.end is None else self.end.state
 
 
 class OpenOffer(msgspec.Struct, frozen=True, kw_only=True):
-    """An offer that may be given to a proxy: its `record`, and all that the proxy and its answer need.
+    """An open offer: its `record`, and all data that a proxy and the proxy's answer need.
 
     `offer` is the session description as text, `relay` the bridge's WebSocket address, `reply_to` the URL of the queue
-    for the client's reply, and `shard` the part of the waiting offers.
+    for the client's reply, and `shard` the shard of the waiting offers.
     """
 
     record: OfferRecord
@@ -144,12 +144,12 @@ class OpenOffer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def for_proxy(self) -> dict[str, str]:
-        """Return the fields that the proxy gets."""
+        """Return the fields of the offer that the proxy gets."""
         return {"offer": self.offer, "nat": self.record.nat, "relay": self.relay}
 
     @property
     def for_answer(self) -> dict[str, str | int]:
-        """Return the fields that the proxy's answer needs, as they are stored with the match."""
+        """Return the fields that are needed to deliver the proxy's answer, as stored with the match."""
         return {
             "client_id": self.record.client_id,
             "sent_at": self.record.sent_at_ms,
@@ -159,15 +159,15 @@ class OpenOffer(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def compute_waited_fraction(self, now_ms: int) -> float:
-        """Return the part of the time for which the offer can wait that is over."""
+        """Return the elapsed fraction of the time for which the offer can wait."""
         sent_at_ms = self.record.sent_at_ms
         return (now_ms - sent_at_ms) / (self.waits_until_ms - sent_at_ms)
 
 
 class Match(msgspec.Struct, frozen=True, kw_only=True):
-    """An offer that was given to the proxy of this poll, with the data that the proxy's answer needs.
+    """A match of an offer and a poll, with the data that is needed to deliver the proxy's answer.
 
-    `has_waited` says that a poll took it: then its message, if it has one, is still in the offers queue.
+    `has_waited`: a poll took the offer from the waiting offers, so its message, if any, is still in the offers queue.
     """
 
     record: OfferRecord
@@ -178,7 +178,7 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, fields: Mapping[str, Any], profile: Profile, *, has_waited: bool = False) -> "Match":
-        """Read the fields of `OpenOffer.for_answer`. Raises KeyError or ValueError for any others."""
+        """Parse the fields of `OpenOffer.for_answer`. Raises KeyError or ValueError for any other fields."""
         return cls(
             record=OfferRecord(
                 client_id=fields["client_id"], sent_at_ms=fields["sent_at"], method=OfferMethod(fields["method"])
@@ -198,14 +198,14 @@ def pool_for_proxy(proxy: Nat) -> Pool:
 
 
 def choose_shard(name: str, shards: int) -> int:
-    """Choose the shard, out of this number, in which the item with this name is stored."""
+    """Choose one of `shards` shards, by the name of an item, to store the item in."""
     return zlib.crc32(name.encode()) % shards
 
 
 def pools_for(client: Nat) -> tuple[Pool, ...]:
     """Return the pools of the proxies that a client can reach, in the order to try them.
 
-    The proxies that fewest clients can reach come first, which leaves the others to other clients.
+    Proxies that only few clients can reach come first, so that other proxies stay free for clients that need these.
     """
     if client in {Nat.OPEN, Nat.UNRESTRICTED}:
         return (Pool.RESTRICTED, Pool.MODERATE, Pool.UNRESTRICTED)
@@ -213,9 +213,9 @@ def pools_for(client: Nat) -> tuple[Pool, ...]:
 
 
 def rank_proxies(waiting: Iterable[WaitingProxy], *, ties: Sequence[float]) -> list[WaitingProxy]:
-    """Order waiting proxies: fewest clients first, but one proxy of each address before a second of any.
+    """Order waiting proxies: fewest clients first, but one proxy of every address before a second one of any address.
 
-    `ties` are random numbers, one for each proxy, so that two brokers try different ones of equal proxies first.
+    `ties` has a random number for each proxy, so that two brokers begin with different proxies among equal ones.
     """
     drawn = [(proxy.clients, tie, proxy) for proxy, tie in zip(waiting, ties, strict=True)]
     of_address: Counter[str | None] = Counter()
@@ -228,10 +228,10 @@ def rank_proxies(waiting: Iterable[WaitingProxy], *, ties: Sequence[float]) -> l
 
 
 def is_stale(*, sent_at_ms: int, now_ms: int) -> bool:
-    """Return whether an offer gets no proxy any more."""
+    """Return whether an offer is too old to get a proxy."""
     return now_ms - sent_at_ms >= PATIENCE_MS
 
 
 def seconds_until(at_ms: int, *, now_ms: int) -> int:
-    """Return the whole seconds, as SQS delays messages, after which this time is over."""
+    """Return the whole seconds, the unit of SQS's delays, until this time is over."""
     return max(-(-(at_ms - now_ms) // 1000), 0)

@@ -1,7 +1,7 @@
 """Requests of Snowflake's clients and proxies, and the replies to them, in Snowflake's formats. Pure.
 
 An offer is `1.0`, a newline, and the JSON of `{offer, nat, fingerprint}`; its reply is JSON, `{answer}` or `{error}`.
-Polls and answers are JSON objects too. Session descriptions in them are passed on verbatim.
+Polls and answers are JSON objects too. Session descriptions are forwarded verbatim.
 """
 
 import binascii
@@ -21,9 +21,9 @@ from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import Nat
 
 MAX_BODY_BYTES = 100_000
-MAX_OFFER_BYTES = 100_000  # limit of HTTP bodies; SQS's limit is ten times as large
-MAX_LEVELS = 500  # maximum nesting of arrays and objects; Go allows 10,000
-ANSWER_QUEUE_PREFIX = "snowflake-client-"  # A client over SQS reads the queue with this prefix and its ClientID.
+MAX_OFFER_BYTES = 100_000  # This is the limit of HTTP bodies; SQS's own limit is ten times as large.
+MAX_LEVELS = 500  # Arrays and objects can be nested this deep; Go allows 10,000.
+ANSWER_QUEUE_PREFIX = "snowflake-client-"  # A client over SQS reads the queue with this prefix and the client's id.
 
 OFFER_VERSION = "1.0"
 CLIENT_ID = re.compile(r"[A-Za-z0-9_-]{1,63}", re.ASCII)
@@ -33,7 +33,7 @@ BRIDGE_FIELDS = frozenset({"displayName", "webSocketAddress", "fingerprint"})  #
 
 
 class Bridge(msgspec.Struct, frozen=True, kw_only=True):
-    """A bridge, which an offer names by its fingerprint."""
+    """A bridge. An offer names its bridge by the bridge's fingerprint."""
 
     display_name: str
     websocket_address: str
@@ -43,7 +43,7 @@ class Bridge(msgspec.Struct, frozen=True, kw_only=True):
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """A valid offer. `offer` is the session description as text.
 
-    `address` is the client's, None if the description names no address.
+    `address` is the client's address; None if the description contains none.
     """
 
     offer: str
@@ -53,12 +53,12 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_client_id(text: str) -> bool:
-    """Return whether the id can be part of a queue's name."""
+    """Return whether the text is a ClientID that can be part of a queue's name."""
     return CLIENT_ID.fullmatch(text) is not None
 
 
 def parse_offer(body: str, *, bridges: Mapping[bytes, Bridge]) -> Offer:
-    """Parse a client's offer. Raises `OfferRefused` with the protocol's error text for the first fault found."""
+    """Parse a client's offer. Raises `OfferRefused` with the protocol's error text for the first fault."""
     version, newline, rest = body.partition("\n")
     if not newline or version != OFFER_VERSION:
         raise OfferRefused("unsupported message version")
@@ -85,7 +85,7 @@ def parse_offer(body: str, *, bridges: Mapping[bytes, Bridge]) -> Offer:
 
 
 def parse_fingerprint(text: str) -> bytes:
-    """Parse a fingerprint: 20 or 32 bytes in hex. Raises ValueError for anything else."""
+    """Parse a bridge's fingerprint: 20 or 32 bytes in hexadecimal. Raises ValueError for any other text."""
     try:
         # `bytes.fromhex` would skip white space.
         fingerprint = binascii.unhexlify(text)
@@ -99,7 +99,7 @@ def parse_fingerprint(text: str) -> bytes:
 def parse_bridges(text: str) -> tuple[Bridge, ...]:
     """Parse the bridge list that operators write: a JSON object per line. Blank lines are skipped.
 
-    One bad line or unknown field rejects the list: raises `BadBridgeList` with the line's number.
+    One invalid line or unknown field makes the whole list invalid: raises `BadBridgeList` with the line's number.
     """
     bridges: dict[bytes, Bridge] = {}
     for number, line in enumerate(text.splitlines(), start=1):
@@ -138,29 +138,29 @@ def by_fingerprint(bridges: Sequence[Bridge]) -> Mapping[bytes, Bridge]:
 
 
 def answer_reply(answer: str) -> str:
-    """Write the reply that carries a proxy's answer, verbatim."""
+    """Write the reply to a client that carries a proxy's answer, verbatim."""
     return go_json({"answer": answer})
 
 
 def error_reply(text: str) -> str:
-    """Write the reply that carries the reason for a missing answer."""
+    """Write the reply to a client that carries an error text instead of an answer."""
     return go_json({"error": text})
 
 
 MAJOR_VERSION = "1"
 TYPES = frozenset({"standalone", "webext", "badge", "iptproxy", "bloco"})
-NEXT_POLL_REFUSED_MS = 3_600_000  # mean poll interval after a refused relay pattern
+NEXT_POLL_REFUSED_MS = 3_600_000  # A proxy whose relay pattern was refused polls again after this mean interval.
 
 
 class RelayPattern(msgspec.Struct, frozen=True):
-    """Host names of relays: all that end with `suffix`, or only `suffix` if `exact`."""
+    """Host names of relays: all names that end with `suffix`, or only the name `suffix` if `exact`."""
 
     suffix: str
     exact: bool
 
     @classmethod
     def parse(cls, text: str) -> "RelayPattern":
-        """Parse Snowflake's notation: `^` in front means exact, `$` at the end has no effect."""
+        """Parse Snowflake's notation of a pattern: `^` in front means exact; `$` at the end has no effect."""
         text = text.removesuffix("$")
         return cls(text.removeprefix("^"), exact=text.startswith("^"))
 
@@ -172,7 +172,7 @@ class RelayPattern(msgspec.Struct, frozen=True):
 
 
 class Poll(msgspec.Struct, frozen=True, kw_only=True):
-    """A proxy's poll. `relay_pattern` is None if the proxy is too old to send one."""
+    """A proxy's poll. `relay_pattern` is None if the proxy's version is too old to send a pattern."""
 
     sid: str
     type: str
@@ -182,14 +182,14 @@ class Poll(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProxyAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A proxy's answer, verbatim, to the offer that it got."""
+    """A proxy's answer to the offer that it got, verbatim."""
 
     sid: str
     answer: str
 
 
 def parse_poll(body: bytes) -> Poll:
-    """Parse a body of `POST /proxy`. Raises `Malformed`, which becomes status 400."""
+    """Parse the body of a proxy's `POST /proxy`. Raises `Malformed`, which becomes HTTP status 400."""
     fields = _read_request(
         body,
         {"Sid": str, "Version": str, "Type": str, "NAT": str, "Clients": int, "AcceptedRelayPattern": str},
@@ -207,8 +207,8 @@ def parse_poll(body: bytes) -> Poll:
 
 
 def parse_answer(body: bytes) -> ProxyAnswer:
-    """Parse a body of `POST /answer`. Raises `Malformed`, which becomes status 400."""
-    # Checked before decoding, which costs more: no client can connect to an answer without a candidate.
+    """Parse the body of a proxy's `POST /answer`. Raises `Malformed`, which becomes HTTP status 400."""
+    # No client can connect to an answer without a candidate. This check is cheaper than decoding.
     if b"a=candidate" not in body:
         raise Malformed("no candidate")
     fields = _read_request(body, {"Version": str, "Sid": str, "Answer": str})
@@ -235,19 +235,19 @@ def poll_reply(end: End, *, next_poll_ms: int, offer: str = "", nat: str = "", r
     return go_json({"Status": end.reply, "Offer": offer, "NAT": nat, "NextPoll": next_poll_ms, "RelayURL": relay})
 
 
-# Session descriptions: the JSON text of `{type, sdp}`
+# Session descriptions have the form of the JSON text of `{type, sdp}`.
 
 SDP_TYPES = frozenset({"offer", "pranswer", "answer", "rollback"})
-# Statistics take the country of the first candidate in this order, which is most likely the client's own.
+# The country in statistics is that of the first type in this order that an SDP has, most likely the client's own.
 CANDIDATE_TYPES = ("host", "prflx", "srflx", "relay")
-# a=candidate:<foundation> <component> <transport> <priority> <address> <port> typ <type>: RFC 8839, section 5.1
+# Matches a candidate: a=candidate:<foundation> <component> <transport> <priority> <address> <port> typ <type>
 _CANDIDATE = re.compile(
     r"^a=candidate:\S+ \d+ \S+ (?P<priority>\d{1,10}) (?P<address>\S+) \d+ typ (?P<type>\S+)", re.MULTILINE
 )
 
 
 def read_sdp(description: str) -> str:
-    """Return the SDP of a session description as text. Raises `Malformed` with Snowflake's text."""
+    """Return the SDP in the JSON text of a session description. Raises `Malformed` with Snowflake's error text."""
     fields = read_map(description)
     for name in ("type", "sdp"):
         if name not in fields:
@@ -263,9 +263,9 @@ def read_sdp(description: str) -> str:
 
 
 def best_address(sdp: str) -> str | None:
-    """Find the address of the ICE candidate with the first type in order and the highest priority, if any.
+    """Find the address of the best ICE candidate: first type in `CANDIDATE_TYPES`, then highest priority.
 
-    Candidates with a name instead of an address (browsers hide addresses behind mDNS) are ignored.
+    Candidates with a name instead of an address are ignored: browsers hide addresses behind mDNS names.
     """
     candidates = [
         (CANDIDATE_TYPES.index(candidate["type"]), -int(candidate["priority"]), candidate["address"])
@@ -275,8 +275,8 @@ def best_address(sdp: str) -> str | None:
     return min(candidates, default=(0, 0, None))[2]
 
 
-# JSON exactly as Go's encoding/json reads and writes it, which Snowflake's clients and proxies use. There are two
-# differences: the text of syntax errors, and nesting, which is limited to `MAX_LEVELS` here and to 10,000 in Go.
+# This section reads and writes JSON exactly like Go's encoding/json, which Snowflake's clients and proxies use, with
+# two differences: the texts of syntax errors, and the nesting limit, `MAX_LEVELS` here and 10,000 in Go.
 
 INT64 = range(-(2**63), 2**63)
 _INT64_CHARACTERS = 20
@@ -288,7 +288,7 @@ _ESCAPED = re.compile("[<>&\u2028\u2029\ufffe\uffff]")
 
 
 class _Members(tuple[tuple[str, Any], ...]):
-    """An object's members in the document's order, with repeated keys: Go checks each of them."""
+    """The members of a JSON object in order. Repeated keys are kept, because Go checks the value of each one."""
 
     __slots__ = ()
 
@@ -296,11 +296,11 @@ class _Members(tuple[tuple[str, Any], ...]):
 def read_object(
     text: str | bytes, fields: Mapping[str, type], *, pointer_fields: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Read these `fields` of a JSON object, by name and type. Absent ones are left out of the result.
+    """Read fields of a JSON object: `fields` maps names to types. Absent fields are left out of the result.
 
     Keys match in any case, unknown keys are ignored, and of repeated keys the last one counts. As in Go, `null` doesn't
     change a field, but makes one of `pointer_fields` absent; the document `null` is an empty object. Raises `Malformed`
-    if `text` isn't a JSON object or a field has another type anywhere.
+    if `text` isn't a JSON object, or if a field has another type.
     """
     members = _decode(
         go_text(text) if isinstance(text, bytes) else text, object_pairs_hook=_Members, parse_int=_parse_integer
@@ -319,7 +319,7 @@ def read_object(
             if name in pointer_fields:
                 picked.pop(name, None)
             continue
-        # isinstance() would accept a bool for an int.
+        # isinstance() would accept a bool as an int.
         if type(value) is not fields[name] or (fields[name] is int and value not in INT64):
             raise Malformed(f"cannot read a JSON {_json_type_name(value)} into field {name}")
         picked[name] = _SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value
@@ -327,7 +327,7 @@ def read_object(
 
 
 def _fold_case(key: str) -> str:
-    """Fold case character by character, as Go does, so that a ligature doesn't equal its letters."""
+    """Fold a key's case character by character, as Go does, so that a ligature differs from its letters."""
     return "".join(character if len(character.casefold()) != 1 else character.casefold() for character in key)
 
 
@@ -336,9 +336,9 @@ def _json_type_name(value: Any) -> str:
 
 
 def read_map(text: str) -> dict[str, Any]:
-    """Read a document as Go does into `map[string]any`: keys are case-sensitive, of repeated ones the last counts.
+    """Read a JSON object as Go does into `map[string]any`: keys are case-sensitive, and the last repeated key counts.
 
-    `null` is an empty object. Raises `Malformed`, also for a number beyond float64.
+    The document `null` is an empty object. Raises `Malformed`, also for a number that exceeds float64.
     """
     members = _decode(text, parse_int=_parse_float, parse_float=_parse_float)
     if members is not None and not isinstance(members, dict):
@@ -357,7 +357,7 @@ def _decode(text: str, **hooks: Any) -> Any:
 
 
 def _parse_integer(digits: str) -> int | float:
-    # Python refuses integers of more than 4,300 digits anywhere; Go refuses them only in a field that it reads.
+    # Python refuses every integer of more than 4,300 digits; Go refuses such integers only in fields that it reads.
     return int(digits) if len(digits) <= _INT64_CHARACTERS else float(digits)
 
 
@@ -373,12 +373,12 @@ def _not_json(constant: str) -> NoReturn:
 
 
 def go_text(text: bytes) -> str:
-    """Decode UTF-8. As in Go, each invalid byte becomes one U+FFFD."""
+    """Decode UTF-8 as Go does: each invalid byte becomes one U+FFFD."""
     # The error handler "replace" would replace up to three bytes by one character.
     return _SURROGATE.sub("\ufffd", text.decode(errors="surrogateescape"))
 
 
 def go_json(value: Mapping[str, str | int]) -> str:
-    """Write an object without spaces, as Go does. Characters that UTF-8 can't encode become U+FFFD."""
+    """Write a JSON object without spaces, as Go does. Characters that UTF-8 can't encode become U+FFFD."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", _SURROGATE.sub("\ufffd", text))

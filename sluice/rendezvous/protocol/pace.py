@@ -1,10 +1,9 @@
-"""Computes poll intervals, the share of polls to hold, and address cooldowns from recent counts. Pure.
+"""Computes poll intervals, the share of polls to hold, and address cooldowns, all from recent counts. Pure.
 
-An offer waits for the next poll of its pool. If many proxies poll, the reply field `NextPoll` makes each of them poll
-so seldom that all together reach the wanted rate. If few poll, their polls are held open instead, within an allowance,
-because the function costs for as long as it holds a poll.
-
-Anybody can poll, so polls count only in the proportion in which proxies answered their offers.
+An offer waits for the next poll of its pool. If many proxies poll, the reply field `NextPoll` gives them intervals so
+long that all proxies together poll at the target rate. If few proxies poll, their polls are held open instead, within
+an allowance, because a held poll costs function time. Anybody can poll, so polls count only in the proportion in which
+proxies answered their offers.
 """
 
 import math
@@ -15,29 +14,30 @@ import msgspec
 from sluice.rendezvous.protocol.matching import HOLD_MS, Pool
 from sluice.times import DAY_MS, HOUR_MS, MINUTE_MS
 
-LATELY_MINUTES = 3  # window of recent rates; it includes the current minute
-PROVEN_HOURS = 2  # window of recent answers if there are too few offers for a window of minutes
-NEXT_POLL_MS = 20_000  # shortest mean of poll intervals
-NEXT_POLL_MAX_MS = 4 * HOUR_MS  # longest mean of poll intervals
-POLLS_WITHOUT_DEMAND = 5.0  # target polls per second without demand: an offer then waits 0.2 s
-POLLS_PER_OFFER = 2.5  # target polls per offer, if that is more than POLLS_WITHOUT_DEMAND
+LATELY_MINUTES = 3  # Recent rates cover this many minutes, including the current one.
+PROVEN_HOURS = 2  # If a window of minutes has too few offers, answers are counted over these hours.
+NEXT_POLL_MS = 20_000  # This is the shortest mean of poll intervals.
+NEXT_POLL_MAX_MS = 4 * HOUR_MS  # This is the longest mean of poll intervals.
+POLLS_WITHOUT_DEMAND = 5.0  # Without demand, polls have this target rate per second, so an offer waits 0.2 s.
+POLLS_PER_OFFER = 2.5  # With demand, this many polls per offer are the target, if that is a higher rate.
 MAX_POLLERS_TO_HOLD = 160.0  # No polls of a pool with more proxies are held, because enough polls arrive.
-OFFER_ALLOWS_MS = 5_000  # holding time that each offer adds to the daily allowance
-SETTLES_MS = LATELY_MINUTES * MINUTE_MS / 4  # half the time at which intervals would oscillate, because counts lag
-SPENT_WITHIN_MS = 15 * MINUTE_MS  # time in which the remaining allowance may be spent
-CROWD = 4  # number of groups of polling addresses from which cooldowns apply
-ADDRESS_GROUPS = 64  # hash groups of addresses; the number that is seen estimates the number of addresses
-SPREAD = 0.2  # Intervals are drawn at least within this part of their mean, so that proxies don't return in waves.
-MEAN = 0.5  # the random draw that gives the mean interval
-COOLDOWN = 0.9  # cooldown per poll interval; below 1, since a proxy's clock may be fast
-OFFERS_A_SHARD = 100.0  # offers per second, which use a third of a DynamoDB partition's writes
+OFFER_ALLOWS_MS = 5_000  # Each offer adds this holding time to the daily allowance.
+SETTLES_MS = LATELY_MINUTES * MINUTE_MS / 4  # Counts lag. With twice this time, intervals would oscillate.
+SPENT_WITHIN_MS = 15 * MINUTE_MS  # The rest of the allowance may be spent within this time.
+CROWD = 4  # Cooldowns apply if this many groups of addresses poll.
+ADDRESS_GROUPS = 64  # Addresses are hashed to groups; the number of groups that poll estimates the number of addresses.
+SPREAD = 0.2  # Intervals vary by at least this part of their mean, so that proxies don't return in waves.
+MEAN = 0.5  # A random draw of this value gives the mean interval.
+COOLDOWN = 0.9  # A cooldown is this part of a poll interval, less than 1 because a proxy's clock may be fast.
+OFFERS_A_SHARD = 100.0  # Per second, these offers use a third of a DynamoDB partition's writes.
 
 
 class PoolPace(msgspec.Struct, frozen=True):
-    """Recent rates of one pool. `pollers` is the number of proxies that poll it, computed from their intervals.
+    """Recent rates of one pool. `pollers` is the number of proxies that poll, computed from their poll intervals.
 
-    `polls_per_s` counts polls that got no offer after a complete cooldown. Both are multiplied by the part of given
-    offers that was answered: so proxies that don't answer neither delay others nor stop their polls from being held.
+    `polls_per_s` counts polls that got no offer after a complete cooldown. Both numbers are multiplied by the answered
+    part of given offers. So proxies that don't answer neither lengthen the intervals of other proxies nor prevent the
+    holding of polls.
     """
 
     pollers: float = 0.0
@@ -51,7 +51,7 @@ class PoolPace(msgspec.Struct, frozen=True):
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
-    """Recent rates of all pools: `groups` of addresses poll; `held_ms` and `offers` are those of the last day."""
+    """Recent rates of all pools. `groups` is the number of polling groups; `held_ms` and `offers` cover a day."""
 
     pools: Mapping[Pool, PoolPace] = msgspec.field(default_factory=dict)
     groups: int = 0
@@ -59,7 +59,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     offers: int = 0
 
     def of(self, pool: Pool) -> PoolPace:
-        """Return the rates of one pool."""
+        """Return the recent rates of one pool."""
         return self.pools.get(pool, PoolPace())
 
     @property
@@ -73,12 +73,12 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
         return self.offers_per_s > 0
 
     def next_poll_ms(self, pool: Pool, draw: float) -> int:
-        """Draw the next poll interval of a proxy, so that the polls of its pool have the target rate.
+        """Draw the next poll interval of a proxy, so that the polls of its pool reach the target rate.
 
-        The recent interval is corrected by the ratio of the actual rate to the target rate. An interval of an hour has
-        its effect an hour later, so longer intervals are corrected more slowly. Otherwise the interval would swing
-        between hours and seconds. If it becomes much longer, it is drawn from the recent one on, as otherwise no proxy
-        would poll for that long. `draw` is a random number in [0, 1).
+        The recent interval is multiplied by the ratio of the actual rate to the target rate. An interval of an hour has
+        its effect an hour later, so longer intervals are corrected more slowly; otherwise they would swing between
+        hours and seconds. If the interval becomes much longer, it is drawn from the recent interval upwards, because
+        otherwise no proxy would poll for that long. `draw` is a random number in [0, 1).
         """
         pace = self.of(pool)
         target_polls_per_s = max(POLLS_WITHOUT_DEMAND, POLLS_PER_OFFER * pace.offers_per_s)
@@ -88,58 +88,59 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
         return spread_interval(mean_ms, draw, least_ms=interval_ms)
 
     def compute_hold_fraction(self, pool: Pool, *, on_average: int, at_most: int) -> float:
-        """Return the fraction of polls to hold, so that `at_most` are held at once, and `on_average` over a day."""
+        """Return the fraction of polls to hold, limited to `at_most` polls at once and `on_average` over a day."""
         pollers = self.of(pool).pollers
         if pollers > MAX_POLLERS_TO_HOLD:
             return 0.0
         allowed_ms = on_average * DAY_MS + self.offers * OFFER_ALLOWS_MS - self.held_ms
         allowed = min(max(allowed_ms / SPENT_WITHIN_MS, 0.0), at_most)
-        # The number of polls held at a time if every poll were held for ten seconds before its interval.
+        # This many polls would be held at a time if every poll were held for ten seconds before its interval.
         held_polls = sum(pool_pace.pollers for pool_pace in self.pools.values()) * HOLD_MS / (HOLD_MS + NEXT_POLL_MS)
         return min(allowed / max(held_polls, 1.0), 1.0)
 
     @property
     def is_crowd(self) -> bool:
-        """Return whether enough addresses poll that cooldowns apply."""
+        """Return whether so many addresses poll that cooldowns apply."""
         return self.groups >= CROWD
 
     @property
     def shards(self) -> int:
-        """Return the number of table partitions over which waiting items are spread."""
+        """Return the number of table partitions over which waiting offers and polls are spread."""
         return 1 + int(self.offers_per_s / OFFERS_A_SHARD)
 
 
 def spread_interval(mean_ms: float, draw: float, *, least_ms: float = math.inf) -> int:
-    """Draw an interval within `SPREAD` of its mean, or from `least_ms` on. `draw` is a random number in [0, 1)."""
+    """Draw an interval around its mean, within `SPREAD`, or from `least_ms` on. `draw` is random in [0, 1)."""
     return round(mean_ms + max(SPREAD * mean_ms, mean_ms - least_ms) * (2 * draw - 1))
 
 
 def compute_elapsed_fraction(next_ms: int, *, now_ms: int, cooldown_ms: int) -> float:
-    """Return the part of a cooldown that is over if it ends at `next_ms`: 0 if all or more of it is left."""
+    """Return the elapsed fraction of a cooldown that ends at `next_ms`: 0 before its beginning, 1 after its end."""
     return min(max(1 - (next_ms - now_ms) / cooldown_ms, 0.0), 1.0)
 
 
 def may_take(elapsed_fraction: float, waited: float) -> bool:
-    """Return whether a poll may take an offer that waited this part of its time: the older, the less rest is needed.
+    """Return whether a poll may take an offer that has waited for a fraction of its time.
 
-    So offers go first to addresses whose cooldown is over, and to any other address before they time out.
+    The longer the offer has waited, the less of the address's cooldown needs to be over. So offers go first to
+    addresses whose cooldown is over, and to any other address before they time out.
     """
     return elapsed_fraction + waited >= 1
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """Counts of a minute or an hour, by name, and the address groups that polled in it."""
+    """Counts of a minute or an hour, by name, and the groups of addresses that polled in this time."""
 
     numbers: Mapping[str, int] = msgspec.field(default_factory=dict)
     groups: frozenset[int] = frozenset()
 
     def get(self, name: str) -> int:
-        """Return the count of this name; 0 if there is none."""
+        """Return the count with this name; 0 if nothing was counted."""
         return self.numbers.get(name, 0)
 
 
 def compute_pace(minutes: Mapping[int, Counts], hours: Mapping[int, Counts], *, now_ms: int) -> Pace:
-    """Compute the recent rates from the counts by minute and by hour, each numbered since 1970."""
+    """Compute the recent rates from counts by minute and by hour, both numbered since 1970."""
     minute = now_ms // MINUTE_MS
     counted = {number: minutes.get(number, Counts()) for number in range(minute - LATELY_MINUTES + 1, minute + 1)}
     begun_ms = min((number for number, counts in counted.items() if counts.numbers), default=minute) * MINUTE_MS
@@ -170,6 +171,6 @@ def compute_pace(minutes: Mapping[int, Counts], hours: Mapping[int, Counts], *, 
 
 
 def _compute_answered_share(pool: Pool, counted: Iterable[Counts]) -> float:
-    """Return the part of a pool's given offers that was answered: 1 if none was given, and then a little too much."""
+    """Return the answered part of the offers given to a pool. Adds one answered offer to avoid a division by 0."""
     offers, answers = (1 + sum(counts.get(f"{pool}_{what}") for counts in counted) for what in ("given", "answered"))
     return min(answers / offers, 1.0)
