@@ -1,7 +1,7 @@
-"""Checks whether existing queues that Sluice didn't create can be split, by AWS's rules and their settings. Pure.
+"""Checks, by AWS's rules and the queues' settings, whether Sluice can split queues that it didn't create. Pure.
 
-The rules are those of https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html and
-https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-permissions.html, unless a line says otherwise.
+The rules are from https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html and
+https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-permissions.html, unless a line names another source.
 """
 
 import json
@@ -14,7 +14,7 @@ from sluice.splitting.consumers.temporary_queues import PREFIX
 
 SPLITTER_TIMEOUT_S = 20
 LEAST_RECEIVES = 5
-# The permissions of the splitter and the control function on a split's queues, and on their keys.
+# The splitter and the control function need these permissions on a split's queues and on the queues' keys.
 CONSUMED = ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes", "ChangeMessageVisibility")
 DESCRIBED = ("GetQueueAttributes", "ListQueueTags")
 DECRYPTED = ("Encrypt", "Decrypt", "GenerateDataKey")
@@ -23,31 +23,31 @@ SOURCE, MAIN = "source", "main queue"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptedQueue:
-    """An existing queue: its role in the split, its attributes, its dead-letter queue's, and who reads and watches it.
+    """An existing queue: its role in the split, its attributes, and who reads and watches it.
 
-    The attributes are those of `GetQueueAttributes`.
+    Attributes are those of `GetQueueAttributes`; `dead_letter` has those of its dead-letter queue.
     """
 
     role: str
     arn: str
     attributes: Mapping[str, str]
     dead_letter: Mapping[str, str] = field(default_factory=dict)
-    readers: Collection[str] = ()  # ARNs of the functions that the queue triggers
-    watchers: Collection[str] = ()  # names of the alarms on the queue's metrics, also those of scaling policies
+    readers: Collection[str] = ()  # ARNs of the functions that this queue triggers
+    watchers: Collection[str] = ()  # The names of alarms on the queue's metrics include those of scaling policies.
 
     @property
     def region(self) -> str:
-        """Return the queue's region."""
+        """Return the AWS region of the queue."""
         return self.arn.split(":")[3]
 
     def number(self, name: str) -> int:
-        """Return a numeric attribute; 0 if it isn't set."""
+        """Return a numeric attribute of the queue; 0 if the attribute isn't set."""
         return int(self.attributes.get(name, 0))
 
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """A problem of adopting a queue. If it `refuses`, the adoption would fail or lose messages; else it warns."""
+    """A problem of adopting a queue. If it `refuses`, the adoption would fail or lose messages; else it only warns."""
 
     queue: str
     problem: str
@@ -65,8 +65,8 @@ def find_remarks(
 ) -> Iterator[Remark]:
     """Yield the problems of adopting these queues for one split.
 
-    `region` is the site's, `window_s` a batch's longest wait, `key_arns` are the keys that its functions may use.
-    `is_notified` if SNS or S3 sends to the source. `consumers` read the source and are re-pointed.
+    `region` is the site's region, `window_s` a batch's longest wait, `key_arns` the keys that the site's functions may
+    use. `is_notified`: SNS or S3 sends to the source. `consumers` read the source and are to be re-pointed.
     """
     for queue in queues:
         if queue.region != region:
@@ -109,7 +109,7 @@ def _check_source(queue: AdoptedQueue, *, window_s: int) -> Iterator[Remark]:
 def find_dead_letter_remarks(queue: AdoptedQueue) -> Iterator[Remark]:
     """Yield why the temporary main queue, which consumers read during sessions, can't have the source's redrive policy.
 
-    A list of queues can't have it, because its name is random.
+    The queue's name is random, so a dead-letter queue that lists its source queues by name would refuse it.
     """
     if fault := find_dead_letter_fault(queue.dead_letter, f"{PREFIX}…"):
         text = f"sessions would fail, as SQS refuses its dead-letter queue for their temporary queue: {fault}"
@@ -150,10 +150,10 @@ def plan_adoption(
     consumers: Collection[Target],
     dead_letters: str | None = None,
 ) -> Iterator[tuple[str, str]]:
-    """Yield what a deployment would create for a split, who reads its messages, and the permissions it would grant.
+    """Yield what a deployment would create for a split, who reads its messages, and which permissions it would grant.
 
-    `adopted` are ARNs by role, `senders` the ARNs of topics and buckets, `keys` those that the functions may use.
-    `consumers` are re-pointed. `dead_letters` is the source's dead-letter queue.
+    `adopted` are ARNs of queues by role, `senders` ARNs of topics and buckets, `keys` ARNs of keys that the functions
+    may use. `consumers` are to be re-pointed. `dead_letters` is the source's dead-letter queue.
     """
     kind = "FIFO queue" if fifo else "queue"
     source = adopted.get(SOURCE, "the source")

@@ -1,4 +1,4 @@
-"""Re-pointed consumers: their configuration, how it is rewritten, and their temporary queues.
+"""Consumers to re-point: their configuration, how Sluice rewrites it, and their temporary queues.
 
-Requests to AWS are in `sluice.aws`.
+`sluice.aws` sends the requests to AWS.
 """

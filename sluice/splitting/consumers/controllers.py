@@ -2,8 +2,8 @@
 
 The workload's own controller reports the progress of replacing pods. Argo CD and Flux would undo changes that aren't in
 their repository. KEDA scales the workload by the queue that it reads. A KEDA trigger that names the queue is rewritten.
-A trigger that reads the name from a variable of the workload keeps the old queue while that exists; so the name is
-added to the trigger, where it has precedence, until the consumer is moved back.
+A trigger that reads the name from a variable of the workload keeps using the old queue as long as this queue exists. So
+the new name is added to the trigger, where it takes precedence, until the consumer is moved back.
 https://keda.sh/docs/latest/scalers/aws-sqs/
 """
 
@@ -19,7 +19,7 @@ from sluice.splitting.consumers.targets import KubernetesWorkload, Place
 from sluice.splitting.consumers.temporary_queues import PREFIX
 from sluice.splitting.consumers.workloads import Json
 
-MANAGER = "sluice"  # the field manager whose changes Argo CD can be told to ignore
+MANAGER = "sluice"  # Argo CD can be told to ignore changes by this field manager.
 TRACKED = "argocd.argoproj.io/tracking-id"
 INSTANCE = "argocd.argoproj.io/instance"
 COMMON = "app.kubernetes.io/instance"
@@ -31,7 +31,7 @@ GAVE_UP = "ProgressDeadlineExceeded"
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """The progress of a rollout: `waits_for` is what it still waits for, empty once all pods are current and available.
+    """The progress of a rollout. `waits_for` is the reason to wait, empty once all pods are current and available.
 
     `gave_up`: the controller reports that the rollout failed.
     """
@@ -41,7 +41,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_obstacle(workload: Json) -> str | None:
-    """Return why the workload wouldn't replace its pods by itself; None if it would."""
+    """Return the reason why the workload wouldn't replace its pods after a change; None if it would."""
     spec = workload["spec"]
     strategy = spec.get("updateStrategy") or {}
     partition = (strategy.get("rollingUpdate") or {}).get("partition") or 0
@@ -91,13 +91,13 @@ def _failure_reason(status: Mapping[str, Any]) -> str | None:
 
 
 def _format_phase(status: Mapping[str, Any]) -> str:
-    """Write an Argo Rollout's phase and message, which give the reason why it waits."""
+    """Write an Argo Rollout's phase and message, which explain why the rollout waits."""
     phase, message = status.get("phase"), status.get("message")
     return "".join(f"{text}: " for text in (phase, message) if text)
 
 
 class Tracking(msgspec.Struct, frozen=True, kw_only=True):
-    """An Argo CD Application that may manage an object. If not `certain`, other tools use the same label too."""
+    """An Argo CD Application that may manage an object. It isn't `certain` if other tools use the same label too."""
 
     namespace: str
     application: str
@@ -105,7 +105,7 @@ class Tracking(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_trackings(found: Json, *, namespace: str) -> Iterator[Tracking]:
-    """Yield the Applications that may manage the object. `namespace` is where an Application without a namespace is.
+    """Yield the Argo CD Applications that may manage the object. An Application without a namespace is in `namespace`.
 
     https://argo-cd.readthedocs.io/en/stable/user-guide/resource_tracking/
     """
@@ -117,16 +117,13 @@ def find_trackings(found: Json, *, namespace: str) -> Iterator[Tracking]:
     ]
     for text, certain in texts:
         if text:
-            # Applications outside Argo CD's own namespace are written `<namespace>_<name>`; names have no underscores.
+            # A name with a namespace is written `<namespace>_<name>`; names have no underscores.
             of, _, name = text.rpartition("_")
             yield Tracking(namespace=of or namespace, application=name, certain=certain)
 
 
 def reverts_changes(application: Json, found: Json) -> bool:
-    """Return whether Argo CD reverts changes of the object, unless it is configured to ignore those of `sluice`.
-
-    https://argo-cd.readthedocs.io/en/stable/user-guide/auto_sync/#automatic-self-healing
-    """
+    """Return whether Argo CD reverts Sluice's changes of the object. It can be configured to ignore these changes."""
     automated = (application["spec"].get("syncPolicy") or {}).get("automated") or {}
     if not automated.get("selfHeal") or automated.get("enabled") is False:
         return False
@@ -142,10 +139,7 @@ def reverts_changes(application: Json, found: Json) -> bool:
 
 
 def find_kustomization(found: Json) -> str | None:
-    """Return the name of the Flux Kustomization that keeps reapplying the object; None if there is none.
-
-    https://fluxcd.io/flux/components/kustomize/kustomizations/#controlling-the-apply-behavior-of-resources
-    """
+    """Return the name of the Flux Kustomization that keeps reapplying the object; None if no Kustomization does."""
     annotations, labels = found["metadata"].get("annotations") or {}, found["metadata"].get("labels") or {}
     settings = {annotations.get(FLUX + "reconcile"), annotations.get(FLUX + "ssa")}
     name: str | None = labels.get(FLUX + "name")
@@ -153,7 +147,7 @@ def find_kustomization(found: Json) -> str | None:
 
 
 def is_scaling(scaled: Json, target: KubernetesWorkload) -> bool:
-    """Return whether a ScaledObject scales the workload."""
+    """Return whether a KEDA ScaledObject scales the workload."""
     ref = scaled["spec"].get("scaleTargetRef") or {}
     group = ref.get("apiVersion", "apps/v1").partition("/")[0]
     same = ref.get("name") == target.name and ref.get("kind", "Deployment") == target.kind
@@ -161,7 +155,7 @@ def is_scaling(scaled: Json, target: KubernetesWorkload) -> bool:
 
 
 def check_scaled(scaled: Json, target: KubernetesWorkload) -> None:
-    """Check that the change of the ScaledObject can be reverted. Raises `BadConsumer`."""
+    """Check that Sluice can revert its change of the ScaledObject. Raises `BadConsumer`."""
     for number, metadata in _list_sqs_triggers(scaled):
         if metadata.get(NAMED) and metadata.get(BY_VARIABLE):
             raise BadConsumer(
@@ -172,9 +166,9 @@ def check_scaled(scaled: Json, target: KubernetesWorkload) -> None:
 def rewrite_triggers(
     scaled: Json, target: KubernetesWorkload, values: Mapping[str, str], *, old: Collection[str], new: str
 ) -> Json:
-    """Make the triggers that name a queue of `old` name `new`, all ARNs. Other triggers stay as they are.
+    """Make KEDA triggers that name a queue of `old` name `new` instead. Other triggers stay unchanged. Queues are ARNs.
 
-    `values` has the current values of the workload's variables that are rewritten, by name.
+    `values` has the current values of the workload's rewritten variables, by name.
     """
     changed = deepcopy(scaled)
     for number, metadata in _list_sqs_triggers(changed):
@@ -188,7 +182,7 @@ def rewrite_triggers(
             try:
                 metadata[NAMED] = rewrite(named, Place(), old=old, new=new, of=_trigger_label(changed, target, number))
             except BadConsumer:
-                continue  # the trigger names another queue
+                continue  # This trigger names another queue.
     return changed
 
 

@@ -1,7 +1,7 @@
-"""Finds the ConfigMap of a workload's volume, and builds the copy that names another queue. Pure.
+"""Finds the ConfigMap of a workload's volume, and builds a copy of it that names another queue. Pure.
 
-The original ConfigMap may be shared and isn't changed. A copy is owned by one workload and is deleted with it. Its name
-is a hash of its content, so that after a crash the same copy is built again. An annotation names the original.
+The original ConfigMap may be shared and isn't changed. A copy is owned by one workload and is deleted with it. A copy's
+name is a hash of its content, so that after a crash the same copy is built again; an annotation names its original.
 """
 
 import hashlib
@@ -14,13 +14,13 @@ from sluice.splitting.consumers.targets import KubernetesWorkload, describe_targ
 from sluice.splitting.consumers.temporary_queues import PREFIX
 from sluice.splitting.consumers.workloads import Json, pod_spec
 
-COPY_OF = "sluice-copy-of"  # the annotation that names the original ConfigMap
-VOLUME = "sluice-volume"  # the label by which the copies of one volume are found
-CHARACTERS = 20  # length of a hash in hexadecimal digits: 80 bits
+COPY_OF = "sluice-copy-of"  # This annotation of a copy names the original ConfigMap.
+VOLUME = "sluice-volume"  # All copies for the same volume have this label with the same value.
+CHARACTERS = 20  # A hash has this many hexadecimal digits, 80 bits.
 
 
 def config_map_name(workload: Json, target: KubernetesWorkload) -> str:
-    """Return the name of the ConfigMap in the target's volume. Raises `BadConsumer`, also for other volumes."""
+    """Return the name of the ConfigMap in the target's volume. Raises `BadConsumer` if the volume has none."""
     volume = _find_volume(workload, target)
     if volume is None:
         raise BadConsumer(describe_target(target), "there is no such volume")
@@ -32,7 +32,7 @@ def config_map_name(workload: Json, target: KubernetesWorkload) -> str:
 
 
 def root_name(config_map: Json) -> str:
-    """Return the name of the original of a ConfigMap: its own, if it isn't a copy."""
+    """Return the name of the original ConfigMap of a copy; for an original, its own name."""
     metadata = config_map["metadata"]
     return cast("str", (metadata.get("annotations") or {}).get(COPY_OF, metadata["name"]))
 
@@ -53,7 +53,7 @@ def is_temporary(text: str) -> bool:
 
 
 def build_copy(config_map: Json, workload: Json, target: KubernetesWorkload, text: str) -> Json:
-    """Build the ConfigMap with another text for the target's file, owned by the workload."""
+    """Build a copy of the ConfigMap with another text in the target's file. The workload owns the copy."""
     content: Json = {key: config_map[key] for key in ("data", "binaryData") if config_map.get(key)}
     content["data"] = content["data"] | {target.file: text}
     owner = workload["metadata"]
@@ -73,12 +73,12 @@ def build_copy(config_map: Json, workload: Json, target: KubernetesWorkload, tex
 
 
 def volume_label(target: KubernetesWorkload) -> str:
-    """Return the value of the label that identifies the workload's volume."""
+    """Return the label's value that identifies the workload's volume."""
     return _digest([target.kind, target.name, target.volume])
 
 
 def with_config_map(workload: Json, target: KubernetesWorkload, name: str) -> Json:
-    """Return the workload with another ConfigMap in the target's volume."""
+    """Return a copy of the workload with another ConfigMap in the target's volume."""
     changed = deepcopy(workload)
     volume = _find_volume(changed, target)
     if volume is not None:
@@ -87,7 +87,7 @@ def with_config_map(workload: Json, target: KubernetesWorkload, name: str) -> Js
 
 
 def pod_config_map_name(pod: Json, target: KubernetesWorkload) -> str | None:
-    """Return the name of the ConfigMap in a pod's volume, from the pod's spec."""
+    """Return the name of the ConfigMap in the target's volume of a pod, given the pod's spec."""
     volumes = [volume for volume in pod.get("volumes") or [] if volume["name"] == target.volume]
     return volumes[0].get("configMap", {}).get("name") if volumes else None
 

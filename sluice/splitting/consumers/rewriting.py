@@ -1,7 +1,7 @@
 """Rewrites a configured text so that it names another queue of the same account and region. Pure.
 
-Only the queue's name is replaced. Everything around it stays as it is, including spaces and JSON escapes, so that
-putting the first name back restores the first text, byte for byte.
+Only the queue's name is replaced. The rest of the text stays unchanged, including spaces and JSON escapes, so that
+writing the original name again restores the original text byte for byte.
 """
 
 import json
@@ -14,12 +14,12 @@ from sluice.documents import read_json
 from sluice.errors import BadConsumer
 from sluice.splitting.consumers.targets import Place
 
-EACH = "[]"  # the path step that stands for every item of a list or value of an object
-GROUP = "queue"  # name of the pattern's group that matches the queue
+EACH = "[]"  # This step of a path stands for every item of a list and every value of an object.
+GROUP = "queue"  # The group of a pattern with this name matches the queue.
 
-# The JSON tokens that locate a string: brackets, and strings. A string before a colon is a key.
+# Matches the JSON tokens that are needed to locate a string: brackets and strings. A string before a colon is a key.
 _TOKEN = re.compile(r'[][{}]|(?P<string>"(?:\\.|[^"\\])*")(?P<colon>\s*:)?')
-# One character of a JSON string as it is written. An escaped surrogate pair is one character.
+# Matches one character of a JSON string in its written form. An escaped surrogate pair counts as one character.
 _WRITTEN = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.|[^\\]", re.DOTALL
 )
@@ -29,14 +29,15 @@ class _Leaf(msgspec.Struct, frozen=True):
     """A text that may name a queue, and the position of each of its characters in the configured text."""
 
     value: str
-    starts: Sequence[int]  # positions of each character and of the text's end
+    starts: Sequence[int]  # positions of all characters and of the end
 
 
 def rewrite(text: str, place: Place, *, old: Collection[str], new: str, of: str) -> str:
-    """Replace the queue of `old` that this place of the text has, as name, ARN or URL, by `new`. All are ARNs.
+    """Replace the queue that this place of the text names, one of `old`, by `new`. All queues are given as ARNs.
 
-    A text that already names `new` is returned unchanged. Raises `BadConsumer`, whose message begins with `of` and the
-    place, if the text names none of the queues, or several, or if the change couldn't be reverted.
+    The text may have a queue's name, ARN or URL. A text that names `new` is returned unchanged. Raises `BadConsumer`,
+    whose message begins with `of` and the place, if the text names no queue or several, or if the change couldn't be
+    reverted.
     """
     where = _describe_place(place, of)
     spans_by_queue = {arn: spans for arn in (*old, new) if (spans := _find_spans(text, place, arn, where))}
@@ -55,7 +56,7 @@ def rewrite(text: str, place: Place, *, old: Collection[str], new: str, of: str)
 
 
 def check_named(text: str, place: Place, *, queue: str, of: str) -> None:
-    """Check that the text names the queue, an ARN, at this place. Raises `BadConsumer`."""
+    """Check that the text names the queue, given as an ARN, at this place. Raises `BadConsumer`."""
     where = _describe_place(place, of)
     if not _find_spans(text, place, queue, where):
         raise BadConsumer(where, f"doesn't name {_queue_name(queue)}")
@@ -77,9 +78,9 @@ def _substitute(text: str, spans: Sequence[tuple[int, int]], name: str) -> str:
 
 
 def _find_spans(text: str, place: Place, arn: str, where: str) -> list[tuple[int, int]]:
-    """Find the positions of the queue's name, as start and end, in order."""
+    """Find the start and end positions of the queue's name, in order."""
     account, name = arn.split(":")[-2:]
-    url = re.compile(rf"https?://[^/?#]+/(?:[^?#]+/)?{account}/{re.escape(name)}")  # any endpoint
+    url = re.compile(rf"https?://[^/?#]+/(?:[^?#]+/)?{account}/{re.escape(name)}")  # An endpoint can have any host.
     spans = set[tuple[int, int]]()
     for leaf in _iter_leaves(text, place.path, where):
         for start, end in _find_candidates(leaf.value, place.pattern, where):
@@ -114,7 +115,7 @@ def _iter_leaves(text: str, path: Sequence[str], where: str) -> Iterator[_Leaf]:
         read_json(text)
     except ValueError as error:
         raise BadConsumer(where, f"no JSON: {error}") from None
-    steps: list[str] = []  # one step per open object or list: the current key, or `EACH`
+    steps: list[str] = []  # one step per open bracket: the current key, or `EACH`
     for token in _TOKEN.finditer(text):
         if token[0] in {"{", "["}:
             steps.append(EACH)

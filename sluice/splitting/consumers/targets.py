@@ -1,4 +1,4 @@
-"""Targets: the kinds of consumer configuration that can be re-pointed, as configured and stored. Pure."""
+"""Targets: the kinds of consumer configuration that Sluice can re-point, in configured and stored form. Pure."""
 
 from typing import Annotated, Literal, TypeAlias
 
@@ -6,10 +6,10 @@ from msgspec import Meta
 
 from sluice.codec import Format, Struct
 
-MAX_STEPS = 32  # maximum number of steps in a JSON path
-MAX_PATTERN = 1_024  # maximum length of a pattern in characters
-MAX_CONTAINERS = 20  # maximum number of a pod's containers that a target may name
-MAX_TIMEOUT_S = 86_400  # longest `timeout_s` of a rollout, a day
+MAX_STEPS = 32  # A JSON path has at most this many steps.
+MAX_PATTERN = 1_024  # A pattern has at most this many characters.
+MAX_CONTAINERS = 20  # A target can name at most this many containers of a pod.
+MAX_TIMEOUT_S = 86_400  # A rollout's `timeout_s` is at most a day.
 
 Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=2_048)]
 
@@ -17,8 +17,8 @@ Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=2_048)]
 class Place(Struct, frozen=True, kw_only=True):
     """The part of a text that names the queue; the whole text if neither field is set.
 
-    `path` leads into JSON: keys, and `[]` for each item of a list or value of an object. `pattern` finds the queue in
-    the text, or in each of the strings that the path leads to: its group `queue`, else its first group, else its whole
+    `path` leads into JSON: its steps are keys, or `[]` for each item of a list or value of an object. `pattern` finds
+    the queue in the text, or in each string at the path: in its group `queue`, else its first group, else its whole
     match.
     """
 
@@ -27,13 +27,13 @@ class Place(Struct, frozen=True, kw_only=True):
 
 
 class LambdaTrigger(Struct, frozen=True, kw_only=True, tag="lambda trigger"):
-    """The event source mapping from the queue to a function, given by name or ARN, with the mapping's alias if any."""
+    """The event source mapping from the queue to a function. `function` is a name or ARN, with an alias if any."""
 
     function: Text
 
 
 class LambdaVariable(Struct, frozen=True, kw_only=True, tag="lambda variable"):
-    """An environment variable of a function, by name or ARN, without a version or an alias."""
+    """An environment variable of a function. `function` is a name or ARN, without a version or an alias."""
 
     function: Text
     variable: Text
@@ -41,7 +41,7 @@ class LambdaVariable(Struct, frozen=True, kw_only=True, tag="lambda variable"):
 
 
 class SystemsManagerParameter(Struct, frozen=True, kw_only=True, tag="parameter"):
-    """A Systems Manager parameter. `refresh_s` is how long its readers may cache it."""
+    """A Systems Manager parameter. `refresh_s` is the time in seconds for which its readers may cache the value."""
 
     name: Text
     refresh_s: Annotated[int, Meta(ge=0, le=86_400)] = 0
@@ -61,11 +61,11 @@ class EcsVariable(Struct, frozen=True, kw_only=True, tag="ecs variable"):
 class KubernetesWorkload(Struct, frozen=True, kw_only=True, tag="kubernetes", omit_defaults=True):
     """A Kubernetes workload's environment variables, or a file of one of its volumes: `env`, `env_like` or `volume`.
 
-    `cluster` is the name of an EKS cluster, or a context of a kubeconfig; with an `agent`, which makes the changes from
-    inside the cluster's network, it is the cluster name that the agent was started with. `containers` are by default
-    all of the pod's. `env` is a variable's name, `env_like` a pattern that matches whole names; `fallback` is the
-    variable's value in the named containers if it isn't set, or only by a Secret of `envFrom`. `file` is a key of the
-    `volume`'s ConfigMap. `timeout_s` is the limit for replacing the pods. `argo_cd_namespace` has Argo CD's
+    `cluster` is the name of an EKS cluster, or a context of a kubeconfig. With `agent`, an agent inside the cluster's
+    network makes the changes, and `cluster` is the name with which it was started. `containers` are by default all of
+    the pod's. `env` is a variable's name, `env_like` a pattern that matches whole names. `fallback` is the variable's
+    value in the named containers if nothing sets it, or only a Secret of `envFrom`. `file` is a key of the `volume`'s
+    ConfigMap. `timeout_s` is the limit for replacing the pods. `argo_cd_namespace` is the namespace of Argo CD's
     Applications.
     """
 
@@ -85,7 +85,7 @@ class KubernetesWorkload(Struct, frozen=True, kw_only=True, tag="kubernetes", om
     agent: bool = False
 
     def __post_init__(self) -> None:
-        """Check that the fields fit together. Raises ValueError, which a decoder turns into its own error."""
+        """Check that the fields fit together. Raises ValueError, which the decoder reports as an invalid document."""
         if [self.env, self.env_like, self.volume].count(None) != 2:  # noqa: PLR2004 - all but one
             raise ValueError("needs one of env, env_like, and volume with file")
         if (self.volume is None) != (self.file is None):
@@ -100,10 +100,11 @@ Target: TypeAlias = LambdaTrigger | LambdaVariable | SystemsManagerParameter | E
 
 
 class Consumer(Struct, frozen=True, kw_only=True):
-    """A target of a split queue. `original` is its state before any change; only its adapter reads it.
+    """A target of a split queue. `original` is its state before any change, in its adapter's format.
 
-    `at` is the queue that the consumer was last seen reading, None before the first look. `to` is the queue that it is
-    being moved to: until that is done it may read either queue. At any time its owner may let it read the source again.
+    `at` is the queue that the consumer was last seen reading, None if it was never checked. `to` is the queue to which
+    it is being moved: until the move is complete, it may read either queue. Its owner may make it read the source again
+    at any time.
     """
 
     target: Target
@@ -117,9 +118,10 @@ class Consumer(Struct, frozen=True, kw_only=True):
         return place if self.to is None else f"on the way from {place} to {self.to}"
 
     def next_move(self, wanted: str, *, source: str) -> tuple[str, tuple[str, ...]] | None:
-        """Return the queue to move to and all that it may read now; None if the consumer reads the wanted queue.
+        """Return the queue to move to, and all that the consumer may read now; None if it reads the wanted queue.
 
-        A move to a queue that is no longer wanted ends at the source, where every consumer can be.
+        If the queue of an unfinished move is no longer wanted, the consumer moves to the source, which every consumer
+        can read.
         """
         if self.at is None or (self.at == wanted and self.to is None):
             return None
@@ -129,10 +131,10 @@ class Consumer(Struct, frozen=True, kw_only=True):
 
 
 class Consumers(Struct, frozen=True, kw_only=True):
-    """All consumers to re-point for one split queue, in this order.
+    """All consumers to re-point for one split queue, in order.
 
-    `splitter_on`: whether the splitter's trigger was last seen enabled, None while it is being switched. `held_by` is
-    the invocation that alone may change the consumers, until `held_until_ms`.
+    `splitter_on`: the splitter's trigger was last seen enabled, or None while it is being switched. `held_by` is the
+    only invocation that may change the consumers until `held_until_ms`.
     """
 
     queue_id: str
@@ -146,7 +148,7 @@ CONSUMERS = Format(kind="consumers", version=1, type=Consumers)
 
 
 def find_variable(target: Target) -> str | None:
-    """Find the environment variable that contains a queue's whole name or URL; None if there is no such variable."""
+    """Find the environment variable whose value is a queue's name or URL. Returns None if the target has none."""
     name: str | None = getattr(target, "variable", None) or getattr(target, "env", None)
     return None if getattr(target, "place", None) != Place() else name
 
@@ -168,7 +170,7 @@ def describe_target(target: Target) -> str:
 
 
 def agent_cluster(target: Target) -> str | None:
-    """Return the cluster whose agent changes this target; None if the control function changes it."""
+    """Return the cluster whose agent changes this target; None if the control function changes the target itself."""
     return target.cluster if isinstance(target, KubernetesWorkload) and target.agent else None
 
 

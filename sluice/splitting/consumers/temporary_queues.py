@@ -1,8 +1,8 @@
 """Temporary queues: their names, and the attributes and tags that they copy from their originals. Pure.
 
 A session's queue is named `sluice-tmp-<deployment's tag><session's id>-<original>`, the deployed consumer's
-`sluice-tmp-<tag><random>-main-<original>`. By the tag, a sweep recognizes the deployment's queues. At a stage, the
-stage's name precedes the queue's name, and the tag.
+`sluice-tmp-<tag><random>-main-<original>`. A sweep recognizes the deployment's queues by the tag. In a deployment with
+a stage, the stage's name precedes the queue's name and the tag.
 """
 
 import json
@@ -16,16 +16,16 @@ from sluice.stages import add_stage_prefix, is_stage
 PREFIX = "sluice-tmp-"
 MAIN = "main-"
 FIFO_SUFFIX = ".fifo"
-MAX_NAME = 80  # SQS's limit of characters in a queue's name
+MAX_NAME = 80  # SQS limits a queue's name to this many characters.
 TAG_CHARACTERS = 6
 TOKEN_CHARACTERS = 12
-MAX_TAGS = 50  # SQS's limit of tags per queue
-RESERVED_TAG = "aws:"  # prefix that only AWS may use, for example CloudFormation
-USER_TAG = "sluice-user"  # the tag with the `aws:userid` of the session's owner, for IAM policies
-SESSION_TAG = "sluice-session"  # the tag with the session's id
-NAME_TAG = "sluice-name"  # the tag with the session's name
-# The attributes that are copied. Omitted are DelaySeconds (the message was delayed already), MaximumMessageSize (the
-# session's attribute may make a message larger), RedriveAllowPolicy, and read-only attributes.
+MAX_TAGS = 50  # SQS limits a queue to this many tags.
+RESERVED_TAG = "aws:"  # Only AWS, for example CloudFormation, can set tags with this prefix.
+USER_TAG = "sluice-user"  # The value of this tag is the `aws:userid` of the session's owner, for IAM policies.
+SESSION_TAG = "sluice-session"  # The value of this tag is the session's id.
+NAME_TAG = "sluice-name"  # The value of this tag is the session's name.
+# A temporary queue copies these attributes. Not copied are DelaySeconds (the message was delayed before),
+# MaximumMessageSize (the session's attribute may make a message larger), RedriveAllowPolicy and read-only ones.
 COPIED = (
     "VisibilityTimeout",
     "MessageRetentionPeriod",
@@ -46,9 +46,10 @@ _TOKEN = re.compile(rf"[a-z0-9]{{{TOKEN_CHARACTERS}}}")
 
 
 def temporary_queue_name(original: str, *, deployment: str, token: str, is_main: bool = False) -> str:
-    """Return the name of a temporary queue for the split queue `original`, which is shortened if necessary.
+    """Return the name of a temporary queue for the split queue `original`, whose name is shortened if necessary.
 
-    `is_main`: for the deployed consumer instead of a session. Raises ValueError for an invalid `token` or `deployment`.
+    `is_main`: the queue is for the deployed consumer, not a session. Raises ValueError for a bad `token` or
+    `deployment`.
     """
     if not _TOKEN.fullmatch(token):
         raise ValueError(f"a token is {TOKEN_CHARACTERS} of a-z0-9, not {token!r}")
@@ -58,7 +59,7 @@ def temporary_queue_name(original: str, *, deployment: str, token: str, is_main:
 
 
 def name_prefix(deployment: str) -> str:
-    """Return the prefix of all names of this deployment's temporary queues. Raises ValueError for an invalid tag."""
+    """Return the prefix of the names of this deployment's temporary queues. Raises ValueError for an invalid tag."""
     stage, hyphen, tag = deployment.rpartition("-")
     if not _TAG.fullmatch(tag) or (hyphen and not is_stage(stage)):
         raise ValueError(f"a deployment's tag is {TAG_CHARACTERS} of a-z0-9, after its stage, not {deployment!r}")
@@ -68,7 +69,7 @@ def name_prefix(deployment: str) -> str:
 def temporary_attributes(
     original: Mapping[str, str], *, original_name: str, name: str, of_session: bool
 ) -> dict[str, str]:
-    """Select the attributes to create the queue `name` with, from the attributes of its original.
+    """Select the attributes with which to create the queue `name`, from the attributes of its original.
 
     A session's queue has no redrive policy: when the session ends, the deployed consumer gets the messages that the
     session's consumer failed at, and copies should not become dead letters.
@@ -76,12 +77,12 @@ def temporary_attributes(
     copied = {key: original[key] for key in COPIED if original.get(key)}
     copied["MaximumMessageSize"] = str(MAX_MESSAGE_BYTES)
     if not original_name.endswith(FIFO_SUFFIX):
-        # CreateQueue refuses `FifoQueue` for a standard queue, even `false`.
+        # CreateQueue refuses the attribute `FifoQueue` for a standard queue, even if its value is `false`.
         copied.pop("FifoQueue", None)
     if of_session:
         copied.pop("RedrivePolicy", None)
     if "KmsMasterKeyId" in copied:
-        copied.pop("SqsManagedSseEnabled", None)  # SQS accepts only one kind of encryption
+        copied.pop("SqsManagedSseEnabled", None)  # SQS accepts only one kind of encryption.
     else:
         copied.pop("KmsDataKeyReusePeriodSeconds", None)
     if "Policy" in copied:
@@ -90,9 +91,9 @@ def temporary_attributes(
 
 
 def rename_in_policy(policy: str, *, original_name: str, name: str) -> str:
-    """Replace `original_name` by `name` in the queue ARNs of the statements' resources, and nothing else.
+    """Replace `original_name` by `name` in the queue ARNs of a policy's resources. The rest stays unchanged.
 
-    A policy that isn't JSON, which SQS wouldn't accept, is returned unchanged.
+    SQS wouldn't accept a policy that isn't JSON; such a policy is returned unchanged.
     """
     try:
         document = json.loads(policy)
@@ -124,9 +125,9 @@ def temporary_tags(
     session_id: str | None = None,
     name: str | None = None,
 ) -> dict[str, str]:
-    """Merge the original's tags and the configured ones, which take precedence, even if SQS's limit is exceeded.
+    """Merge the original's tags and the configured ones, which take precedence also when SQS's limit leaves some out.
 
-    The tags of the session are given, or else missing, whatever the original or the configuration has.
+    The session's tags have only the given values, whatever the original or the configuration sets.
     """
     inherited = {key: value for key, value in original.items() if not key.startswith(RESERVED_TAG)}
     merged = dict(configured) | {key: value for key, value in sorted(inherited.items()) if key not in configured}

@@ -1,13 +1,13 @@
 """Finds environment variables of a workload's pods that name a queue, and rewrites them. Pure.
 
 Objects are as the API server returns them, and aren't modified: functions return changed copies. A literal value is
-rewritten in place. A ConfigMap may be shared and isn't changed: a variable that reads its value from there becomes a
-literal of this workload, in place of its reference, or first in `env` if it was set by `envFrom`. Once the literal
-equals the ConfigMap's value again, the original reference is restored.
+rewritten in place. A ConfigMap may be shared and isn't changed. Instead, a variable that reads its value from a
+ConfigMap becomes a literal of this workload: in place of its reference in `env`, or first in `env` if `envFrom` sets
+it. Once the literal equals the ConfigMap's value again, the original reference is restored.
 
-Variables follow Kubernetes's own rules: `envFrom` is read first, and its last source counts, then `env`, in which a
-reference to a missing key is ignored. Secrets are never read. `ConfigMaps` are by name, None for a missing one.
-https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/#environment-variables
+Variables follow Kubernetes's rules: `env` overrides `envFrom`, the last source of `envFrom` overrides earlier ones, and
+a reference to a missing key is ignored. Secrets are never read. `ConfigMaps` maps names to ConfigMaps, or to None if
+missing. https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/#environment-variables
 """
 
 import re
@@ -26,16 +26,16 @@ from sluice.splitting.consumers.temporary_queues import PREFIX
 Json: TypeAlias = dict[str, Any]
 ConfigMaps: TypeAlias = Mapping[str, Json | None]
 
-# The workload's annotation with the original entries of variables that are literals for the time of sessions.
+# This annotation of a workload has the original entries of variables that are literals during sessions.
 ANNOTATION = "sluice-originals"
-MAX_TEXT = 16_384  # maximum length in characters of a value, because the registry stores the value
+MAX_TEXT = 16_384  # The registry stores a value of at most this many characters.
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """A variable of a container before any change: `was` is its entry in `env`, None if it has none.
+    """A variable of a container before any change. `was` is its entry in `env`, None if it has no entry there.
 
-    `value` is the value as a literal would have it: `$` is doubled if it wasn't a literal. `listed`: whether the
-    container has a list `env` at all.
+    `value` is its value in the form of a literal: if it wasn't one, `$` is doubled. `listed`: the container has a list
+    `env`.
     """
 
     container: str
@@ -46,7 +46,7 @@ class Entry(Struct, frozen=True, kw_only=True):
 
 
 class Original(Struct, frozen=True, kw_only=True):
-    """A workload before any change: the name of the `queue` that it reads, and the entries that name the queue.
+    """A workload before any change: the name of the `queue` that it reads, and the entries that name this queue.
 
     `config_map` is the name of the volume's ConfigMap, if a file names the queue.
     """
@@ -67,22 +67,22 @@ class PointedWorkload(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pod_spec(workload: Mapping[str, Any]) -> Json:
-    """Return the spec of the workload's pods; an empty one if it has no template of its own."""
+    """Return the spec of the workload's pods; {} if the workload has no pod template of its own."""
     return (workload["spec"].get("template") or {}).get("spec") or {}
 
 
 def list_config_maps(workload: Json, target: KubernetesWorkload) -> frozenset[str]:
-    """List the ConfigMaps from which variables may come. Raises `BadConsumer` for a missing container."""
+    """List the ConfigMaps that may set the containers' variables. Raises `BadConsumer` for a missing container."""
     return frozenset(name for container in _select_containers(workload, target) for name in config_map_refs(container))
 
 
 def find_entries(
     workload: Json, target: KubernetesWorkload, config_maps: ConfigMaps, *, queue: str
 ) -> tuple[Entry, ...]:
-    """Find the variables that name the queue, an ARN. Each container that the target names must have one.
+    """Find the variables that name the queue, given as an ARN. Each container in the target must have such a variable.
 
-    If the target names no containers, those without such a variable are skipped. Raises `BadConsumer` with the reason,
-    if no variable names the queue or a value can't be read.
+    If the target names no containers, containers without such a variable are skipped. Raises `BadConsumer` with the
+    reason if no variable names the queue or a value can't be read.
     """
     try:
         pattern = re.compile(re.escape(target.env) if target.env is not None else target.env_like or "")
@@ -118,10 +118,10 @@ def find_entries(
 def point_workload(
     workload: Json, target: KubernetesWorkload, entries: Sequence[Entry], *, old: Collection[str], new: str
 ) -> PointedWorkload:
-    """Replace the queues `old` by `new` in the variables. All are ARNs.
+    """Replace the queues `old` by `new` in the variables. All queues are given as ARNs.
 
-    Changes that others made to a variable are kept; a variable with its original value gets its original entry. A
-    variable that names none of them, or is no longer a literal, is a problem.
+    Changes that others made to a variable are kept. A variable with its original value gets its original entry again. A
+    variable that names none of the queues, or is no longer a literal, is returned as a problem.
     """
     changed, problems = deepcopy(workload), list[BadConsumer]()
     kept = _read_annotation(workload, target)
@@ -146,7 +146,7 @@ def point_workload(
 
 
 def is_alike(pod: Json, other: Json, entries: Sequence[Entry]) -> bool:
-    """Return whether two pods' specs have the same entries for these variables."""
+    """Return whether the specs of two pods have the same entries for these variables."""
     return all(
         find_entry(find_container(pod, entry.container), entry.variable)
         == find_entry(find_container(other, entry.container), entry.variable)
@@ -155,7 +155,7 @@ def is_alike(pod: Json, other: Json, entries: Sequence[Entry]) -> bool:
 
 
 def current_values(workload: Json, entries: Sequence[Entry]) -> dict[str, str]:
-    """Return the variables' current values, by name."""
+    """Return the current values of these variables, by name."""
     values = {}
     for entry in entries:
         current = find_entry(find_container(pod_spec(workload), entry.container), entry.variable)
@@ -180,7 +180,7 @@ def _variable_label(target: KubernetesWorkload, container: str, variable: str | 
 
 
 def _read_entry(container: Json, variable: str, target: KubernetesWorkload, config_maps: ConfigMaps) -> Entry | None:
-    """Read a variable's entry and value. Returns None if it isn't set. Raises `BadConsumer` if it can't be read."""
+    """Read a variable's entry and value. Returns None if nothing sets it. Raises `BadConsumer` if it can't be read."""
     where = _variable_label(target, container["name"], variable)
     value = read_value(container, variable, config_maps, where=where, with_secrets=target.fallback is None)
     if value is None and target.fallback is not None:
@@ -196,7 +196,7 @@ def _read_entry(container: Json, variable: str, target: KubernetesWorkload, conf
 def _rewrite_variable(
     workload: Json, target: KubernetesWorkload, entry: Entry, *, old: Collection[str], new: str
 ) -> bool:
-    """Rewrite a variable in place. Returns whether it is now a literal that names a temporary queue."""
+    """Rewrite a variable in place. Returns whether the variable is now a literal that names a temporary queue."""
     where = _variable_label(target, entry.container, entry.variable)
     container = find_container(pod_spec(workload), entry.container)
     if not container:
@@ -217,11 +217,11 @@ def _rewrite_variable(
 
 
 def _replace(container: Json, entry: Entry, made: Json | None) -> None:
-    """Replace the variable's entry by `made`, or remove it if that is None."""
+    """Replace the variable's entry by `made`, or remove the entry if `made` is None."""
     entries: list[Json] = container.setdefault("env", [])
     place = find_index(container, entry.variable)
     if place is None and made is not None:
-        entries.insert(0, made)  # the first place, because later variables may refer to this one by $(NAME)
+        entries.insert(0, made)  # Put it first, because later variables may refer to it by $(NAME).
     elif place is not None and made is not None:
         entries[place] = made
     elif place is not None:
@@ -231,7 +231,7 @@ def _replace(container: Json, entry: Entry, made: Json | None) -> None:
 
 
 def _read_annotation(workload: Json, target: KubernetesWorkload) -> dict[tuple[str, str], Entry]:
-    """Parse the annotation: original entries by container and variable."""
+    """Parse the workload's annotation. Returns the original entries by container and variable."""
     text = (workload["metadata"].get("annotations") or {}).get(ANNOTATION, "[]")
     try:
         entries = decode(text, tuple[Entry, ...], of=ANNOTATION)
@@ -246,31 +246,31 @@ def list_containers(pod: Json) -> list[Json]:
 
 
 def find_container(pod: Json, name: str) -> Json:
-    """Find a container by its name. Returns an empty one if there is none."""
+    """Find a container by its name. Returns {} if the pod has no such container."""
     return next((container for container in list_containers(pod) if container["name"] == name), {})
 
 
 def find_index(container: Json, variable: str) -> int | None:
-    """Find a variable's index in `env`. Of several entries, the last one counts."""
+    """Find a variable's index in `env`. If several entries have its name, the last one counts."""
     entries = container.get("env") or []
     return next((place for place in reversed(range(len(entries))) if entries[place]["name"] == variable), None)
 
 
 def find_entry(container: Json, variable: str) -> Json | None:
-    """Find a variable's entry in `env`; None if there is none."""
+    """Find a variable's entry in `env`. Returns None if it has no entry."""
     place = find_index(container, variable)
     return None if place is None else container["env"][place]
 
 
 def config_map_refs(container: Json) -> Iterator[str]:
-    """Yield the names of the ConfigMaps that set the container's variables."""
+    """Yield the names of the ConfigMaps that set variables of the container."""
     refs = [entry.get("valueFrom", {}).get("configMapKeyRef") for entry in container.get("env") or []]
     refs += [source.get("configMapRef") for source in container.get("envFrom") or []]
     return (ref["name"] for ref in refs if ref and ref.get("name"))
 
 
 def list_variables(container: Json, config_maps: ConfigMaps) -> set[str]:
-    """Return the names of all variables, except those that Secrets set."""
+    """Return the names of all variables of the container, except those that Secrets set."""
     names = {entry["name"] for entry in container.get("env") or []}
     for source in container.get("envFrom") or []:
         config_map = config_maps.get(source.get("configMapRef", {}).get("name", "")) or {}
@@ -281,10 +281,11 @@ def list_variables(container: Json, config_maps: ConfigMaps) -> set[str]:
 def read_value(
     container: Json, variable: str, config_maps: ConfigMaps, *, where: str, with_secrets: bool = True
 ) -> str | None:
-    """Return a variable's value as a literal would have it; None if it isn't set.
+    """Return a variable's value in the form of a literal; None if nothing sets the variable.
 
-    Raises `BadConsumer`, whose message begins with `where`, if the variable is set twice, or by anything but a literal
-    or a ConfigMap, or if a Secret of `envFrom` may set it; without `with_secrets` such Secrets are ignored.
+    Raises `BadConsumer`, whose message begins with `where`, if the variable is set twice, or by something other than a
+    literal or a ConfigMap, or if a Secret of `envFrom` may set it. Without `with_secrets`, Secrets of `envFrom` are
+    ignored.
     """
     if sum(env_entry["name"] == variable for env_entry in container.get("env") or []) > 1:
         raise BadConsumer(where, "is set more than once")
@@ -312,5 +313,5 @@ def read_value(
 
 
 def literal(value: str) -> str:
-    """Escape a value for a literal, in which Kubernetes would expand `$(NAME)`."""
+    """Escape a value so that Kubernetes doesn't expand `$(NAME)` in it when it becomes a literal."""
     return value.replace("$", "$$")
