@@ -1,7 +1,7 @@
 """Controls sessions: applies requests and elapsed time to the registry, and runs the actions that are due.
 
-Every operation is: load, decide, save, act. If another writer saves first, it begins again. Actions may be repeated, so
-the next tick completes whatever was interrupted.
+Every operation loads the registry, decides, saves and acts. If another writer saves first, the operation begins again.
+Actions can be repeated, so the next tick completes interrupted actions.
 """
 
 import re
@@ -33,17 +33,17 @@ from sluice.splitting.sessions.rules import apply, limit_changes
 from sluice.splitting.sessions.state import ALIVE, Reason, Registry, Session, Split, Status, TemporaryQueue
 from sluice.splitting.settings import ControlSettings
 
-if TYPE_CHECKING:  # only for type hints: a shell gets its adapters as arguments
+if TYPE_CHECKING:  # These imports are only for type hints: the adapters are passed in as arguments.
     from sluice.aws.splitting.queues import SplitQueues
     from sluice.aws.splitting.registry_store import DynamoRegistryStore
 
-MAX_RACES = 50  # maximum number of attempts to save if others write the registry first
-MAX_ROUNDS = 5  # maximum number of rounds of due actions per invocation
-EVENTS_AT_ONCE = 20  # maximum number of events per write of the registry
-WRITTEN_EVERY_MS = 5_000  # longest time between two writes of the registry while actions run
-KEY = re.compile(r"[A-Za-z0-9_.@-]{1,64}", re.ASCII)  # a session's key, which becomes a message attribute
-SOON_S = 1  # seconds until the next tick while a session or queue changes its state
-LATER_S = 10  # seconds until the next tick if all sessions are ready; a third of the heartbeat limit
+MAX_RACES = 50  # If others write the registry first, saving is attempted at most this often.
+MAX_ROUNDS = 5  # An invocation runs at most this many rounds of due actions.
+EVENTS_AT_ONCE = 20  # One write of the registry applies at most this many events.
+WRITTEN_EVERY_MS = 5_000  # While actions run, the registry is written at least this often.
+KEY = re.compile(r"[A-Za-z0-9_.@-]{1,64}", re.ASCII)  # A session's key becomes a message attribute.
+SOON_S = 1  # While a session or queue changes its state, the next tick is due after one second.
+LATER_S = 10  # If all sessions are ready, the next tick is due after a third of the heartbeat limit.
 
 
 class NoSuchSession(BadConfiguration):
@@ -54,23 +54,23 @@ class NoSuchSession(BadConfiguration):
 class RegistryCache:
     """Caches the registry for an environment of the control function, with one read per invocation. Not thread-safe.
 
-    The cached state is kept for the next step and for the next invocation. An invocation first reads the revision; if
-    that is unchanged, it reads only heartbeats and splitters, which aren't part of a revision. After a write that
-    changes the version, splitters are read again, since only then is it known which ones may still route by the
-    previous version (`sessions.rules`). Every method raises `CallFailed`.
+    The cached state is kept for the next step and for the next invocation. An invocation first reads the revision. If
+    the revision is unchanged, the invocation reads only heartbeats and splitters, which have no revision. After a write
+    that changes the version, splitters are read again, because only then is it known which splitters may still route by
+    the previous version (`sessions.rules`). Every method raises `CallFailed`.
     """
 
     store: "DynamoRegistryStore"
     _registry: Registry = field(default_factory=Registry)
-    _revision: int | None = None  # the cached revision; None before the first read
+    _revision: int | None = None  # the revision of `_registry`; None before the first read
     _is_current: bool = False
 
     def begin(self) -> None:
-        """Begin an invocation: other writers may have changed the registry since the last one."""
+        """Begin an invocation. Other writers may have changed the registry since the last invocation."""
         self._is_current = False
 
     def load(self) -> Registry:
-        """Return the registry as this invocation last read it; read it first if it hasn't yet."""
+        """Return the registry, which an invocation reads only once unless it writes."""
         if not self._is_current:
             if self._revision is not None and self.store.revision() == self._revision:
                 self._registry = self.store.refresh(self._registry)
@@ -80,7 +80,7 @@ class RegistryCache:
         return self._registry
 
     def save(self, after: Registry) -> bool:
-        """Write the differences from the loaded registry. Returns False if another writer was faster: reload then."""
+        """Write the differences from the loaded registry. Returns False if another writer was faster: load again."""
         before, revision = self.load(), self._revision or 0
         self._is_current = False
         saved = self.store.save(before, after, revision=revision)
@@ -92,24 +92,24 @@ class RegistryCache:
 
 
 class Control(msgspec.Struct, frozen=True, kw_only=True):
-    """Controls sessions during one invocation. Raises `CallFailed` if AWS refuses a request."""
+    """Controls sessions during one invocation. All methods raise `CallFailed` if AWS refuses a request."""
 
     registry_cache: RegistryCache
     queues: "SplitQueues"
     pointing: Pointing
     settings: ControlSettings
     now_ms: Callable[[], int]
-    new_token: Callable[[], str]  # returns twelve characters of a-z0-9
-    may_go_on: Callable[[], bool]  # returns False when the function's time is nearly up
-    returned: Counter[str] = msgspec.field(default_factory=Counter)  # messages put back by this invocation, by queue id
+    new_token: Callable[[], str]  # returns 12 characters of a-z0-9
+    may_go_on: Callable[[], bool]  # returns False shortly before the function's time limit
+    returned: Counter[str] = msgspec.field(default_factory=Counter)  # numbers of returned messages by queue id
 
     def __post_init__(self) -> None:
         self.registry_cache.begin()
 
     def start(self, filters: QueueFilters, *, key: str | None = None, **fields: Any) -> str:
-        """Start a session. Returns its id; its status tells when it is ready. Raises `SessionRefused`.
+        """Start a session. Returns its id, by which callers can wait for its status `Ready`. Raises `SessionRefused`.
 
-        `fields` are others of `SessionRequested`, with at least the `owner`.
+        `fields` are further fields of `SessionRequested`, at least its `owner`.
         """
         session_id = self.new_token()
         key = session_id if key is None else key
@@ -127,7 +127,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
             return temporary_queue_name(source, deployment=self.settings.deployment, token=token, is_main=is_main)
 
         names: dict[str, str] = {}
-        for queue_id in chosen:  # shortened names of two queues may be equal
+        for queue_id in chosen:  # The shortened names of two queues may be equal.
             own = new_name(queue_id, session_id)
             names[queue_id] = new_name(queue_id, self.new_token()) if own in names.values() else own
         repointed = chosen.keys() & self.pointing.repointed.keys()
@@ -145,7 +145,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         return session_id
 
     def stop(self, session_id: str, reason: str) -> None:
-        """End a session that exists. Raises `NoSuchSession`."""
+        """End the session with this id. Raises `NoSuchSession`."""
         self._get_session(session_id)
         self.advance([events.SessionStopped(session_id, reason)], only=set())
 
@@ -159,7 +159,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         self.advance([events.DrainEnded(queue_id)], only=set())
 
     def view(self) -> Registry:
-        """Return the registry as of now, with the effects of elapsed time. Writes nothing and runs no actions."""
+        """Return the registry with the effects of the time since it was written. Writes nothing and runs no actions."""
         registry = self.registry_cache.load()
         return apply(self._with_configured_splits(registry), events.TimePassed(), now_ms=self.now_ms())
 
@@ -179,13 +179,13 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         return session
 
     def sweep(self) -> Sequence[str]:
-        """Delete temporary queues of this deployment that the registry doesn't know. Returns their names.
+        """Delete this deployment's temporary queues that aren't in the registry. Returns the deleted queues' names.
 
-        Also finds consumers that read their source again; the next ticks re-point them.
+        Also finds consumers that read their source again, so that the next ticks re-point these consumers.
         """
         if strayed := list(self.pointing.find_strayed(self.registry_cache.load())):
             self._apply_events(strayed)
-        # Queues are listed before the registry is read, so that a queue that is just being created is known by then.
+        # List queues before reading the registry: a queue that is created in between is then in the registry.
         existing = list(self.queues.names(name_prefix(self.settings.deployment)))
         self.registry_cache.begin()
         registered = self.registry_cache.load().queues
@@ -195,23 +195,23 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         return orphaned
 
     def take_steps(self, agent: str, clusters: Collection[str]) -> tuple[ConsumerStep, ...]:
-        """Return an agent's next steps in these clusters, and hold those consumers for it."""
+        """Return the steps that are due for an agent in these clusters, and hold their consumers for the agent."""
         pointing = msgspec.structs.replace(self.pointing, holder=agent)
         hold_events = list(pointing.hold_for_agents(self.view(), clusters))
         return pointing.list_steps(self._apply_events(hold_events) if hold_events else self.view(), clusters)
 
     def report_steps(self, agent: str, reports: Sequence[StepReport]) -> None:
-        """Apply an agent's reports of its steps. Raises `StepsLost`."""
+        """Apply an agent's reports of its steps. Raises `StepsLost` if the agent's hold has expired."""
         pointing = replace(self.pointing, holder=agent)
         self._apply_events([*pointing.apply_reports(self.registry_cache.load(), reports)])
 
     def advance(
         self, pending: Sequence[Event] = (events.TimePassed(),), *, only: Collection[str] | None = None
     ) -> None:
-        """Apply events and run the due actions until none is left that can run now. Raises `TooBusy`.
+        """Apply events, and run due actions until no action can run now. Raises `TooBusy`.
 
-        `only` limits the actions to these queues, for callers that wait. Ticks act on all queues, and complete the work
-        of other invocations too. Only one tick runs at a time, since concurrent ticks would duplicate the work.
+        `only` limits the actions to these queues, so that callers don't wait for others. Ticks act on all queues, and
+        complete other invocations' work. Only one tick runs at a time, since concurrent ticks would duplicate the work.
         """
         done: set[tuple[actions.Action, object]] = set()
         for _ in range(MAX_ROUNDS):
@@ -219,13 +219,13 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
             is_settled = True
             for action in actions.find_due_actions(registry):
                 name, state = _action_subject(registry, action)
-                # Each action runs once per state of its queue or consumers. A later tick repeats it if necessary.
+                # An action runs once per state of its queue or consumers. A later tick repeats the action if necessary.
                 key = (action, state)
                 if key not in done and (only is None or name in only) and self.may_go_on():
                     done.add(key)
                     pending += self._try_action(action)
                 is_settled = is_settled and not pending
-                # Progress is written early, or an invocation that ends too soon would lose all of its work.
+                # Write progress early: an invocation that ends too soon would otherwise lose all of its work.
                 if len(pending) >= EVENTS_AT_ONCE or self.now_ms() - written_at_ms >= WRITTEN_EVERY_MS:
                     self._apply_events(pending)
                     pending, written_at_ms = [], self.now_ms()
@@ -258,9 +258,9 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         return after
 
     def _with_configured_splits(self, registry: Registry) -> Registry:
-        """Return the registry with the configured splits. One that is no longer configured stays while it is in use.
+        """Return the registry with the configured splits. A split that is no longer configured stays while in use.
 
-        No splitter reads the source of such a split any more, so its sessions end.
+        No splitter reads the source of a split that isn't configured, so its sessions end.
         """
         for session in registry.sessions.values():
             if session.status in ALIVE and not session.filters.keys() <= self.settings.by_id.keys():
@@ -279,7 +279,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         used = {queue.queue_id for queue in registry.queues.values()}
         used |= {split.queue_id for split in registry.splits.values() if not split.is_at_rest}
         used |= {consumers.queue_id for consumers in registry.consumers.values() if consumers.splitter_on is not False}
-        # A deployment may limit a drain that has begun.
+        # A new deployment may have changed the time limit of a drain that has begun.
         kept = {
             queue_id: replace(split, drain_timeout_s=configured.get(queue_id, split).drain_timeout_s)
             for queue_id, split in registry.splits.items()
@@ -291,7 +291,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
     def _try_action(self, action: actions.Action) -> Sequence[Event]:
         try:
             return list(self._run_action(action))
-        except CallFailed as error:  # most failures are retried by the next tick
+        except CallFailed as error:  # The next tick retries most failed actions.
             if isinstance(action, actions.CreateQueue) and not error.is_transient:
                 return [events.QueueNotCreated(action.name, str(error))]
             if isinstance(action, actions.CreateQueue):
@@ -316,7 +316,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
 
     def _create(self, action: actions.CreateQueue) -> Event:
         config = self.settings.by_id.get(action.queue_id)
-        if config is None:  # a deployment has removed the split
+        if config is None:  # A deployment has removed the split.
             return events.QueueNotCreated(action.name, f"no such queue: {action.queue_id}")
         try:
             attributes, tags = self.queues.describe(config.source)
@@ -340,7 +340,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
                 number += sent
                 self.returned[queue.queue_id if queue else ""] += sent
                 if not sent:
-                    break  # without a visibility timeout the messages would be received again and again
+                    break  # Without a visibility timeout, the same messages would be received endlessly.
             yield events.LeftoversReturned(action.name, number, empty=action.final and self._is_empty(action.name))
         except DestinationFault as error:
             if isinstance(error, QueueGone) and error.queue == action.name:
@@ -351,7 +351,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
             yield events.CleanupFailed(action.name, str(error))
 
     def _send_back(self, messages: Sequence[Message], action: actions.ReturnLeftovers, *, key: str) -> int:
-        """Send messages, then delete the sent ones. The others are redelivered after their visibility timeout."""
+        """Send messages to the action's target, then delete the sent messages; SQS redelivers the rest."""
         fifo = action.name.endswith(FIFO_SUFFIX)
         entries = [
             Entry(position=position, target=action.to, outgoing=build_returned_message(message, key=key, fifo=fifo))
@@ -368,7 +368,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         return len(sent)
 
     def _is_empty(self, name: str) -> bool:
-        """Return whether the queue is certainly empty: SQS's counts settle some time after the last message."""
+        """Return whether the queue is certainly empty, once SQS's counts have settled after the last message."""
         queue, _ = self._look_up(name)
         since_ms = queue.quiet_since_ms if queue else None
         # For a while, SQS's counts may miss messages that an ended session's consumer still has in flight:
@@ -378,14 +378,14 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         return self.queues.count(name) == 0
 
     def _look_up(self, queue_name: str) -> tuple[TemporaryQueue | None, Session | None]:
-        """Find the queue and its session. Returns None for either if it has left the registry."""
+        """Find a temporary queue and its session. Returns None for each that isn't in the registry any more."""
         registry = self.registry_cache.load()
         queue = registry.queues.get(queue_name)
         return queue, registry.sessions.get(queue.session_id or "") if queue else None
 
 
 def _action_subject(registry: Registry, action: actions.Action) -> tuple[str, object]:
-    """Return the name of the queue that an action changes, or "", and the state that the action is for."""
+    """Return the name of the queue that an action changes, or "", and the state for which the action is due."""
     if isinstance(action, actions.PointConsumer | actions.SwitchSplitter):
         return "", registry.find_consumers(action.queue_id)
     queue = registry.queues.get(action.name)
@@ -393,7 +393,7 @@ def _action_subject(registry: Registry, action: actions.Action) -> tuple[str, ob
 
 
 def next_tick_s(registry: Registry) -> int | None:
-    """Return the seconds until the next tick is needed; None if nothing is in use."""
+    """Return the seconds until the next tick is due; None if no session or queue needs ticks."""
     if any(not (split.static or split.is_at_rest or split.may_forward) for split in registry.splits.values()):
         return SOON_S
     # A session that failed to start is kept only for its owner to read. The sweep removes it, so it needs no ticks.

@@ -1,1 +1,1 @@
-"""Filters of sessions: parsed, checked, indexed and evaluated on a message. Pure: jq programs run elsewhere."""
+"""Parses, checks and indexes sessions' filters, and evaluates filters on messages. Pure: jq programs run elsewhere."""

@@ -1,6 +1,6 @@
 """Splits a pattern into tokens, with enough of the `regex` library's syntax (version 1) to find each `$`. Pure.
 
-The library's own parser isn't a public interface, so this one is Sluice's; a property test compares the two.
+The library's own parser isn't a public interface, so Sluice has this parser; a property test compares the two parsers.
 """
 
 import re
@@ -15,16 +15,16 @@ _GROUP = re.compile(
 _COMMENT = re.compile(r"\(\?#(?:\\.|[^)\\])*\)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:[pPN]\{[^}]*\}|.)", re.DOTALL)
 _QUANTIFIER = re.compile(r"(?:[?*+]|\{\d+(?:,\d*)?\}|\{,\d*\})[?+]?")
-MAX_LEVELS = 50  # maximum nesting of groups and classes; the library recurses about ten times per level
+MAX_LEVELS = 50  # Groups and classes can be nested this deep; the library recurses about ten times per level.
 _SET_OPERATORS = ("||", "~~", "&&", "--")
 
 
 class Kind(Enum):
-    """The kind of a token, as far as the search for literals and `$` distinguishes them."""
+    """The kinds of tokens that the search for literals and `$` distinguishes."""
 
     LITERAL = auto()
     ESCAPE = auto()
-    SET = auto()  # a whole character class
+    SET = auto()  # a whole character class such as [a-z]
     OPEN = auto()
     CLOSE = auto()
     OR = auto()
@@ -37,7 +37,7 @@ class Kind(Enum):
 
 
 class Token(msgspec.Struct, frozen=True):
-    """A token of a pattern. `multiline` and `verbose` are the modes that apply to it."""
+    """A token of a pattern. `multiline` and `verbose` are the modes that hold at the token."""
 
     kind: Kind
     text: str
@@ -49,7 +49,7 @@ _SINGLE = {")": Kind.CLOSE, "|": Kind.OR, "^": Kind.START, "$": Kind.END, ".": K
 
 
 def tokens(pattern: str) -> Iterator[Token]:
-    """Yield the tokens of a valid pattern in order. Their texts joined are the pattern."""
+    """Yield the tokens of a valid pattern in order. The joined texts of the tokens are the pattern."""
     modes = [_Modes()]
     at = 0
     while at < len(pattern):
@@ -79,7 +79,7 @@ class _Modes(msgspec.Struct, frozen=True):
 
 
 def _next_token(pattern: str, at: int, *, verbose: bool) -> tuple[Kind, int]:
-    """Return the kind of the token that begins at this position, and its end."""
+    """Return the kind of the token that begins at position `at`, and the token's end."""
     character = pattern[at]
     kind, end = _SINGLE.get(character, Kind.LITERAL), at + 1
     if verbose and character.isspace():
@@ -96,7 +96,7 @@ def _next_token(pattern: str, at: int, *, verbose: bool) -> tuple[Kind, int]:
         comment, group = _COMMENT.match(pattern, at), _GROUP.match(pattern, at)
         if comment:
             kind, end = Kind.SKIPPED, comment.end()
-        elif group:  # this also matches a bare parenthesis
+        elif group:  # `_GROUP` also matches a bare parenthesis.
             kind, end = Kind.FLAGS if group["end"] == ")" else Kind.OPEN, group.end()
     elif quantifier := _QUANTIFIER.match(pattern, at):
         kind, end = Kind.QUANTIFIER, quantifier.end()
@@ -104,9 +104,9 @@ def _next_token(pattern: str, at: int, *, verbose: bool) -> tuple[Kind, int]:
 
 
 def _parse_class(pattern: str, at: int) -> tuple[int, int]:
-    """Return the end of the character class that opens at `at`, and its number of nested levels.
+    """Return the end of the character class that begins at `at`, and the number of levels of nested classes in it.
 
-    A `]` in first position is a member, not the end.
+    A `]` directly after the opening bracket is a member of the class, not its end.
     """
     depth, levels, first = 0, 0, False
     while at < len(pattern):
@@ -135,9 +135,9 @@ def _parse_class(pattern: str, at: int) -> tuple[int, int]:
 
 
 def too_deep_at(pattern: str) -> int | None:
-    """Return the position at which the pattern exceeds `MAX_LEVELS` levels of groups and classes, if it does.
+    """Return the position at which the pattern nests more than `MAX_LEVELS` groups and classes; None if it doesn't.
 
-    The library itself refuses such patterns only when the caller's stack is exhausted.
+    The library itself refuses such patterns only if the caller's stack is exhausted.
     """
     at, depth = 0, 0
     for token in tokens(pattern):

@@ -1,7 +1,7 @@
-"""Parses and checks filter files, which have a session's filters by queue, before anything is created. Pure.
+"""Parses and checks filter files, which have a session's filters by queue, before a session is created. Pure.
 
-The caller decodes JSON or YAML. Errors name the place in the document. A whole `mirrord.json` is accepted too, of which
-only the part with queue filters is used.
+The caller decodes JSON or YAML. Errors name the place in the document. A whole `mirrord.json` is accepted too, but only
+its part with queue filters is used.
 """
 
 import re
@@ -25,19 +25,19 @@ from sluice.splitting.filters.values import (
 )
 
 ROOT = "split_queues"
-FEATURE = "feature"  # the part of a `mirrord.json` that contains `split_queues`
+FEATURE = "feature"  # This part of a `mirrord.json` contains `split_queues`.
 WHOLE_ROOT = f"{FEATURE}.{ROOT}"
-KEY = "key"  # a `mirrord.json`'s session key
+KEY = "key"  # This part of a `mirrord.json` is the session's key.
 
-# A mirrord.json may also split queues of brokers other than SQS.
+# A `mirrord.json` may also split queues of brokers other than SQS.
 OTHER_BROKERS = frozenset(
     ["AzureServiceBus", "BullMQ", "GCPPubSub", "Kafka", "NATS", "NATSPubSub", "RMQ", "RedisPubSub", "Temporal"]
 )
-MAX_NAMES = 20  # maximum number of ignored parts that a note names
+MAX_NAMES = 20  # A note names at most this many ignored parts.
 
-# The filter of a session with a key and no filter: messages that carry mirrord's marker in any attribute, such as
-# `baggage`. mirrord itself uses a jq program on all values; a pattern costs a fifteenth of that, and nothing if the
-# index rules the message out. The key `alice` doesn't match `alice2`.
+# A session with a key and no filter has this filter. It matches messages with mirrord's marker in any attribute, such
+# as `baggage`. mirrord itself uses a jq program on all values. A pattern costs a fifteenth of that, and nothing if the
+# index excludes the message. The key `alice` doesn't match `alice2`.
 KEY_FILTER = {"filter": {"metadata": r"mirrord-session={{ key }}(?![\w.@-])"}}
 
 FIELDS = frozenset({"queue_type", "queue_mode", "message_filter", "filter", "jq_filter"})
@@ -52,9 +52,9 @@ _NO_TEMPLATES = Templates()
 def parse_filters(
     document: object, *, compile_problem: CompileProblem, templates: Templates = _NO_TEMPLATES
 ) -> QueueFilters:
-    """Parse a decoded filter file: a map by queue id, or a list of entries with `queue_id`; or a whole `mirrord.json`.
+    """Parse a decoded filter file: a map by queue id, a list of entries with `queue_id`, or a whole `mirrord.json`.
 
-    `queue_type` defaults to SQS and `queue_mode` to steal. Raises `BadFilter` for the first fault found.
+    `queue_type` defaults to SQS and `queue_mode` to steal. Raises `BadFilter` for the first fault.
     """
     whole = find_feature(document)
     root = ROOT if whole is None else WHOLE_ROOT
@@ -77,9 +77,9 @@ def parse_filters(
 
 
 def check_filters(filters: QueueFilters, *, compile_problem: CompileProblem) -> None:
-    """Check the patterns and programs of filters that didn't come from a file. Their types have checked the limits.
+    """Check the patterns and programs of filters that didn't come from a file. Decoding has checked their limits.
 
-    Raises `BadFilter`, with the place that the fault would have in a file.
+    Raises `BadFilter`, with the place that the faulty part would have in a file.
     """
     for queue_id, queue_filter in filters.items():
         check(f"{ROOT}.{queue_id}", queue_filter.filter, compile_problem=compile_problem)
@@ -103,14 +103,14 @@ def check(place: str, filter_: Filter, *, compile_problem: CompileProblem) -> No
 
 
 def _check_metadata_line(place: str, pattern: str) -> None:
-    """Check a pattern on lines. An empty one would match every line, so it is refused as a mistake."""
+    """Check a pattern on lines. An empty pattern would match every line, so it is refused as a mistake."""
     cause = patterns.problem(pattern, exact_case=True) if pattern else "is empty"
     if cause is not None:
         raise BadFilter(place, f"{pattern[:80]!r} {cause}")
 
 
 def _iter_entries(root: str, queues: object, *, passed_over: bool) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Yield place, queue id and fields of each queue. Other brokers' queues are skipped if `passed_over` is set."""
+    """Yield each queue's place in the file, id and fields. `passed_over`: skip other brokers' queues."""
     if not isinstance(queues, list):
         for queue_id, entry in _check_map(root, queues).items():
             if not queue_id:
@@ -132,7 +132,7 @@ def _iter_entries(root: str, queues: object, *, passed_over: bool) -> Iterator[t
 
 
 class _Reader(msgspec.Struct, frozen=True):
-    """Parses a queue's fields."""
+    """Parses the fields of one queue in a filter file."""
 
     templates: Templates
 
@@ -155,7 +155,7 @@ class _Reader(msgspec.Struct, frozen=True):
         return QueueFilter(filter=Filter(attributes=pairs, jq=jq_filter, **in_lines), mode=Mode(mode))
 
     def _parse_line_patterns(self, place: str, value: object) -> dict[str, tuple[str, ...]]:
-        """Parse patterns on lines: one, or a list of which all or any must match. Lists can't be nested."""
+        """Parse patterns on lines: a single pattern, or a flat list of patterns of which all, or any, must match."""
         fields = _check_map(place, value, known=LINE_FORMS)
         if len(fields) != 1:
             raise BadFilter(place, f"has {len(fields)} fields, not one of {', '.join(sorted(LINE_FORMS))}")
@@ -184,7 +184,7 @@ class _Reader(msgspec.Struct, frozen=True):
 
 
 def _check_map(place: str, value: object, *, known: Collection[str] | None = None) -> Mapping[str, Any]:
-    """Check that a value is a map, and return it. With `known`, other field names are refused."""
+    """Check that a value is a map, and return it. If `known` is set, refuse all other field names."""
     if not isinstance(value, dict):
         raise BadFilter(place, f"is {_yaml_type_name(value)}, not a map")
     for name in value:
@@ -207,7 +207,7 @@ def _check_text(place: str, value: object) -> str:
 
 
 def _is_unicode(text: str) -> bool:
-    """Return whether the text can be sent: JSON and YAML can contain a lone surrogate, which isn't a character."""
+    """Return whether the text is Unicode: JSON and YAML can contain a lone surrogate, which SQS refuses."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
@@ -217,9 +217,9 @@ def _yaml_type_name(value: object) -> str:
 
 
 def build_document(options: Iterable[str]) -> dict[str, Any]:
-    """Build the filter file for `--filter QUEUE:ATTRIBUTE=REGEX` options. All options of a queue must match.
+    """Build a filter file from `--filter QUEUE:ATTRIBUTE=REGEX` options. All of a queue's options must match.
 
-    The queue id ends at the first colon, the name at the first equals sign. Raises `BadFilter`.
+    The queue id ends at the first colon, and the attribute's name at the first equals sign. Raises `BadFilter`.
     """
     queues: dict[str, Any] = {}
     for option in options:
@@ -241,7 +241,7 @@ def find_feature(document: object) -> Mapping[str, Any] | None:
 
 
 def read_key(document: object, templates: Templates) -> str | None:
-    """Read the session's key from a whole `mirrord.json`; None if it has none. Raises `BadFilter`."""
+    """Read the session's key from a whole `mirrord.json`. Returns None if no key is set. Raises `BadFilter`."""
     if find_feature(document) is None or not isinstance(document, dict) or KEY not in document:
         return None
     return templates.fill(KEY, _check_text(KEY, document[KEY]), kind="text")
@@ -254,7 +254,7 @@ def is_of_another_broker(entry: object) -> bool:
 
 
 def describe_ignored(document: object) -> str | None:
-    """Describe the parts of a whole `mirrord.json` that have no effect here. Returns None if there are none."""
+    """Describe the parts of a whole `mirrord.json` that have no effect here. Returns None if all have an effect."""
     feature = find_feature(document)
     if feature is None or not isinstance(document, dict):
         return None

@@ -1,9 +1,9 @@
 r"""Indexes filters by the literals in their patterns, to find those that a message can match. Pure.
 
-Each filter is indexed under one of its conditions: an attribute must equal a literal, contain it, or merely exist. Only
-filters whose condition a message meets are evaluated. Literals are extracted from the most common forms of patterns
-(`^alice$`, `^(alice|bob)$`, `.*session=alice(,|$)`); for any other pattern, the attribute must merely exist. Patterns
-on lines are indexed under a reserved name, which no attribute can have.
+Each filter is indexed under one of its conditions: an attribute must equal a literal, contain a literal, or merely
+exist. Only filters whose indexed condition the message meets are evaluated. Literals are extracted from the most common
+forms of patterns (`^alice$`, `^(alice|bob)$`, `.*session=alice(,|$)`); for any other pattern, the attribute must merely
+exist. Patterns on lines are indexed under a reserved name, which no attribute can have.
 """
 
 import re
@@ -18,32 +18,32 @@ from sluice.splitting.filters.values import Filter
 
 _Condition = Sequence[
     tuple[str, "RequiredLiterals"]
-]  # alternatives: an attribute's name, and what its text needs; one alternative must be met
-LINES = ""  # the reserved name of patterns on lines
+]  # A condition lists alternatives, of which one must be met: an attribute's name, and literals that its text needs.
+LINES = ""  # Patterns on lines are indexed under this name, which no attribute has.
 
-# Possessive quantifiers prevent backtracking, so that each pattern is read in one pass.
+# These patterns have possessive quantifiers, which prevent backtracking, so that each text is read in one pass.
 _LITERAL = r"(?:[A-Za-z0-9_ :/@,=~!'\"%&;<>`#-]|\\[!-/:-@\[-`{-~])++"
 _OPAQUE = r"\.[*+]?|\\[dDwWsSbB][*+]?|\((?:\?:|(?!\?))[^()\[\]\\]*+\)[*+?]?"
 _WHOLE = re.compile(rf"\^(?:({_LITERAL})|\((?:\?:)?({_LITERAL}(?:\|{_LITERAL})*+)\))\$")
 _HOLDING = re.compile(rf"\^?(?:{_LITERAL}|{_OPAQUE})*+\$?")
 _PIECE = re.compile(rf"(?P<literal>{_LITERAL})|{_OPAQUE}")
-_TURKISH = str.maketrans("\u0130\u0131", "ii")  # The dialect equates these with i and I; str.casefold doesn't.
+_TURKISH = str.maketrans("\u0130\u0131", "ii")  # The dialect equates these letters with i; str.casefold doesn't.
 
 
 class RequiredLiterals(msgspec.Struct, frozen=True):
-    """A necessary condition: a folded text equals (`is_whole`) or contains one of the literals, which may be empty."""
+    """A condition on a case-folded text: it equals (`is_whole`) or contains one of the literals, which may be empty."""
 
     literals: tuple[str, ...] = ("",)
     is_whole: bool = False
 
 
 def fold(text: str) -> str:
-    """Fold a text like needs: characters that the dialect equates with an ASCII character become that one."""
+    """Fold a text's case like the literals: characters that the dialect equates with an ASCII character become it."""
     return text.lower() if text.isascii() else text.translate(_TURKISH).casefold()
 
 
 def derive_required_literals(pattern: str) -> RequiredLiterals:
-    """Derive a valid pattern's need. Every text in which the pattern is found meets the need, but not the reverse."""
+    """Derive the literals that a text needs for the pattern to be found. A text with these literals needn't match."""
     if whole := _WHOLE.fullmatch(pattern):
         return RequiredLiterals(tuple(map(_unescape, re.findall(_LITERAL, whole[1] or whole[2]))), is_whole=True)
     if not _HOLDING.fullmatch(pattern):
@@ -65,14 +65,14 @@ class _Entries:
 
 
 class Index(msgspec.Struct, frozen=True):
-    """Indexes filters by their needs. Filters are numbered by their position in the sequence given to `build`."""
+    """Indexes filters by required literals. A filter's number is its position in the sequence given to `build`."""
 
     _by_name: Mapping[str, _Entries]
-    _unconditional: Sequence[int]  # places of the filters that have only a jq program
+    _unconditional: Sequence[int]  # numbers of filters that have only a jq program
 
     @classmethod
     def build(cls, filters: Sequence[Filter]) -> "Index":
-        """Build the index, once for each version of the sessions."""
+        """Build the index. This happens once for each version of the sessions."""
         # A matching message meets all conditions of a filter, so the filter can be indexed under any one of them.
         conditions: list[Sequence[_Condition]] = [
             [
@@ -84,7 +84,7 @@ class Index(msgspec.Struct, frozen=True):
         crowds = Counter(one for of_filter in conditions for condition in of_filter for one in condition)
 
         def worth(condition: _Condition) -> tuple[int, int]:
-            """Rank conditions: those that few filters share are best; of equals, those with longer literals."""
+            """Rank conditions: those that few filters share are best, then those with longer literals."""
             shortest = min(len(literal) for _, need in condition for literal in need.literals)
             return -max(crowds[one] for one in condition), shortest
 
@@ -100,7 +100,7 @@ class Index(msgspec.Struct, frozen=True):
         return cls(by_name, unconditional)
 
     def candidates(self, filter_input: FilterInput) -> list[int]:
-        """List the filters that this message can match, in order, without repetitions. It can't match any others."""
+        """List the numbers of the filters that this message may match, in order. It can't match any other filter."""
         candidates = set(self._unconditional)
         for name, entries in self._by_name.items():
             for text in filter_input.lines() if name == LINES else filter_input.texts.get(name, ()):

@@ -1,7 +1,7 @@
 """Builds a jq program's input from a message, and interprets its outputs. Pure: programs run elsewhere.
 
-An endless program holds the interpreter lock and ignores signals and threads. So programs run in a child process that
-can be killed; the functions to compile and run a program are passed in as arguments.
+An endless jq program holds Python's interpreter lock and can't be interrupted by signals or threads. So programs run in
+a child process that can be killed. The functions that compile and run a program are passed in as arguments.
 """
 
 import json
@@ -11,24 +11,24 @@ from collections.abc import Callable, Iterable, Mapping
 from sluice.message import Message
 from sluice.splitting.filters.values import MAX_PROGRAM_CHARACTERS
 
-TIME_LIMIT_S = 1.0  # seconds that a program may run on one message
+TIME_LIMIT_S = 1.0  # A program may run for this many seconds on one message.
 
-METADATA = "S3Metadata"  # the document's field with the metadata of S3 objects
+METADATA = "S3Metadata"  # The input document has the metadata of S3 objects in this field.
 
-CompileProblem = Callable[[str], str | None]  # returns the compiler's error, or None
-Decide = Callable[[str, str], bool | None]  # (program, document) to `decision` of its outputs; raises `ProgramTimedOut`
-
-
-class ProgramTimedOut(Exception):  # control flow between process and router, not a SluiceError
-    """A program exceeded its limit of time or memory; its sessions should be cancelled."""
+CompileProblem = Callable[[str], str | None]  # Returns the compiler's error, or None.
+Decide = Callable[[str, str], bool | None]  # runs a program on a document; raises `ProgramTimedOut`
 
 
-class NotRunning(Exception):  # control flow, not a SluiceError
-    """The process for jq programs can't be started now, which is no session's fault."""
+class ProgramTimedOut(Exception):  # This exception is control flow between process and router, not a SluiceError.
+    """A jq program exceeded its limit of time or memory. The sessions that use it should be cancelled."""
+
+
+class NotRunning(Exception):  # This exception is control flow, not a SluiceError.
+    """The process for jq programs can't be started now. No session caused this error."""
 
 
 def problem(program: str, *, compile_problem: CompileProblem) -> str | None:
-    """Return why the program can't be used; None if it can. jq takes an empty one for `.`, which decides nothing."""
+    """Return why the jq program can't be used; None if it can. Empty programs are refused: they decide nothing."""
     if not program.strip():
         return "is empty"
     if len(program) > MAX_PROGRAM_CHARACTERS:
@@ -38,14 +38,14 @@ def problem(program: str, *, compile_problem: CompileProblem) -> str | None:
 
 
 def names_metadata(program: str) -> bool:
-    """Return whether the program mentions the metadata of S3 objects, which is fetched only for such programs."""
+    """Return whether the program mentions the metadata of S3 objects. It is fetched only for such programs."""
     return METADATA in program
 
 
 def decision(outputs: Iterable[object]) -> bool | None:
-    """Return the first boolean among the outputs, without reading further. None if there is none before an error.
+    """Return the first boolean among a program's outputs; None if there is an error or no boolean. Reads no further.
 
-    The jq library's errors are ValueErrors.
+    The jq library raises its errors as ValueErrors.
     """
     try:
         return next((output for output in outputs if isinstance(output, bool)), None)
@@ -56,7 +56,7 @@ def decision(outputs: Iterable[object]) -> bool | None:
 def document(message: Message, *, s3_metadata: Mapping[str, str] | None = None) -> str:
     """Write the message as JSON, in the form of the SQS API, with binary values in Base64.
 
-    `s3_metadata` is the metadata of an S3 event's object, for a program that mentions it.
+    `s3_metadata` is the metadata of an S3 event's object, if the program mentions such metadata.
     """
     attributes: dict[str, dict[str, str]] = {}
     for name, value in message.attributes.items():

@@ -1,4 +1,4 @@
-"""Fills in the templates `{{ … }}` of filter files: the part of the Tera language that mirrord's files use. Pure."""
+"""Fills in the templates `{{ … }}` of filter files, in the part of the Tera language that mirrord's files use. Pure."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from sluice.errors import BadFilter
 
 VARIABLES = ("git_branch", "key", "user")
 
-# No part of this pattern can match in two ways, so the time grows only with the text's length.
+# Each part of this pattern can match in only one way, so the time of a search is proportional to the text's length.
 _TEMPLATE = re.compile(r"\{\{((?:(?!\{\{).)*?)\}\}|\{%(?:(?!\{%).)*?%\}", re.DOTALL)
 _STEP = re.compile(r"(\w+)\s*(?:\(((?:[^`()]|`[^`]*`)*)\)\s*)?(?:\|\s*|\Z)")
 _ARGUMENT = re.compile(r"(\w+)\s*=\s*`([^`]*)`")
@@ -28,12 +28,12 @@ _SUPPORTED = f"get_env(name, default), {', '.join(VARIABLES)}, and the filters {
 
 
 def protect_quotes(text: str) -> str:
-    """Write quotes inside templates as backticks, which mean the same and don't end a string of the file's format."""
+    """Replace quotes inside templates by backticks, which mean the same but don't end a string in JSON or YAML."""
     return _TEMPLATE.sub(lambda template: re.sub(r"\\?[\"']", "`", template[0]), text)
 
 
 class Templates(msgspec.Struct, frozen=True):
-    """The values of `VARIABLES` that are known, and the environment for `get_env`."""
+    """The known values of template variables (`VARIABLES`), and the environment variables for `get_env`."""
 
     variables: Mapping[str, str] = {}
     environment: Mapping[str, str] = {}
@@ -41,8 +41,8 @@ class Templates(msgspec.Struct, frozen=True):
     def fill(self, place: str, text: str, *, kind: Literal["text", "pattern", "program"]) -> str:
         """Replace the templates in a text. Raises `BadFilter`, which names the first one that has no value here.
 
-        In a pattern, variables stand for themselves and `get_env` is part of the pattern. A program can contain values
-        only inside its strings.
+        In a pattern, a variable's value matches itself, but the value of `get_env` is part of the pattern. Programs can
+        have templates only inside strings.
         """
 
         def evaluate(template: re.Match[str]) -> str:
@@ -55,7 +55,7 @@ class Templates(msgspec.Struct, frozen=True):
         return _TEMPLATE.sub(evaluate, text)
 
     def _evaluate(self, place: str, source: str, expression: str) -> tuple[str, list[str]]:
-        """Return an expression's value, and the names of its value and filters."""
+        """Return an expression's value, and the names in the expression: the variable or function, and filters."""
         steps = list(_STEP.finditer(expression))
         is_read = "".join(step[0] for step in steps) == expression
         names = [step[1] for step in steps if is_read]

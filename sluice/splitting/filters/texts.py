@@ -1,12 +1,10 @@
-"""A message as filters see it: its attributes' texts by folded name, their lines, and its document for jq. Pure.
+"""A message in the form that filters use: its attributes' texts by folded name, their lines, and its jq document. Pure.
 
-Names match in any case, so one name can stand for several attributes (`Author` and `author`, or a message's own and its
-envelope's); any of them can satisfy a pattern. A line is `name: value`, with the name as it was sent. Binary attributes
-have no text and no line.
-
-The body may be a notification: the attributes of an SNS envelope count too, and objects of an S3 event have metadata.
-Other bodies have neither, and raise no error. The Spark source parses envelopes separately, as it doesn't need this
-package.
+Names match in any case, so several attributes can have one name (`Author` and `author`, or an attribute of the message
+and one of its envelope). Any of these attributes can satisfy a pattern. A line is `name: value`, with the name as it
+was sent. Binary attributes have no text and no line. The body may be a notification: attributes of an SNS envelope
+count as well, and objects of an S3 event have metadata. Other bodies have neither, and raise no error. The Spark source
+parses envelopes itself, because it doesn't need this package.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,12 +18,12 @@ from sluice.documents import read_json
 from sluice.message import Message, Value
 from sluice.splitting.filters import jq
 
-MAX_OBJECTS = 10  # maximum number of objects of an S3 event whose metadata is fetched; S3 sends one object per event
-Texts = Mapping[str, tuple[str, ...]]  # texts of a message, by attribute name in case-folded form
+MAX_OBJECTS = 10  # Metadata is fetched for at most this many objects of an S3 event; S3 sends one object per event.
+Texts = Mapping[str, tuple[str, ...]]  # A message's texts by case-folded attribute name.
 
 
 class S3Object(msgspec.Struct, frozen=True, kw_only=True):
-    """An object that an S3 event is about, whose metadata the splitter fetches."""
+    """An object that an S3 event is about. The splitter fetches the object's metadata."""
 
     bucket: str
     key: str
@@ -35,7 +33,7 @@ class S3Object(msgspec.Struct, frozen=True, kw_only=True):
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     """The envelope of a split queue's bodies: SNS notifications, S3 events, or S3 events in SNS notifications.
 
-    A queue's parameters and its view have the same fields.
+    A queue's parameters (`SplitConfig`) and its view (`QueueView`) inherit these fields.
     """
 
     sns: bool = False
@@ -46,7 +44,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
         return (message.attributes, read_notification_attributes(message.body)) if self.sns else (message.attributes,)
 
     def objects(self, body: str) -> tuple[S3Object, ...]:
-        """Return the objects of an S3 event notification; none for any other body."""
+        """Return the S3 objects in a body that is an S3 event notification. Any other body has no objects."""
         notification = _parse_notification(body) if self.sns else None
         event = _parse_object(notification["Message"] if notification is not None else body)
         records = event.get("Records") if event is not None else None
@@ -57,7 +55,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
             version_id = _object_at(record, "s3", "object", "versionId")
             if _object_at(record, "eventSource") == "aws:s3" and isinstance(bucket, str) and isinstance(key, str):
                 version = version_id if isinstance(version_id, str) else None
-                # Keys in events are form-encoded: a space is a plus sign.
+                # Keys in events are form-encoded, with a plus sign for a space.
                 objects.append(S3Object(bucket=bucket, key=unquote_plus(key), version_id=version))
         return tuple(objects)
 
@@ -69,7 +67,7 @@ NO_ENVELOPE = Envelope()
 class FilterInput:
     """A message, prepared once for the filters of all sessions.
 
-    `awaits_metadata` is true until its S3 metadata was requested.
+    `awaits_metadata`: the metadata of the message's S3 objects was not fetched yet.
     """
 
     message: Message
@@ -82,7 +80,7 @@ class FilterInput:
 
     @classmethod
     def from_message(cls, message: Message, *, envelope: Envelope = NO_ENVELOPE) -> "FilterInput":
-        """Prepare a message of a split queue, whose bodies are in this envelope."""
+        """Prepare a message of a split queue. `envelope` is the envelope of the queue's messages."""
         texts: dict[str, tuple[str, ...]] = {}
         attribute_sets = envelope.attributes(message)
         for attributes in attribute_sets:
@@ -93,7 +91,7 @@ class FilterInput:
         return cls(message=message, texts=texts, awaits_metadata=envelope.s3_event, _attributes=attribute_sets)
 
     def lines(self) -> Sequence[str]:
-        """Return each attribute as `name: value`, built when the first filter needs it."""
+        """Return a line `name: value` for each attribute. The lines are built when the first filter needs them."""
         if not self._lines:
             for attributes in self._attributes:
                 texts = ((name, _searchable_text(value)) for name, value in attributes.items())
@@ -105,7 +103,7 @@ class FilterInput:
         return replace(self, s3_metadata=found, awaits_metadata=False, _documents={})
 
     def document(self, program: str) -> str:
-        """Return the program's input, built when the first such program needs it."""
+        """Return the input document for a jq program, built when the first program needs it."""
         metadata = jq.names_metadata(program)
         if metadata not in self._documents:
             self._documents[metadata] = jq.document(self.message, s3_metadata=self.s3_metadata if metadata else None)
@@ -117,14 +115,14 @@ def _searchable_text(value: Value) -> str | None:
 
 
 def fold_name(name: str) -> str:
-    """Return the form in which attribute names are compared."""
+    """Return an attribute's name in the form in which names are compared."""
     return name.casefold()
 
 
 def read_notification_attributes(body: str) -> Mapping[str, Value]:
-    """Return the attributes of an SNS notification, each `{Type, Value}`. Attributes without both as text are omitted.
+    """Return the attributes of an SNS notification. Attributes without a `Type` and a `Value` as text are omitted.
 
-    Only fields that all notifications have are required: a FIFO topic's lack the signature.
+    Only fields that all notifications have are required: those of FIFO topics have no signature.
     """
     attributes = (_parse_notification(body) or {}).get("MessageAttributes")
     if not isinstance(attributes, dict):
@@ -137,7 +135,7 @@ def read_notification_attributes(body: str) -> Mapping[str, Value]:
 
 
 def _parse_notification(body: str) -> dict[str, Any] | None:
-    # This quick check excludes most bodies without decoding them.
+    # This quick check excludes most bodies without decoding.
     if '"Notification"' not in body:
         return None
     notification = _parse_object(body)
