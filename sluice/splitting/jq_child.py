@@ -1,10 +1,10 @@
-"""The child process that runs jq programs: `python -m sluice.splitting.jq_child PARENT`. It can be killed.
+"""The child process that runs jq programs: `python -m sluice.splitting.jq_child PARENT`. The process can be killed.
 
 Each line of its input is JSON, `[program, document]`; each line of its output is the decision: `true`, `false` or
 `null`. With `null` as document, the program is only compiled: the output is `null`, or the compiler's error. Compiled
-programs are cached. The process's memory is limited, since jq evaluates constants when it compiles, and has no limit of
-its own. It can open no file, since a program's `import` reads any that ends in `.json` or `.jq`. It ends with its
-parent, even while an endless program keeps it from noticing the end of its input.
+programs are cached. The process's memory is limited, because jq evaluates constants when it compiles a program, and jq
+itself has no limit. The process can open no file, because a program's `import` could read any file that ends in `.json`
+or `.jq`. The process ends with its parent, even if an endless program prevents it from reading the end of its input.
 """
 
 import ctypes
@@ -19,24 +19,24 @@ from typing import Any
 
 from sluice.splitting.filters.jq import decision
 
-COMPILED = 1_000  # maximum number of compiled programs in the cache, equal to that of sessions
-MEMORY_BYTES = 128 * 2**20  # memory limit of the process; Python and jq need a tenth of this limit
-OPEN_FILES = 3  # standard input, output and error, which are open already
-# jq's errors about modules, whether or not there is such a file: a program must not learn that either.
+COMPILED = 1_000  # The cache has room for one compiled program of each session.
+MEMORY_BYTES = 128 * 2**20  # This is the process's memory limit; Python and jq need a tenth of it.
+OPEN_FILES = 3  # Standard input, output and error are open already.
+# Matches jq's errors about modules, with or without an existing file: a program must not learn which files exist.
 MODULE_ERROR = re.compile("module not found|error loading data file|may not traverse to parent directories")
-PR_SET_PDEATHSIG = 1  # https://man7.org/linux/man-pages/man2/PR_SET_PDEATHSIG.2const.html
+PR_SET_PDEATHSIG = 1  # See https://man7.org/linux/man-pages/man2/PR_SET_PDEATHSIG.2const.html
 
 
 def main(parent: int) -> None:
-    """Serve programs until the end of the input, or of the parent process."""
+    """Run the programs in standard input until the input or the parent process ends."""
     if sys.platform == "linux":
-        # The limit is on data, not on address space: memory that is mapped but never used doesn't count.
+        # Limit data instead of address space, because memory that is mapped but never used should not count.
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # the parent died before the call of prctl
+        if os.getppid() != parent:  # The parent died before the call of prctl.
             sys.exit(1)
-    # Imported after the limits are set, so that they also cover what jq allocates while it is loaded.
+    # Import jq after setting the limits, so that the limits also cover the memory that jq allocates while it is loaded.
     import jq  # noqa: PLC0415 - see above
 
     resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, OPEN_FILES))

@@ -1,7 +1,7 @@
-"""Runs jq programs in a child process, which is killed if one takes too long: `sluice.splitting.filters.jq.Decide`.
+"""Runs jq programs in a child process, as `filters.jq.Decide`. The process is killed if a program takes too long.
 
-An endless jq program holds the interpreter lock and ignores signals and threads. Lambda has no shared memory, which the
-queues of `multiprocessing` need, so the two processes communicate over pipes.
+An endless jq program holds Python's interpreter lock and can't be interrupted by signals or threads. Lambda has no
+shared memory, which the queues of `multiprocessing` need, so the two processes communicate over pipes.
 """
 
 import atexit
@@ -18,28 +18,28 @@ from typing import Any, cast
 from sluice.splitting import jq_child
 from sluice.splitting.filters.jq import TIME_LIMIT_S, NotRunning, ProgramTimedOut
 
-START_LIMIT_S = 5.0  # seconds that the process may take to import jq in a new environment
+START_LIMIT_S = 5.0  # In a new environment, the process may take this many seconds to import jq.
 COMPILE_LIMIT_S = 5.0
-CODE = Path(__file__).parents[2]  # the folder with the package `sluice`
-# The environment variables that the child needs. A jq program can read its environment with `env`, so the function's
-# credentials must not be there.
+CODE = Path(__file__).parents[2]  # This folder contains the package `sluice`.
+# The child gets only these environment variables. A jq program can read its environment with `env`, so the child must
+# not have the function's credentials.
 VARIABLES = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL")
 
 
 @dataclass(slots=True)
 class JqRunner:
-    """One child process, started for the first program. Not thread-safe."""
+    """Runs jq programs in one child process, which is started for the first program. Not thread-safe."""
 
     time_limit_s: float = TIME_LIMIT_S
     _child: "subprocess.Popen[bytes] | None" = None
 
     def __call__(self, program: str, document: str) -> bool | None:
-        """Run a program. Returns its first boolean output, or None. Raises `ProgramTimedOut`, `NotRunning`."""
+        """Run a jq program. Returns its first boolean output, or None. Raises `ProgramTimedOut` or `NotRunning`."""
         self.ensure_started()
         return cast("bool | None", self._send_request([program, document], self.time_limit_s))
 
     def problem(self, program: str) -> str | None:
-        """Compile a program. Returns the compiler's error; None if it compiles. Raises `NotRunning`."""
+        """Compile a jq program. Returns the compiler's error; None if it compiles. Raises `NotRunning`."""
         self.ensure_started()
         try:
             words: str | None = self._send_request([program, None], COMPILE_LIMIT_S)
@@ -48,10 +48,10 @@ class JqRunner:
         return words
 
     def ensure_started(self) -> None:
-        """Start the child, unless it is running. Raises `NotRunning`."""
+        """Start the child process, unless it is running. Raises `NotRunning`."""
         if self._child is not None and self._child.poll() is None:
             return
-        self.close()  # clean up after a child that ended between two programs
+        self.close()  # The last child may have ended between two programs.
         self._child = start_child()
         try:
             self._send_request(["true", "null"], START_LIMIT_S)
@@ -59,7 +59,7 @@ class JqRunner:
             raise NotRunning(str(error)) from None
 
     def close(self) -> None:
-        """End the child. The next program starts another."""
+        """Kill the child process. The next program starts another one."""
         child, self._child = self._child, None
         if child is not None:
             child.kill()
@@ -84,7 +84,7 @@ class JqRunner:
 
 
 def start_child() -> "subprocess.Popen[bytes]":
-    """Start the process that runs programs."""
+    """Start the child process that runs jq programs."""
     return subprocess.Popen(  # noqa: S603 - our own arguments
         [sys.executable, "-m", jq_child.__name__, str(os.getpid())],
         stdin=subprocess.PIPE,
@@ -95,13 +95,13 @@ def start_child() -> "subprocess.Popen[bytes]":
 
 
 def compile_problem(program: str) -> str | None:
-    """Compile a program. Returns the compiler's error; None if it compiles within its limits. Not thread-safe."""
+    """Compile a jq program. Returns the compiler's error; None if it compiles within its limits. Not thread-safe."""
     return _get_runner().problem(program)
 
 
 @cache
 def _get_runner() -> JqRunner:
-    """Return the runner that all programs of the environment share. A process for each would be too many."""
+    """Return the runner that all programs of the environment share: a process per program would be too much."""
     runner = JqRunner()
     atexit.register(runner.close)
     return runner

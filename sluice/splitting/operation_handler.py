@@ -19,17 +19,17 @@ MAX_DESCRIPTION_CHARACTERS = 200
 
 
 class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
-    """Applies the operations of one invocation. `counts` returns the number of messages sent to each session, by id."""
+    """Applies the operations of one invocation. `counts` returns the numbers of sent messages by session id."""
 
     control: Control
     compile_problem: CompileProblem
     counts: Callable[[], Mapping[str, int]]
-    url: Callable[[str], str]  # returns a queue's URL, by name
+    url: Callable[[str], str]  # returns the URL of a queue by its name
 
     def apply(self, operation: operations.ControlOperation) -> object:
-        """Apply the operation. Returns a result of its type.
+        """Apply the operation. Returns the operation's type of result.
 
-        Raises a `BadConfiguration` for an invalid request: then nothing was changed.
+        Raises a `BadConfiguration` for an invalid request, which changes nothing.
         """
         result: object = None
         match operation:
@@ -60,7 +60,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         return result
 
     def find(self, session_id: str) -> operations.AnySession:
-        """Show a session as of now."""
+        """Return the view of a session with the effects of elapsed time."""
         registry = self.control.view()
         session = registry.sessions.get(session_id)
         if session is None:
@@ -69,7 +69,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         return self._build_view(registry, session, self.counts())
 
     def show(self) -> operations.SplittingView:
-        """Show the queues that can be split, and all sessions as of now."""
+        """Return the queues that can be split and all sessions, with the effects of elapsed time."""
         registry, counts = self.control.view(), self.counts()
         ordered = sorted(registry.sessions.values(), key=lambda session: (session.started_at_ms, session.session_id))
         return operations.SplittingView(

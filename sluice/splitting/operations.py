@@ -15,21 +15,21 @@ from sluice.splitting.filters.texts import Envelope
 from sluice.splitting.filters.values import MAX_QUEUES, Mode, QueueFilter
 from sluice.splitting.sessions.state import Phase, Status
 
-MAX_CLUSTERS = 100  # maximum number of clusters of one agent
-MAX_REPORTS = 1_000  # maximum number of reports in a call: ten consumers for each of a hundred queues
-# Characters of a consumer's state; ten states are stored in one item, whose limit is 400 KB.
+MAX_CLUSTERS = 100  # An agent can serve at most this many clusters.
+MAX_REPORTS = 1_000  # A call has at most this many reports: ten consumers for each of a hundred queues.
+# A consumer's state has at most this many characters: DynamoDB's limit of an item, 400 KB, has room for ten states.
 MAX_REPORT_CHARACTERS = 16_384
 MAX_LINGER_S = 3_600
 MAX_TIME_LIMIT_S = 7 * 24 * 60 * 60
 
 Text = Annotated[str, Meta(min_length=1)]
-# What the value of a tag may be: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Tags.html#tag-restrictions
+# AWS accepts these values of tags: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Tags.html#tag-restrictions
 TagValue = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9 _.:/=+@-]{0,256}\Z")]
 Outcome: TypeAlias = Literal["seen", "moved", "waits", "refused", "failed"]
 
 
 class QueueView(Envelope, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A queue that can be split. `source` is the URL that producers send to, `main` that of its consumer now.
+    """A queue that can be split. `source` is the URL that producers send to, `main` the URL that its consumer reads.
 
     `rules` describe what policies require of its sessions, each in a few words. `variables` are the environment
     variables from which re-pointed consumers read the queue's name or URL.
@@ -44,9 +44,9 @@ class QueueView(Envelope, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class SessionQueueView(Struct, frozen=True, kw_only=True):
-    """A session's queue, without name and URL if it doesn't exist. `returned` counts messages sent back.
+    """A session's queue; `name` and `url` are None if it doesn't exist. `returned` is the number of returned messages.
 
-    `asks_for` describes the filter. `shadowed_by` is an earlier session that takes all messages that this one asks for.
+    `asks_for` describes the filter. `shadowed_by` is the id of an earlier session that takes all matching messages.
     """
 
     queue_id: str
@@ -59,7 +59,7 @@ class SessionQueueView(Struct, frozen=True, kw_only=True):
 
 
 class SessionView(Struct, frozen=True, kw_only=True, tag_field="is", tag="known"):
-    """A session in the registry. `messages` is the number of messages that it was sent."""
+    """A session in the registry. `messages` is the number of messages sent to it."""
 
     session_id: str
     name: str = ""
@@ -75,7 +75,7 @@ class SessionView(Struct, frozen=True, kw_only=True, tag_field="is", tag="known"
 
 
 class EndedSession(Struct, frozen=True, kw_only=True, tag_field="is", tag="ended"):
-    """A session that has ended. `reason` is empty if it is unknown, or if the session never existed."""
+    """A session that has ended. `reason` is empty if it isn't known, or if the session never existed."""
 
     session_id: str
     status: Literal["Ended"] = "Ended"
@@ -87,10 +87,10 @@ AnySession = SessionView | EndedSession
 
 
 class SplitView(Struct, frozen=True, kw_only=True):
-    """A split that isn't at rest: its phase, what it waits for, and where each consumer is, by its description.
+    """A split that isn't at rest: its phase, what it waits for, and which queue each consumer reads.
 
-    `not_moved` is why consumers, the splitter's trigger or a temporary queue could last not be changed; empty if they
-    could.
+    `consumers` has the consumers' descriptions as keys. `not_moved` is why consumers, the splitter's trigger or a
+    temporary queue could last not be changed; empty if they could.
     """
 
     queue_id: str
@@ -104,7 +104,7 @@ class SplitView(Struct, frozen=True, kw_only=True):
 class SplittingView(Struct, frozen=True, kw_only=True):
     """The queues that can be split, and all sessions in the order in which messages are matched.
 
-    `version` is the registry's. `splits` are those that aren't at rest, also of queues that are no longer configured.
+    `version` is the registry's version. `splits` are those that aren't at rest, even if no longer configured.
     """
 
     version: int = 0
@@ -114,7 +114,7 @@ class SplittingView(Struct, frozen=True, kw_only=True):
 
 
 class SessionStatus(Struct, frozen=True, kw_only=True):
-    """The progress of a session."""
+    """The status of a session, with the reason for its end."""
 
     session_id: str
     status: Status
@@ -122,10 +122,10 @@ class SessionStatus(Struct, frozen=True, kw_only=True):
 
 
 class ConsumerStep(Struct, frozen=True, kw_only=True):
-    """A step that an agent should take for a split queue's consumer at this `place`.
+    """A step that an agent should take for a split queue's consumer, the one with this index (`place`).
 
-    Without an `original` the agent should read the consumer's state while it reads `queue`. Otherwise it should make
-    the consumer read `queue`, whichever queue of `instead_of` it reads.
+    If `original` is None, the agent should read the consumer's state while it reads `queue`. Otherwise it should make
+    the consumer read `queue`, whichever queue of `instead_of` it reads now.
     """
 
     queue_id: str
@@ -137,7 +137,7 @@ class ConsumerStep(Struct, frozen=True, kw_only=True):
 
 
 class ConsumerSteps(Struct, frozen=True, kw_only=True):
-    """Steps for one agent, which holds their consumers exclusively for `lease_s` after its request."""
+    """Steps for one agent, which holds the steps' consumers exclusively for `lease_s` seconds after its request."""
 
     steps: tuple[ConsumerStep, ...]
     lease_s: int
@@ -146,7 +146,7 @@ class ConsumerSteps(Struct, frozen=True, kw_only=True):
 class StepReport(Struct, frozen=True, kw_only=True):
     """The outcome of a step. `text` is the consumer's state or the reason of a failure, `code` the API's error code.
 
-    `seen` and `moved` are complete, `waits` is in progress. `refused` needs an operator, `failed` may be transient.
+    `seen` and `moved` steps are complete; `waits` is in progress; `refused` needs an operator; `failed` can be retried.
     """
 
     queue_id: Text
@@ -158,10 +158,10 @@ class StepReport(Struct, frozen=True, kw_only=True):
 
 
 class StartSession(Operation[AnySession], frozen=True, kw_only=True, tag="start"):
-    """Start a session with filters by queue id, `*` for every other queue. The key defaults to the session's id.
+    """Start a session with filters by queue id; `*` means every other queue. The key defaults to the session's id.
 
-    The session's queues are tagged with `user_id`, by which IAM policies can limit who reads them, and with `name`.
-    Their re-pointed consumers stay where they are for `linger_s` after it.
+    The session's queues are tagged with `name`, and with `user_id`, by which IAM policies can limit who reads the
+    queues. After the session, re-pointed consumers keep reading their main queues for `linger_s` seconds.
     """
 
     changes = True
@@ -175,7 +175,7 @@ class StartSession(Operation[AnySession], frozen=True, kw_only=True, tag="start"
 
 
 class StopSession(Operation[AnySession], frozen=True, kw_only=True, tag="stop"):
-    """End a session, and return it. Messages that it hasn't read are returned."""
+    """End a session, and return it. Messages that the session hasn't read go back to the deployed consumer."""
 
     changes = True
     session_id: Text
@@ -183,41 +183,41 @@ class StopSession(Operation[AnySession], frozen=True, kw_only=True, tag="stop"):
 
 
 class KeepSession(Operation[SessionStatus], frozen=True, kw_only=True, tag="heartbeat"):
-    """Store a heartbeat of the session's owner."""
+    """Store a heartbeat of the session's owner, and return the session's status."""
 
     session_id: Text
 
 
 class FindSession(Operation[AnySession], frozen=True, kw_only=True, tag="find"):
-    """Show a session, even if it has ended."""
+    """Return a session, even if it has ended."""
 
     only_reads = True
     session_id: Text
 
 
 class ShowSplitting(Operation[SplittingView], frozen=True, kw_only=True, tag="show"):
-    """Show queues and sessions, as of one time."""
+    """Return all queues and sessions, as of the same time."""
 
     only_reads = True
 
 
 class ReleaseQueue(Operation[None], frozen=True, kw_only=True, tag="release"):
-    """End the drain or linger time of a queue after its last session: consumers, then main's messages, go back."""
+    """End the drain or linger time of a queue: its consumers and its main queue's messages return to the source."""
 
     changes = True
     queue_id: Text
 
 
 class TickSessions(Operation[None], frozen=True, kw_only=True, tag="tick"):
-    """Run the actions that are due."""
+    """Run all actions that are due."""
 
     changes = True
 
 
 class TakeSteps(Operation[ConsumerSteps], frozen=True, kw_only=True, tag="take steps"):
-    """Request the due steps for consumers in these clusters, and hold these consumers for a while.
+    """Request the steps that are due for consumers in these clusters, and hold these consumers for a while.
 
-    `agent` identifies the running agent: it is a new text each time that an agent starts.
+    `agent` identifies the running agent by a text that is new each time an agent starts.
     """
 
     changes = True
@@ -226,7 +226,7 @@ class TakeSteps(Operation[ConsumerSteps], frozen=True, kw_only=True, tag="take s
 
 
 class ReportSteps(Operation[None], frozen=True, kw_only=True, tag="report steps"):
-    """Report the outcomes of steps, and release their consumers."""
+    """Report the outcomes of steps, and release the steps' consumers."""
 
     changes = True
     agent: Text
@@ -234,7 +234,7 @@ class ReportSteps(Operation[None], frozen=True, kw_only=True, tag="report steps"
 
 
 class SweepQueues(Operation[tuple[str, ...]], frozen=True, kw_only=True, tag="sweep"):
-    """Run the actions that are due, and delete unknown temporary queues. Returns their names."""
+    """Run the actions that are due, and delete temporary queues that aren't registered. Returns their names."""
 
     changes = True
 

@@ -1,8 +1,8 @@
 """Re-points the deployed consumers of split queues to other queues, and switches the splitter's triggers.
 
-Each step is written to the registry before it is taken and is idempotent, so after a crash any invocation can continue
-or undo it. Only one invocation at a time holds a queue's consumers, for longer than the function's time limit, so that
-a late call of another invocation cannot undo recorded changes.
+Each step is idempotent and is written to the registry before it is taken. So any invocation can continue or undo it
+after a crash. Only one invocation at a time holds a queue's consumers, for longer than the function's time limit, so
+that a late call of another invocation can't undo recorded changes.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -20,26 +20,26 @@ from sluice.splitting.sessions.events import Event
 from sluice.splitting.sessions.state import Registry
 from sluice.splitting.settings import Repointed
 
-if TYPE_CHECKING:  # only for type hints: a shell gets its adapters as arguments
+if TYPE_CHECKING:  # These imports are only for type hints: the adapters are passed in as arguments.
     from sluice.aws.splitting.consumers.lambda_functions import LambdaSplitterTriggers
     from sluice.aws.splitting.consumers.targets import AwsConsumers
 
-# Errors that need an operator, so the sessions fail; on the way back to the source they are retried instead. ECS
-# rolls back with FAILED, Lambda refuses a role with the next, and the last three are a Kubernetes API server's.
+# These error codes need an operator, so the sessions fail; on the way back to the source, the call is retried. ECS
+# rolls back with FAILED, Lambda refuses a role with the next code, and the last three are from Kubernetes API servers.
 DENIED = frozenset({"AccessDenied", "AccessDeniedException", "FAILED", "InvalidParameterValueException"})
 DENIED |= {"Forbidden", "Unauthorized", "Invalid"}
-NOT_YET = "NonExistentQueue"  # this word is in Lambda's error about a queue that was created less than a second ago
-HOLD_MS = 100_000  # longer than the function's limit of 60 s, for clock skew and late effects
+NOT_YET = "NonExistentQueue"  # Lambda's error contains this word if the queue was created less than a second ago.
+HOLD_MS = 100_000  # A hold lasts longer than the function's limit of 60 s, for clock skew and late effects.
 
-Warn = Callable[[str, str, str], None]  # parameters: the log event, the split's queue id and the reason
+Warn = Callable[[str, str, str], None]  # Parameters are the log event, the split's queue id and the reason.
 
 
 class StepsLost(BadConfiguration):
-    """The agent's hold has expired, so others may have changed the consumers. The agent has to ask for steps again."""
+    """The agent's hold has expired, so others may have changed the consumers. The agent must request steps again."""
 
 
 class Pointing(msgspec.Struct, frozen=True, kw_only=True):
-    """Re-points consumers for one invocation, the `holder`. `repointed` is by queue id. Methods raise `CallFailed`."""
+    """Re-points consumers for one invocation, the `holder`. `repointed` has queue ids as keys. Raises `CallFailed`."""
 
     repointed: Mapping[str, Repointed]
     consumers: "AwsConsumers"
@@ -50,7 +50,7 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def at_rest(self) -> dict[str, Consumers]:
-        """Return the configured consumers, as they are while no queue is split."""
+        """Return the configured consumers by queue id, in their state without sessions."""
         return {
             config.queue_id: Consumers(
                 queue_id=config.queue_id, consumers=tuple(Consumer(target=target) for target in config.targets)
@@ -59,7 +59,7 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def run(self, action: PointConsumer | SwitchSplitter, registry: Registry) -> Iterator[Event]:
-        """Run an action of re-pointing. Yields its events. `registry` must be the saved one."""
+        """Run an action of re-pointing, and yield the events that result. `registry` must be the saved registry."""
         consumers = registry.find_consumers(action.queue_id)
         match action:
             case SwitchSplitter():
@@ -69,7 +69,7 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
                 yield from (self._point_consumers(action, consumers, registry) if hold_events is None else hold_events)
 
     def find_strayed(self, registry: Registry) -> Iterator[Event]:
-        """Find re-pointed consumers that read their source again, usually because their owner deployed them."""
+        """Find re-pointed consumers that read their source again, usually because their owner deployed them again."""
         for consumers in registry.consumers.values():
             split = registry.splits.get(consumers.queue_id)
             if split is None or split.consumer_at is None or split.consumer_at != split.main:
@@ -79,7 +79,7 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
                     continue
                 try:
                     is_back = self.consumers.reads(consumer.target, queue=split.source)
-                except CallFailed:  # the next sweep checks again
+                except CallFailed:  # The next sweep checks again.
                     continue
                 if is_back:
                     self.warn(
@@ -90,18 +90,18 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
                     yield events.ConsumerStrayed(consumers.queue_id, place)
 
     def report_failure(self, queue_id: str, reason: str) -> Event:
-        """Log why a consumer or a trigger can't be changed now, and return the event that shows it to operators."""
+        """Log why a consumer or a trigger can't be changed now. Returns the event that shows the reason."""
         self.warn("ConsumerNotMoved", queue_id, reason)
         return events.ConsumerNotMoved(queue_id, reason)
 
     def release_holds(self, registry: Registry) -> Iterator[Event]:
-        """Release all holds at the end of the invocation, so that others can take steps."""
+        """Release all holds at the end of the invocation, so that other invocations can take steps."""
         for consumers in registry.consumers.values():
             if consumers.held_by == self.holder:
                 yield events.ConsumersHeld(consumers.queue_id, self.holder)
 
     def _acquire_hold(self, consumers: Consumers) -> tuple[Event, ...] | None:
-        """Return the events that acquire the hold; None if this holder has it, an empty tuple if another one has it."""
+        """Return the events that acquire the hold: None if this holder has it already, () if another one has it."""
         now_ms = self.now_ms()
         if consumers.held_by and now_ms < consumers.held_until_ms:
             return None if consumers.held_by == self.holder else ()
@@ -109,10 +109,10 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
 
     def _switch_splitter(self, action: SwitchSplitter, consumers: Consumers) -> Iterator[Event]:
         config = self.repointed.get(action.queue_id)
-        # The trigger of a split that is no longer configured was deleted by the deployment.
+        # If the split is no longer configured, the deployment has deleted its trigger.
         is_on = self.triggers.is_on(config.trigger_id) if config else False
         hold_events = self._acquire_hold(consumers)
-        # What is seen may change while another invocation holds the consumers and has announced a switch.
+        # The trigger's state may change at any time if another invocation has the hold and has announced a switch.
         is_stable = consumers.splitter_on is not None or hold_events != ()
         if config is None or (is_on == action.on and is_stable):
             yield events.SplitterSwitched(action.queue_id, bool(is_on))
@@ -144,7 +144,7 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
                         is_moved = self.consumers.point(target, original, queue=queue, instead_of=others)
                 except BadConsumer as error:
                     yield self._refuse_consumer(consumers.queue_id, place, str(error), queue=queue, source=source)
-                except CallFailed as error:  # Other consumers don't wait for this one, which the next tick retries.
+                except CallFailed as error:  # Other consumers don't wait for this one; the next tick retries.
                     yield self.report_failure(consumers.queue_id, str(error))
                 else:
                     if is_moved:
@@ -171,17 +171,17 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
     def _refuse_consumer(self, queue_id: str, place: int, reason: str, *, queue: str, source: str) -> Event:
         if queue != source:
             return events.ConsumerRefused(queue_id, reason)
-        # The owner has changed the consumer in the meantime, and that change is kept.
+        # The consumer's owner has changed its configuration in the meantime. Keep that change.
         self.warn("ConsumerNotPutBack", queue_id, reason)
         return events.ConsumerMoved(queue_id, place, queue)
 
     def hold_for_agents(self, registry: Registry, clusters: Collection[str]) -> Iterator[Event]:
-        """Lease the consumers that have steps due in these clusters, unless another invocation has leased them."""
+        """Lease the consumers with steps due in these clusters, except consumers that another invocation has leased."""
         for queue_id in dict.fromkeys(step.queue_id for step in _list_steps(registry, clusters)):
             yield from self._acquire_hold(registry.find_consumers(queue_id)) or ()
 
     def list_steps(self, registry: Registry, clusters: Collection[str]) -> tuple[ConsumerStep, ...]:
-        """List the steps due in these clusters for consumers held by this invocation."""
+        """List the steps that are due in these clusters, for consumers that this invocation holds."""
         return tuple(
             step
             for step in _list_steps(registry, clusters)
@@ -231,7 +231,7 @@ def _next_moves(action: PointConsumer, consumers: Consumers, source: str) -> dic
 
 
 def _waits_for_agents(action: PointConsumer, consumers: Consumers, registry: Registry) -> bool:
-    """Return whether all remaining work is for agents."""
+    """Return whether only agents can do the remaining work of this action."""
     left = _find_unseen(consumers)
     if not left:
         source = registry.splits[action.queue_id].source
@@ -264,7 +264,7 @@ def _list_steps(registry: Registry, clusters: Collection[str]) -> Iterator[Consu
 
 @contextmanager
 def _as_bad_consumer(codes: Collection[str]) -> Iterator[None]:
-    """Raise `BadConsumer` instead of `CallFailed` for calls that fail with one of these codes."""
+    """Raise `BadConsumer` instead of `CallFailed` if a call in the context fails with one of these error codes."""
     try:
         yield
     except CallFailed as error:

@@ -1,6 +1,6 @@
 """Policies that limit sessions by queue, and the check of a new session against them. Pure.
 
-All policies that match a queue apply. They are checked only when a session starts: running sessions aren't affected.
+All policies that match a queue apply. Policies are checked only when a session starts, not for running sessions.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,10 +13,10 @@ from sluice.splitting.filters.values import Filter, Mode, QueueFilter
 
 
 class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Rules for queues whose ids equal or match, as in a shell, one of the patterns `queues`. None means no limit.
+    """Rules for queues whose ids match one of the shell patterns in `queues`. None means no limit.
 
-    With `max_time_limit_s` a session must have a time limit. Defaults aren't written, since the settings of a function
-    have a size limit.
+    If `max_time_limit_s` is set, a session must have a time limit. Default values are omitted in JSON, because a
+    function's settings have a size limit.
     """
 
     queues: tuple[str, ...] = ("*",)
@@ -44,7 +44,7 @@ class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
             yield f"a time limit of at most {self.max_time_limit_s} s"
 
     def find_violations(self, asked: QueueFilter, *, time_limit_s: int | None, sessions: int) -> Iterator[str]:
-        """Describe the rules that a session with this filter would break, if the queue has `sessions` live ones."""
+        """Describe the rules that a session with this filter would break on a queue with `sessions` live sessions."""
         named = attributes_named(asked.filter)
         missing = [name for name in self.required_attributes if fold_name(name) not in named]
         if missing:
@@ -62,7 +62,7 @@ class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
 def list_refusals(
     policies: Sequence[Policy], queue_id: str, queue_filter: QueueFilter, *, time_limit_s: int | None, sessions: int
 ) -> Iterator[str]:
-    """Describe each policy's rules that a session would break on the queue, which has `sessions` live ones."""
+    """Describe each policy's rules that a session would break on this queue, which has `sessions` live sessions."""
     for number, policy in enumerate(policies):
         if policy.applies_to(queue_id):
             for rule in policy.find_violations(queue_filter, time_limit_s=time_limit_s, sessions=sessions):
@@ -70,7 +70,7 @@ def list_refusals(
 
 
 def attributes_named(asked: Filter) -> frozenset[str]:
-    """Return the folded names of the attributes that every matching message has, as far as the filter shows it.
+    """Return the folded names of the attributes that every matching message has, as far as the filter shows them.
 
     A pattern on lines names an attribute if it begins with `^name:`. If one of several patterns is enough, all must
     name the same attribute. jq programs aren't analyzed.
@@ -85,7 +85,7 @@ def attributes_named(asked: Filter) -> frozenset[str]:
 
 
 def _find_attribute(pattern: str) -> str | None:
-    """Return the only attribute in whose line the pattern can be found; None if that can't be derived."""
+    """Return the only attribute in whose line the pattern can be found; None if the pattern doesn't show it."""
     stream = [token for token in tokens(pattern) if token.kind not in {Kind.FLAGS, Kind.SKIPPED}]
     if not stream or stream[0].kind is not Kind.START or any(token.multiline or token.verbose for token in stream):
         return None

@@ -1,1 +1,1 @@
-"""Routing of a split queue's messages, and the copies for sessions. Pure."""
+"""Decides which sessions get a split queue's messages, and builds the sessions' copies. Pure."""

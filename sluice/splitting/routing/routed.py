@@ -1,6 +1,6 @@
 """Writes and reads the splitter's log lines about messages routed to sessions. Pure.
 
-The lines have ids, keys and modes, but no content of messages and no queue URLs. Messages that went only to the
+Log lines have ids, keys and modes, but no content of messages and no queue URLs. Messages that went only to the
 deployed consumer aren't logged.
 """
 
@@ -11,12 +11,12 @@ from sluice.codec import Struct, convert, decode
 from sluice.errors import Malformed
 from sluice.splitting.filters.values import Mode
 
-EVENT = "MessagesRouted"  # value of the field `message` in the splitter's log lines
-MESSAGES_A_LINE = 50  # messages per log line, about 2 KB of ids; CloudWatch accepts lines up to 256 KB
+EVENT = "MessagesRouted"  # The splitter's log lines have this value in the field `message`.
+MESSAGES_A_LINE = 50  # So many ids take about 2 KB; CloudWatch accepts lines of up to 256 KB.
 
 
 class Routed(Struct, frozen=True, kw_only=True):
-    """The messages routed to one session. `messages` are their message ids in the split queue's source."""
+    """The messages routed to one session. `messages` are the message ids in the split queue's source queue."""
 
     session: str
     key: str
@@ -53,7 +53,7 @@ def format_lines(routed: Iterable[Routed]) -> Iterator[list[dict[str, Any]]]:
 
 
 def parse_routed(text: str, *, at_ms: int) -> Iterator[RoutedMessage]:
-    """Yield the messages of a log line; none if the line is about something else."""
+    """Yield the routed messages of a log line. A line about something else yields no messages."""
     try:
         document = decode(text, dict[str, Any], of="line")
         if document.get("message") != EVENT:

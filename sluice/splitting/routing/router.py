@@ -1,4 +1,4 @@
-"""Routes a message to the first matching stealing session, and copies to matching mirroring sessions before it. Pure.
+"""Routes a message to the first matching stealing session, and copies to the mirroring sessions before that one. Pure.
 
 Sessions are ordered by start time, then id, and the deployed consumer comes last. A matching mirroring session gets a
 copy, and the message goes on to the next session. A matching stealing session takes the message, and no later one gets
@@ -22,28 +22,28 @@ from sluice.splitting.filters.texts import FilterInput, fold_name
 from sluice.splitting.filters.values import Filter, Mode, Share
 
 SESSION_ATTRIBUTE = "sluice-session"
-MARK_TYPE = "String.sluice"  # distinguishes the splitter's attribute from a producer's own with the same value
-# Clients that keep a large payload in S3 say so by one of these attributes. A mirroring session's client would delete
-# the object when it deletes its copy of the message, and the deployed consumer needs it.
+MARK_TYPE = "String.sluice"  # A producer's own attribute with the same value has another type.
+# Clients that keep a large payload in S3 set one of these attributes. A mirroring session's client would delete the S3
+# object together with its copy of the message, but the deployed consumer still needs the object.
 PAYLOAD_ATTRIBUTES = frozenset({"extendedpayloadsize", "sqslargepayloadsize"})
 NOBODY: AbstractSet[str] = frozenset()
 
 
 class FaultKind(StrEnum):
-    """Faults of a filter on a message. All but `OVER_BUDGET` count as no match."""
+    """Faults of a filter on a message. All except `OVER_BUDGET` count as no match."""
 
     PATTERN_TIMED_OUT = "pattern timed out"
     PATTERN_FAILED = "pattern can't be used"
     JQ_TIMED_OUT = "jq timed out"
-    JQ_NOT_RUN = "jq can't be run for now"  # not the session's fault: the jq process can't be started
-    OVER_BUDGET = "took too long in one batch"  # the budget ended with this message, whose result counts
+    JQ_NOT_RUN = "jq can't be run for now"  # The jq process can't be started, which isn't the session's fault.
+    OVER_BUDGET = "took too long in one batch"  # The result for this message still counts.
 
 
 class MissingInput(StrEnum):
     """Input without which a message cannot be routed yet."""
 
-    TIME = "time"  # the batch's time is up
-    METADATA = "metadata"  # a jq program needs the metadata of S3 objects
+    TIME = "time"  # The time of the batch is over.
+    METADATA = "metadata"  # A jq program needs the metadata of S3 objects.
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -54,9 +54,9 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class Recipients(msgspec.Struct, frozen=True, kw_only=True):
-    """The recipients of a message: copies to `mirroring`, in order, and the message to `stealing`, else to main.
+    """The recipients of a message: `mirroring` sessions get copies; `stealing` or else the main queue gets the message.
 
-    If something is `missing`, routing is not decided yet.
+    If an input is `missing`, the recipients aren't decided yet.
     """
 
     stealing: Share | None = None
@@ -67,10 +67,10 @@ class Recipients(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True, kw_only=True)
 class Meter:
-    """Measures the time that the filters of one batch use, per group of the router, against their budget.
+    """Measures the time that each group of sessions uses for its filter in one batch, against a budget.
 
-    From the clock's `until` on no filter is evaluated. A filter's time counts for each session that has the filter.
-    Starting the process for jq programs counts for no session, and is tried once.
+    At the clock's time `until` and later, no filter is evaluated. A filter's time counts for each session with this
+    filter. Starting the process for jq programs counts for no session, and is tried once.
     """
 
     clock: Callable[[], float]
@@ -86,11 +86,11 @@ class Meter:
 
 
 def do_nothing() -> None:
-    """Do nothing. This is the default `ensure_started`, for jq programs that need no process."""
+    """Do nothing. This is the default of `ensure_started`, for jq programs that need no child process."""
 
 
 class _Group(msgspec.Struct, frozen=True, kw_only=True):
-    """Sessions with equal filters, by position in the order: the filter is evaluated once for all of them."""
+    """Sessions with equal filters, by position in the routing order. The filter is evaluated once for all of them."""
 
     filter: Filter
     positions: tuple[int, ...]
@@ -109,7 +109,7 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
     def build(
         cls, shares: Iterable[Share], *, decide: jq.Decide, ensure_started: Callable[[], None] = do_nothing
     ) -> "Router":
-        """Build the router from the sessions' shares, in any order. Empty filters match nothing and cost nothing.
+        """Build the router from the sessions' shares, given in any order. Sessions with an empty filter are left out.
 
         `ensure_started` starts the process that `decide` needs, before a session's time is measured. It raises
         `jq.NotRunning`.
@@ -118,7 +118,7 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
         positions: dict[Filter, list[int]] = {}
         for position, share in enumerate(line):
             positions.setdefault(share.filter, []).append(position)
-        # A dict keeps groups in order of their first session: `find_recipients` stops at the first irrelevant one.
+        # A dict keeps groups in order of their first session, so `find_recipients` can stop at the first later group.
         groups = [_Group(filter=filter_, positions=tuple(places)) for filter_, places in positions.items()]
         index = Index.build([group.filter for group in groups])
         return cls(decide=decide, ensure_started=ensure_started, _ordered_shares=line, _groups=groups, _index=index)
@@ -128,7 +128,7 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Recipients:
         """Find the message's recipients. Sessions whose ids are in `gone` are skipped, as if they didn't exist.
 
-        Returns faults only of filters that had to be evaluated: filters that can't match the message are not.
+        Returns faults only of evaluated filters; filters that can't match the message aren't evaluated.
         """
         evaluation = _Evaluation(filter_input, self.decide)
         taker = len(self._ordered_shares)
@@ -170,7 +170,7 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def sessions_started_after(self, at_ms: int) -> AbstractSet[str]:
-        """Return the ids of the sessions to which messages were routed only after this time."""
+        """Return the ids of the sessions to which messages are routed only since a time after this one."""
         return {share.session_id for share in self._ordered_shares if share.since_ms > at_ms}
 
     def _evaluate(
@@ -207,7 +207,7 @@ _Decided = bool | FaultKind
 
 @dataclass(slots=True)
 class _Evaluation:
-    """Evaluates filters on one message. Equal patterns on the same attribute, and equal programs, are run once."""
+    """Evaluates filters on one message. Runs equal patterns on the same attribute, and equal programs, only once."""
 
     filter_input: FilterInput
     decide: jq.Decide
@@ -233,7 +233,7 @@ class _Evaluation:
         return True if filter_.jq is None else self._run_program(filter_.jq)
 
     def _run_program(self, program: str) -> "_Decided | MissingInput":
-        """Run the jq program, once per message. Returns its decision, or why it made none."""
+        """Run the jq program, once per message. Returns its decision, or why it couldn't decide."""
         if self.filter_input.awaits_metadata and jq.names_metadata(program):
             return MissingInput.METADATA
         if program not in self._of_programs:
@@ -258,7 +258,7 @@ class _Evaluation:
 
 
 def _search_texts(texts: Iterable[str], pattern: str, *, exact_case: bool = False) -> _Decided:
-    """Return whether the pattern is found in one of the texts. A time-out ends the search."""
+    """Return whether the pattern is found in one of the texts. If a search times out, the rest isn't searched."""
     try:
         return any(patterns.matches(pattern, text, exact_case=exact_case) for text in texts)
     except patterns.PatternFailed:
@@ -268,7 +268,7 @@ def _search_texts(texts: Iterable[str], pattern: str, *, exact_case: bool = Fals
 
 
 def build_main_message(message: Message, *, fifo: bool) -> Outgoing:
-    """Build the message for the deployed consumer's queue. `fifo`: whether the queues are FIFO."""
+    """Build the message for the deployed consumer's queue. `fifo`: source and main queue are FIFO queues."""
     return _build_outgoing(message, message.attributes, known_as=message.message_id if fifo else None)
 
 
@@ -277,7 +277,7 @@ def build_session_copy(message: Message, *, key: str, fifo: bool) -> Outgoing:
     attributes = message.attributes
     if len(attributes) < MAX_ATTRIBUTES and SESSION_ATTRIBUTE not in attributes:
         marked = {**attributes, SESSION_ATTRIBUTE: Value(MARK_TYPE, key)}
-        # A message near SQS's size limit has no room for the attribute.
+        # A message near SQS's size limit has no room for another attribute.
         attributes = marked if message_size(message.body, marked) <= MAX_MESSAGE_BYTES else attributes
     return _build_outgoing(message, attributes, known_as=message.message_id if fifo else None)
 
@@ -285,8 +285,8 @@ def build_session_copy(message: Message, *, key: str, fifo: bool) -> Outgoing:
 def build_returned_message(message: Message, *, key: str, fifo: bool) -> Outgoing:
     """Build the message that returns a session's copy to main, without the session's key.
 
-    Its deduplication id is the source's message id, as in the session's queue. If the splitter also sends the message
-    to main, because its send to the session seemed to fail, SQS drops the duplicate.
+    The message's deduplication id is the message id in the source, as in the session's queue. If the splitter also
+    sends the message to main, because sending to the session seemed to fail, SQS drops the duplicate.
     """
     marked = message.attributes.get(SESSION_ATTRIBUTE) == Value(MARK_TYPE, key)
     kept = {name: value for name, value in message.attributes.items() if not (marked and name == SESSION_ATTRIBUTE)}
@@ -294,7 +294,7 @@ def build_returned_message(message: Message, *, key: str, fifo: bool) -> Outgoin
 
 
 def _build_outgoing(message: Message, attributes: Attributes, *, known_as: str | None) -> Outgoing:
-    """Copy a message. `known_as` is the deduplication id in FIFO queues: only retries have the same one."""
+    """Copy a message. `known_as` is the deduplication id in FIFO queues: only retries have the same id."""
     return Outgoing(
         body=message.body,
         attributes=attributes,

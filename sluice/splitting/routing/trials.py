@@ -1,6 +1,6 @@
 """Tries a filter on one message, and reports the result of each condition. Pure.
 
-All results come from the router, so that a trial and the splitter can't differ.
+The router evaluates all conditions, so a trial has the same results as the splitter.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ NO = "no"
 class Condition:
     """A condition of a filter: its place in a filter file, its pattern or program, and its result.
 
-    The result is yes, no, or the fault that prevented either.
+    The result is yes, no, or a fault of the filter.
     """
 
     place: str
@@ -29,14 +29,14 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """The result of a filter on a message, and its conditions. An empty filter has none, and matches nothing."""
+    """The result of a filter on a message, and of each condition. An empty filter matches nothing."""
 
     matches: bool
     conditions: tuple[Condition, ...]
 
 
 def try_filter(filter_: Filter, filter_input: FilterInput, *, decide: Decide) -> Trial:
-    """Try a filter whose patterns and program were checked."""
+    """Try a filter on a message. The filter's patterns and program must have been checked."""
     conditions = tuple(
         Condition(place=place, asked=condition, answer=_answer(part, filter_input, decide))
         for place, condition, part in _iter_conditions(filter_)
@@ -45,7 +45,7 @@ def try_filter(filter_: Filter, filter_input: FilterInput, *, decide: Decide) ->
 
 
 def _iter_conditions(filter_: Filter) -> Iterator[tuple[str, str, Filter]]:
-    """Yield each condition's place, its pattern or program, and a filter with only this condition."""
+    """Yield each condition's place in a filter file, its pattern or program, and a filter with only this condition."""
     for name, pattern in filter_.attributes:
         yield f"message_filter.{name}", pattern, Filter(attributes=((name, pattern),))
     for form, lines in (("all_of", filter_.all_of), ("any_of", filter_.any_of)):
