@@ -15,10 +15,10 @@ from sluice.stages import add_stage_prefix
 
 
 class SplitConfig(Envelope, frozen=True, kw_only=True):
-    """A queue that can be split, with the envelope of its bodies. `source` and `main` are queue names.
+    """A queue that can be split, with the envelope of its messages. `source` and `main` are queue names.
 
-    If the deployed consumer is re-pointed, there is no `main`: it reads the source while there are no sessions, and
-    otherwise a temporary queue.
+    If the deployed consumer is re-pointed, `main` is None: the consumer reads the source, or during sessions a
+    temporary main queue.
     """
 
     queue_id: str
@@ -40,12 +40,12 @@ class SplitterSettings(Settings, frozen=True, kw_only=True):
 
     @property
     def by_source(self) -> Mapping[str, SplitConfig]:
-        """Return the split queues by their sources' names."""
+        """Return the split queues by the names of their source queues."""
         return {config.source: config for config in self.split_queues}
 
 
 class Repointed(msgspec.Struct, frozen=True, kw_only=True):
-    """The consumers of a split queue that are re-pointed, in this order.
+    """The consumers of a split queue to re-point, in order.
 
     `trigger_id` is the splitter's event source mapping from the queue, which is disabled while there are no sessions.
     """
@@ -67,10 +67,10 @@ class ControlSettings(SplitterSettings, frozen=True, kw_only=True):
 
     @property
     def by_id(self) -> Mapping[str, SplitConfig]:
-        """Return the split queues by their ids."""
+        """Return the split queues by their queue ids."""
         return {config.queue_id: config for config in self.split_queues}
 
     @property
     def deployment(self) -> str:
-        """Return the tag of the deployment's temporary queues: a hash of its table's name, and therefore unique."""
+        """Return the tag of the deployment's temporary queues: a hash of its table's name, so that tags are unique."""
         return add_stage_prefix(hashlib.sha256(self.table.encode()).hexdigest()[:TAG_CHARACTERS], self.stage)

@@ -1,9 +1,8 @@
 """Splits a batch of one source queue: sends each message where the router decides, counts, and reports failures.
 
-Forward, then delete: a message is done only when every receiver has it. Nothing is deleted here; the trigger deletes
-what isn't reported as failed.
+A message is deleted only when every receiver has it: the trigger deletes messages that aren't reported as failed.
 
-A batch is decided and sent slice by slice, with separate deadlines for filters, S3 and sending. Messages that miss a
+A batch is routed and sent slice by slice, with separate deadlines for filters, S3 and sending. Messages that miss a
 deadline are reported as failed and redelivered. A session that exceeds its filter budget, or whose queue refuses
 messages, is skipped for the rest of the batch, and its messages are routed as if the session did not exist.
 """
@@ -37,31 +36,31 @@ from sluice.splitting.routing.router import (
 from sluice.splitting.sessions.state import SPLITTER_LEASE_S, Reason, Registry
 from sluice.splitting.settings import SplitConfig
 
-if TYPE_CHECKING:  # only for type hints: a shell gets its adapters as arguments
+if TYPE_CHECKING:  # These imports are only for type hints: the adapters are passed in as arguments.
     from sluice.aws.splitting.registry_store import DynamoRegistryStore
 
 NOT_SPLIT = "its consumer doesn't read a main queue, or not yet"
 CACHED_MS = 1_000
-BATCH_MS = 20_000  # the function's time limit, which no batch can exceed
+BATCH_MS = 20_000  # No batch can exceed the function's time limit.
 ANNOUNCED_FOR_MS = SPLITTER_LEASE_S * 1_000 - BATCH_MS
-MAX_READS = 10  # maximum number of attempts to read a registry that keeps changing
-MAX_PASSES = 20  # maximum number of times a message is routed again because a session's queue was deleted
-# Seconds from the start of a batch until the last filter and the last request may start. The function's limit is 20 s.
+MAX_READS = 10  # A registry that keeps changing is read at most this often.
+MAX_PASSES = 20  # A message is routed again at most this often because a session's queue was deleted.
+# The last filter and the last request may start this many seconds after the batch. The function's limit is 20 s.
 DECIDED_WITHIN_S = 10.0
 SENT_WITHIN_S = 16.0
-SLICE_S = 1.0  # seconds of routing, after which the splitter sends the messages routed so far
-KNOWN_WITHIN_MS = 1_000  # after a session's start, every new batch routes to it
-FILTER_BUDGET_S = 2.0  # seconds that a session's filter may take for one batch, which has at most 6 MB
+SLICE_S = 1.0  # After this time of routing, the splitter sends the messages routed so far.
+KNOWN_WITHIN_MS = 1_000  # This long after a session's start, every new batch routes to the session.
+FILTER_BUDGET_S = 2.0  # A session's filter may take this many seconds for one batch, of at most 6 MB.
 
-# How long a session is skipped after its cancellation. If the control function is late or its message is lost, the
-# session is tried and cancelled again.
+# A cancelled session is skipped for this time. If the control function is late or its message is lost, the session is
+# then tried and cancelled again.
 SKIPPED_S = 60.0
-REPEATED_AFTER_S = 2.0  # a fault counts as repeated after this time, because SQS may not find a new queue for a second
+REPEATED_AFTER_S = 2.0  # A fault is repeated only after this time, because SQS may not find a new queue for a second.
 REPEATED_WITHIN_S = 600.0
-MAX_CANCELLATIONS = 50  # maximum number of sessions that one batch cancels, with a request for each
-MAX_ERROR_CHARACTERS = 200  # maximum length of SQS's error text in a session's reason
+MAX_CANCELLATIONS = 50  # One batch cancels at most this many sessions, with a request for each.
+MAX_ERROR_CHARACTERS = 200  # A session's reason has at most this many characters of SQS's error.
 
-# Faults that can happen to a well-behaved session: a slow moment, or a new queue that SQS does not find yet.
+# A well-behaved session can have these faults once: in a slow moment, or if SQS doesn't find a new queue yet.
 FORGIVEN_ONCE = frozenset({Reason.FILTER_TOO_SLOW, Reason.QUEUE_GONE})
 REASONS = {
     FaultKind.PATTERN_TIMED_OUT: Reason.PATTERN_TIMED_OUT,
@@ -70,26 +69,26 @@ REASONS = {
     FaultKind.OVER_BUDGET: Reason.FILTER_TOO_SLOW,
 }
 
-# Returns an object's metadata; empty if it can't exist or be read. Raises `CallFailed` for transient errors.
+# Returns an S3 object's metadata, {} if the object can't exist or be read. Raises `CallFailed` for transient errors.
 ObjectMetadata = Callable[[S3Object], Mapping[str, str]]
-# Asks the control function to cancel a session, by id and reason; raises nothing.
+# Asks the control function to cancel a session, given its id and the reason. Never raises.
 CancelSession = Callable[[str, str], None]
 
 
 def first_received_ms(message: Message) -> int | None:
-    """Return when a message was first received; None if it is received for the first time, or if unknown."""
+    """Return the time at which a message was first received; None if this is its first receive, or if it is unknown."""
     at_ms = message.system.get("ApproximateFirstReceiveTimestamp")
     return None if at_ms is None or message.system.get("ApproximateReceiveCount", "1") == "1" else int(at_ms)
 
 
 @dataclass(slots=True, kw_only=True)
 class SessionCircuitBreaker:
-    """Tracks misbehaving sessions: which are skipped, and which were cancelled. Not thread-safe."""
+    """Tracks misbehaving sessions: those that are skipped, and those that were cancelled. Not thread-safe."""
 
     clock_s: Callable[[], float]  # returns monotonic seconds
     cancel: CancelSession
-    _skipped_until: dict[str, float] = field(default_factory=dict)  # skips end at these times, by session id
-    _first_seen: dict[tuple[str, Reason], float] = field(default_factory=dict)  # times of first faults
+    _skipped_until: dict[str, float] = field(default_factory=dict)  # ends of skips, by session id
+    _first_seen: dict[tuple[str, Reason], float] = field(default_factory=dict)  # times of the first faults
     _cancellations: int = 0
 
     def begin(self) -> set[str]:
@@ -101,7 +100,7 @@ class SessionCircuitBreaker:
         return set(self._skipped_until)
 
     def report_fault(self, session_id: str, reason: Reason, error_text: str = "") -> None:
-        """Ask control to cancel the session: immediately, or if the fault is forgiven once, when it happens again."""
+        """Ask control to cancel the session; after a fault that is `FORGIVEN_ONCE`, only if the fault is repeated."""
         now = self.clock_s()
         if reason in FORGIVEN_ONCE and now - self._first_seen.setdefault((session_id, reason), now) < REPEATED_AFTER_S:
             return
@@ -120,15 +119,16 @@ class Routes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RegistryUnsettled(RuntimeError):
-    """The registry changed during every read; the batch is redelivered."""
+    """The registry changed during every read of it, so the batch is redelivered."""
 
 
 @dataclass(slots=True)
 class CachedRegistry:
     """Caches the registry for a splitter's environment for at most one second. Not thread-safe.
 
-    The order makes it safe (`sessions.rules`): announce the version read, read the version again, and route only if it
-    is unchanged. An announcement holds for the lease, and is repeated before a batch could outlast it.
+    This order makes it safe (`sessions.rules`): announce the version that was read, read the version again, and route
+    only if it is unchanged. An announcement holds for the lease, and is repeated before a batch could outlast the
+    lease.
     """
 
     store: "DynamoRegistryStore"
@@ -142,7 +142,7 @@ class CachedRegistry:
     _announced_at_ms: int = 0
 
     def routes(self, queue_id: str) -> Routes:
-        """Return the routes of a split queue, built at the first batch after a change. Raises `RegistryUnsettled`."""
+        """Return the routes of a split queue, built again after each change. Raises `RegistryUnsettled`."""
         self._refresh()
         if queue_id not in self._routes:
             registry = self._registry
@@ -155,10 +155,10 @@ class CachedRegistry:
         return self._routes[queue_id]
 
     def main_queue(self, queue_id: str, *, configured: str | None) -> str | None:
-        """Return the queue that the deployed consumer reads, as `routes` last found it; None if nothing is forwarded.
+        """Return the queue that the deployed consumer reads, as of the last `routes`; None if nothing may be forwarded.
 
-        If this deployment or an earlier one re-pointed the consumer, the registry has the queue. Otherwise it is the
-        `configured` one.
+        If this deployment or an earlier one re-pointed the consumer, the queue is in the registry. Otherwise it is the
+        `configured` queue.
         """
         split = self._registry.splits.get(queue_id)
         if split is None or split.static or split.is_at_rest:
@@ -177,7 +177,7 @@ class CachedRegistry:
             if version != self._registry.version:
                 self._registry, _ = self.store.load()
                 self._routes.clear()
-                self._announced_at_ms = 0  # if the call below fails, the next batch announces the version
+                self._announced_at_ms = 0  # If the next call fails, the next batch announces the version.
             self.store.announce(self.splitter_id, version=self._registry.version, at_ms=now_ms)
             self._announced_at_ms = now_ms
         raise RegistryUnsettled("the registry of sessions changes too fast to be read")
@@ -185,7 +185,7 @@ class CachedRegistry:
 
 @dataclass(slots=True)
 class SplitOutcome:
-    """The result of a batch: failures by position (to be redelivered), counts, and the messages sent to sessions."""
+    """The result of a batch: failures of messages by position, counts, and the messages sent to sessions."""
 
     failures: Mapping[int, DestinationFault] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
@@ -193,7 +193,7 @@ class SplitOutcome:
 
     @property
     def forwarded(self) -> Counter[str]:
-        """Number of messages sent to each session, by session id."""
+        """Return the number of messages sent to each session, by session id."""
         return Counter({share.session: len(share.messages) for share in self.routed})
 
 
@@ -208,10 +208,10 @@ def split(
     circuit_breaker: SessionCircuitBreaker,
     began_s: float,
 ) -> SplitOutcome:
-    """Forward the batch, which began at `began_s` of the circuit breaker's clock. `messages` are in the order received.
+    """Forward the messages of a batch, in the order received. It began at `began_s` of the circuit breaker's clock.
 
-    While the queue has no `main`, nothing may be forwarded. If a session's queue is missing or refuses messages,
-    these are routed again without that session, in as many passes as there are such queues. If main is missing, its
+    While the queue has no `main`, nothing may be forwarded. If a session's queue is missing or refuses messages, these
+    messages are routed again without that session, in a pass for each such queue. If the main queue is missing, its
     messages fail and stay in the source.
     """
     if queue.main is None:
@@ -245,7 +245,7 @@ def split(
 
 @dataclass(slots=True, kw_only=True)
 class _Batch:
-    """The state of a batch while it is forwarded. `skipped` holds the ids of skipped sessions."""
+    """The state of a batch while it is forwarded. `skipped` has the ids of skipped sessions."""
 
     messages: Sequence[Message]
     envelope: Envelope
@@ -259,11 +259,11 @@ class _Batch:
     meter: Meter
     skipped: set[str]
     faults: set[tuple[int, str, FaultKind]] = field(default_factory=set)
-    inputs_with_metadata: dict[int, FilterInput] = field(default_factory=dict)  # keys: message positions
-    shares: dict[str, Share] = field(default_factory=dict)  # the share of each recipient, by queue name
+    inputs_with_metadata: dict[int, FilterInput] = field(default_factory=dict)  # by message position
+    shares: dict[str, Share] = field(default_factory=dict)  # shares by session queue's name
 
     def take(self, waiting: deque[int]) -> dict[int, Recipients]:
-        """Take messages off the front of `waiting` and route them until the slice ends; at least one."""
+        """Take messages from the front of `waiting`, at least one, and route them until the slice's time is over."""
         until = self.circuit_breaker.clock_s() + SLICE_S
         routed: dict[int, Recipients] = {}
         while waiting and (not routed or self.circuit_breaker.clock_s() < until):
@@ -272,7 +272,7 @@ class _Batch:
         return self.settle_metadata(routed)
 
     def deliver(self, decided: dict[int, Recipients]) -> None:
-        """Send routed messages. If a session's queue refuses some, route them again, without that session."""
+        """Send routed messages. If a session's queue refuses messages, route these again without that session."""
         for _ in range(MAX_PASSES):
             stopped = self.dispatcher.dispatch(
                 [entry for position in sorted(decided) for entry in self.build_entries(position, decided[position])]
@@ -293,19 +293,19 @@ class _Batch:
             self.fail(position, NotDelivered("its receivers keep vanishing"))
 
     def drop_session(self, target: str, reason: Reason, error_text: str = "") -> None:
-        """Skip the session of a missing or refusing queue for the rest of the batch."""
+        """Skip a session for the rest of the batch, because its queue is missing or refuses messages."""
         session_id = self.sessions[target]
         if session_id not in self.skipped:
             self.skipped.add(session_id)
             self.circuit_breaker.report_fault(session_id, reason, error_text)
 
     def route(self, position: int) -> Recipients:
-        """Route a message. A session whose filter is at fault is skipped from the next message on."""
+        """Route a message. A session whose filter has a fault is skipped from the next message on."""
         gone = self.skipped
         first_ms = first_received_ms(self.messages[position]) if self.dispatcher.fifo else None
         if first_ms is not None:
-            # An earlier attempt may have sent the message to a session. A session that started later must not get it
-            # too.
+            # An earlier attempt may have sent the message to a session. A session that started after that attempt must
+            # not get the same message.
             gone = gone | self.routes.router.sessions_started_after(first_ms - KNOWN_WITHIN_MS)
         recipients = self.routes.router.find_recipients(self.filter_input(position), gone=gone, meter=self.meter)
         for fault in recipients.faults:
@@ -316,14 +316,14 @@ class _Batch:
         return recipients
 
     def filter_input(self, position: int) -> FilterInput:
-        """Prepare a message for filters. Cached only with S3 metadata, since most messages are routed once."""
+        """Prepare a message for filters. Only inputs with S3 metadata are cached, as most messages are routed once."""
         cached = self.inputs_with_metadata.get(position)
         if cached is not None:
             return cached
         return FilterInput.from_message(self.messages[position], envelope=self.envelope)
 
     def settle_metadata(self, routed: dict[int, Recipients]) -> dict[int, Recipients]:
-        """Fetch the S3 metadata that programs need, and route again. Returns routed messages; the others fail."""
+        """Fetch the S3 metadata that jq programs need, and route again. Messages without a decision fail."""
         wanting = [position for position, recipients in routed.items() if recipients.missing is MissingInput.METADATA]
         for position in self.fetch_metadata(wanting) if wanting else ():
             routed[position] = self.route(position)
@@ -335,7 +335,7 @@ class _Batch:
     def fetch_metadata(self, positions: Sequence[int]) -> Iterator[int]:
         """Fetch the metadata of these messages' S3 objects concurrently, within half of the remaining time.
 
-        Yields the positions whose metadata arrived. If S3 fails for a message, only that message fails.
+        Yields the positions of messages whose metadata arrived. If S3 fails for a message, only that message fails.
         """
         objects = {position: self.envelope.objects(self.messages[position].body) for position in positions}
         requests = {
@@ -360,7 +360,7 @@ class _Batch:
             yield position
 
     def build_entries(self, position: int, recipients: Recipients) -> Iterator[Entry]:
-        """Yield the copies, then the message itself, for a session or main. Sessions without a queue get no copy."""
+        """Yield entries for the copies, then for the message itself. Sessions without a queue get no copy."""
         message, fifo = self.messages[position], self.dispatcher.fifo
         stealing = recipients.stealing
         shares = [*recipients.mirroring, *([stealing] if stealing else [])]
@@ -374,19 +374,19 @@ class _Batch:
             yield self.main_entry(position)
 
     def main_entry(self, position: int) -> Entry:
-        """Build the entry that sends the message to main."""
+        """Build the entry that sends the message to the main queue."""
         outgoing = build_main_message(self.messages[position], fifo=self.dispatcher.fifo)
         return Entry(position=position, target=self.main_queue, outgoing=outgoing)
 
     def fail(self, position: int, fault: DestinationFault) -> None:
-        """Report a message as failed, and with it the later messages of its group."""
+        """Report a message as failed, and with it all later messages of its message group."""
         self.dispatcher.fail(self.main_entry(position), fault)
 
     def outcome(self) -> SplitOutcome:
-        """Return the outcome of the batch."""
+        """Return the outcome of the whole batch."""
         sent, failures = self.dispatcher.sent, self.dispatcher.failures
         unmatched = sum(entry.target == self.main_queue for entry in sent)
-        mirrored = len(sent) - len({entry.position for entry in sent})  # copies in addition to the message itself
+        mirrored = len(sent) - len({entry.position for entry in sent})  # copies besides the messages themselves
         ids: dict[str, list[str]] = {}  # message ids by queue name
         for entry in sent:
             if entry.target in self.shares:

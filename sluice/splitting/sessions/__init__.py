@@ -1,1 +1,1 @@
-"""Sessions and their queues: state, events, rules and due actions. Pure."""
+"""Sessions and their temporary queues: state, events, rules and due actions. Pure."""

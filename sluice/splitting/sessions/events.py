@@ -1,6 +1,6 @@
 """Events of sessions, their queues, the deployed consumers and the splitter's trigger. Pure.
 
-An event is called with the registry and the current time, and returns the new registry. A late or repeated event
+A call of an event takes the registry and the current time, and returns the new registry. A late or repeated event
 changes nothing. `rules` derive further transitions from the new state.
 """
 
@@ -16,7 +16,7 @@ from sluice.splitting.policies import Policy, list_refusals
 from sluice.splitting.sessions.state import ALIVE, Phase, QueueState, Reason, Registry, Session, Status, TemporaryQueue
 
 SETUP_LIMIT_S = 180
-MOVING_SETUP_LIMIT_S = 900  # SETUP_LIMIT_S for sessions that re-point consumers, for example by a rollout
+MOVING_SETUP_LIMIT_S = 900  # the limit for sessions that re-point consumers, for example by a rollout
 HEARTBEAT_LIMIT_S = 30
 MAX_REASON_CHARACTERS = 1_000
 
@@ -24,11 +24,11 @@ Event = Callable[[Registry, int], Registry]
 
 
 class SessionRefused(BadConfiguration):
-    """A session that can't be started; nothing was changed, and nothing created."""
+    """A session can't be started. Nothing was changed or created."""
 
 
 class SessionRequested(msgspec.Struct, frozen=True, kw_only=True):
-    """A session was requested, with names for its queues. `main_names` are used for splits without a main queue."""
+    """A session was requested. `names` are its queues' names; `main_names` are for splits without a main queue."""
 
     session_id: str
     key: str
@@ -43,7 +43,7 @@ class SessionRequested(msgspec.Struct, frozen=True, kw_only=True):
     policies: Sequence[Policy] = ()
 
     def __call__(self, registry: Registry, now_ms: int) -> Registry:
-        """Add the session and plan its queues. Raises `SessionRefused`."""
+        """Add the session and its planned queues to the registry. Raises `SessionRefused`."""
         if self.session_id in registry.sessions:
             return registry
         self._refuse(registry)
@@ -87,7 +87,7 @@ class SessionRequested(msgspec.Struct, frozen=True, kw_only=True):
             raise SessionRefused("each queue needs a new name")
 
     def _open_split(self, registry: Registry, queue_id: str, now_ms: int) -> Registry:
-        """Give the split a main queue and make it active. A releasing or draining split keeps its main queue."""
+        """Make the split active, with a main queue. A releasing or draining split keeps its main queue."""
         split = registry.splits[queue_id]
         if split.phase is Phase.ACTIVE:
             return registry
@@ -102,13 +102,13 @@ class SessionRequested(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionStopped(msgspec.Struct, frozen=True):
-    """The end of a session was requested."""
+    """A caller requested the end of a session."""
 
     session_id: str
     reason: str = Reason.STOPPED
 
     def __call__(self, registry: Registry, now_ms: int) -> Registry:
-        """End the session, unless it is ending already."""
+        """End the session, unless it is closing already."""
         session = registry.sessions.get(self.session_id)
         if session is None or session.status not in ALIVE:
             return registry
@@ -116,7 +116,7 @@ class SessionStopped(msgspec.Struct, frozen=True):
 
 
 class QueueCreated(msgspec.Struct, frozen=True):
-    """A planned queue was created."""
+    """A planned temporary queue was created."""
 
     name: str
 
@@ -130,7 +130,7 @@ class QueueCreated(msgspec.Struct, frozen=True):
 
 
 class QueueNotCreated(msgspec.Struct, frozen=True):
-    """A planned queue can't be created, so the sessions that wait for it fail."""
+    """A planned temporary queue can't be created, so the sessions that wait for the queue fail."""
 
     name: str
     reason: str
@@ -148,14 +148,14 @@ class QueueNotCreated(msgspec.Struct, frozen=True):
 
 
 class LeftoversReturned(msgspec.Struct, frozen=True):
-    """A pass over a condemned queue returned messages. `empty`: the queue then had none, not even in flight."""
+    """Messages of a condemned queue were returned. `empty`: after this, the queue had none, not even in flight."""
 
     name: str
     number: int
     empty: bool
 
     def __call__(self, registry: Registry, _now_ms: int) -> Registry:
-        """Count the messages, and mark the queue as emptied if it is."""
+        """Add the number of returned messages, and mark the queue as emptied if it is empty."""
         queue = registry.queues.get(self.name)
         if queue is None or not queue.condemned:
             return registry
@@ -164,10 +164,10 @@ class LeftoversReturned(msgspec.Struct, frozen=True):
 
 
 class QueueDeleted(msgspec.Struct, frozen=True):
-    """A queue was deleted, or never existed.
+    """A temporary queue was deleted, or never existed.
 
-    A queue that isn't condemned was deleted by somebody else and stays in the registry: the splitter skips it, and its
-    session ends by its own limits.
+    If the queue isn't condemned, somebody else deleted it. Then it stays in the registry, the splitter skips it, and
+    its session ends by other limits.
     """
 
     name: str
@@ -181,13 +181,13 @@ class QueueDeleted(msgspec.Struct, frozen=True):
 
 
 class CleanupFailed(msgspec.Struct, frozen=True):
-    """A condemned queue can't be emptied or deleted now. The next tick tries again."""
+    """A condemned queue can't be emptied or deleted now. The next tick tries it again."""
 
     name: str
     reason: str
 
     def __call__(self, registry: Registry, _now_ms: int) -> Registry:
-        """Append the first such failure to the reason why the session ended."""
+        """Append the first failure of this kind to the reason for the session's end."""
         queue = registry.queues.get(self.name)
         session = registry.sessions.get(queue.session_id or "") if queue is not None else None
         if session is None or session.status is not Status.CLOSING:
@@ -197,13 +197,13 @@ class CleanupFailed(msgspec.Struct, frozen=True):
 
 
 class MainCounted(msgspec.Struct, frozen=True):
-    """SQS's counts of a draining main queue: visible, in flight and delayed messages together."""
+    """SQS counted the messages of a draining main queue: visible, in flight and delayed messages together."""
 
     queue_id: str
     messages: int
 
     def __call__(self, registry: Registry, now_ms: int) -> Registry:
-        """Store since when main is empty."""
+        """Store the time since which the main queue has been empty."""
         split = registry.splits.get(self.queue_id)
         if split is None or split.phase is not Phase.DRAINING:
             return registry
@@ -212,12 +212,12 @@ class MainCounted(msgspec.Struct, frozen=True):
 
 
 class DrainEnded(msgspec.Struct, frozen=True):
-    """An operator ended the drain of a queue, or its linger time: main's remaining messages return to the source."""
+    """An operator ended the drain or linger time of a queue: its main queue's messages return to the source."""
 
     queue_id: str
 
     def __call__(self, registry: Registry, _now_ms: int) -> Registry:
-        """Mark the drain as over, also if it is about to begin."""
+        """Mark the drain as over, even if it hasn't begun yet."""
         split = registry.splits.get(self.queue_id)
         if split is None or not split.is_releasable:
             return registry
@@ -230,8 +230,8 @@ class TimePassed(msgspec.Struct, frozen=True):
     def __call__(self, registry: Registry, now_ms: int) -> Registry:
         """End sessions that have exceeded a limit, and remove splitters that were silent for their lease.
 
-        Announcements are those read before this change: a new splitter may still announce itself with the previous
-        version, while this change creates the next one.
+        `splitters` has the announcements that were read before this change. A new splitter may still announce the
+        previous version while this change creates the next version.
         """
         registry = registry.with_queues(self._find_unused_queues(registry, now_ms))
         for session in registry.sessions.values():
@@ -249,7 +249,7 @@ class TimePassed(msgspec.Struct, frozen=True):
 
     @staticmethod
     def _find_unused_queues(registry: Registry, now_ms: int) -> Iterator[TemporaryQueue]:
-        """Yield condemned queues to which no splitter sends: every splitter has seen the end of their session."""
+        """Yield condemned queues to which no splitter sends any more, as all have seen the end of the session."""
         for queue in registry.queues.values():
             if queue.session_id is None or not queue.condemned or queue.quiet_since_ms is not None:
                 continue
@@ -259,7 +259,7 @@ class TimePassed(msgspec.Struct, frozen=True):
 
     @staticmethod
     def _find_exceeded_limit(session: Session, now_ms: int, *, setup_limit_s: int) -> Reason | None:
-        """Return the limit that a session has exceeded, if any. Heartbeats are required only once it is ready."""
+        """Return the limit that a session has exceeded, if any. Only a ready session needs heartbeats."""
         age_s = (now_ms - session.started_at_ms) / 1_000
         if session.status not in ALIVE:
             return None
@@ -273,13 +273,13 @@ class TimePassed(msgspec.Struct, frozen=True):
 
 
 class ConsumersSeen(msgspec.Struct, frozen=True):
-    """The original states of some consumers, by place, were read before any of them was changed."""
+    """The original states of consumers were read, by index, before any of these consumers was changed."""
 
     queue_id: str
     originals: Mapping[int, str]
 
     def __call__(self, registry: Registry, _now_ms: int) -> Registry:
-        """Store the consumers' original states, once: while the split is at rest they read the source."""
+        """Store the original state of each consumer once. While the split is at rest, its consumers read the source."""
         known, split = registry.find_consumers(self.queue_id), registry.splits.get(self.queue_id)
         if split is None:
             return registry
@@ -293,7 +293,7 @@ class ConsumersSeen(msgspec.Struct, frozen=True):
 
 
 class ConsumersSent(msgspec.Struct, frozen=True):
-    """The consumers of a split are about to be moved to this queue. From now on they may read either queue."""
+    """The consumers of a split will be moved to the queue `to`. From now on they may read either queue."""
 
     queue_id: str
     to: str
@@ -313,14 +313,14 @@ class ConsumersSent(msgspec.Struct, frozen=True):
 
 
 class ConsumerMoved(msgspec.Struct, frozen=True):
-    """A consumer was moved: all its readers read this queue."""
+    """A consumer was moved: all its readers now read the queue `at`."""
 
     queue_id: str
     place: int
     at: str
 
     def __call__(self, registry: Registry, _now_ms: int) -> Registry:
-        """Store the consumer's queue, unless it is being moved elsewhere in the meantime: it is always let go back."""
+        """Store the consumer's queue, unless it is being moved to another queue. The source is always accepted."""
         known, split = registry.find_consumers(self.queue_id), registry.splits.get(self.queue_id)
         if split is None or self.place >= len(known.consumers):
             return registry
@@ -332,13 +332,13 @@ class ConsumerMoved(msgspec.Struct, frozen=True):
 
 
 class ConsumerStrayed(msgspec.Struct, frozen=True):
-    """A consumer of a split reads the source again, although Sluice hasn't moved it."""
+    """A consumer of a split reads the source again, although Sluice didn't move it there."""
 
     queue_id: str
     place: int
 
     def __call__(self, registry: Registry, _now_ms: int) -> Registry:
-        """Store the consumer's queue. Splitters pause until it is moved back, as two readers would break the order."""
+        """Store the consumer's queue. Splitters pause until it is moved back: two readers would break the order."""
         known, split = registry.find_consumers(self.queue_id), registry.splits.get(self.queue_id)
         if split is None or split.consumer_at is None or self.place >= len(known.consumers):
             return registry
@@ -353,7 +353,7 @@ class ConsumerStrayed(msgspec.Struct, frozen=True):
 
 
 class ConsumerPointed(msgspec.Struct, frozen=True):
-    """All deployed consumers of a split read this queue."""
+    """All deployed consumers of a split read the queue `at`."""
 
     queue_id: str
     at: str
@@ -369,7 +369,7 @@ class ConsumerPointed(msgspec.Struct, frozen=True):
 
 
 class ConsumerNotMoved(msgspec.Struct, frozen=True):
-    """A consumer, the splitter's trigger or a temporary queue can't be changed now. The next tick tries again."""
+    """A consumer, the splitter's trigger or a temporary queue can't be changed now. The next tick tries it again."""
 
     queue_id: str
     reason: str
@@ -383,7 +383,7 @@ class ConsumerNotMoved(msgspec.Struct, frozen=True):
 
 
 class ConsumerRefused(msgspec.Struct, frozen=True):
-    """A consumer can't be re-pointed until an operator fixes it, so the sessions that wait for it fail."""
+    """A consumer can't be re-pointed until an operator fixes the reason, so the sessions that wait for it fail."""
 
     queue_id: str
     reason: str
@@ -397,7 +397,7 @@ class ConsumerRefused(msgspec.Struct, frozen=True):
 
 
 class SplitterSwitched(msgspec.Struct, frozen=True):
-    """The splitter's trigger was seen enabled or disabled; None if it is just being switched, and may be either."""
+    """The splitter's trigger was seen enabled or disabled; None while it is being switched."""
 
     queue_id: str
     on: bool | None
@@ -411,14 +411,14 @@ class SplitterSwitched(msgspec.Struct, frozen=True):
 
 
 class ConsumersHeld(msgspec.Struct, frozen=True):
-    """An invocation holds a split's consumers exclusively until this time; 0 releases them."""
+    """An invocation holds a split's consumers exclusively until `until_ms`; 0 releases the consumers."""
 
     queue_id: str
     by: str
     until_ms: int = 0
 
     def __call__(self, registry: Registry, now_ms: int) -> Registry:
-        """Store the hold, unless another invocation has one."""
+        """Store the hold, unless another invocation holds the consumers."""
         known = registry.find_consumers(self.queue_id)
         if known.held_by != self.by and (not self.until_ms or (known.held_by and now_ms < known.held_until_ms)):
             return registry

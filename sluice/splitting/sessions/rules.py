@@ -1,6 +1,6 @@
 """Derives the transitions that follow from the registry's state, and limits them to one write. Pure.
 
-These rules make it safe:
+These rules make splitting safe:
 - A queue's name is added to the registry before the queue is created, and removed after the queue is deleted.
 - A splitter first announces the version that it has read, then reads the version again, and routes by it only if it is
   unchanged; otherwise it repeats this. A splitter without an announcement for `SPLITTER_LEASE_S`, longer than any batch
@@ -16,20 +16,20 @@ from msgspec.structs import replace
 from sluice.splitting.sessions.events import Event
 from sluice.splitting.sessions.state import ALIVE, Phase, QueueState, Registry, Session, Split, Status
 
-SPLITTER_READS_WITHIN_MS = 1_500  # a batch uses a registry at most a second old; half a second is for clock skew
+SPLITTER_READS_WITHIN_MS = 1_500  # A batch uses a registry at most a second old; half a second is for clock skew.
 # "After you create a queue, you must wait at least one second after the queue is created to be able to use the queue":
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html
 QUEUE_IS_USED_AFTER_MS = 1_200
-DRAIN_QUIET_S = 60  # SQS's counts are correct within a minute of the last change
-# Queues and sessions per write: a DynamoDB transaction has 100 items, and each of 15 splits may add two.
+DRAIN_QUIET_S = 60  # SQS's counts are correct within a minute of the last change.
+# A DynamoDB transaction has 100 items. Besides these queues and sessions, each of 15 splits may add two items.
 CHANGES_AT_ONCE = 60
-KEEP_FAILED_S = 3_600  # seconds for which owners can read why a session failed to start
+KEEP_FAILED_S = 3_600  # Owners can read for this time why a session failed to start.
 
 
 def apply(registry: Registry, event: Event, *, now_ms: int) -> Registry:
     """Apply the event, and all transitions that follow from it. Raises `SessionRefused`."""
     registry = event(registry, now_ms)
-    while True:  # this loop ends, since no rule moves a state back
+    while True:  # This loop ends, because no rule moves a state back.
         before = registry
         for rule in RULES:
             registry = rule(registry, now_ms)
@@ -38,7 +38,7 @@ def apply(registry: Registry, event: Event, *, now_ms: int) -> Registry:
 
 
 def make_resources_ready(registry: Registry, now_ms: int) -> Registry:
-    """Start to route to sessions whose queues exist and whose consumers read main."""
+    """Begin to route messages to sessions whose queues exist and whose re-pointed consumers read the main queue."""
     for session in registry.sessions.values():
         if session.status is not Status.STARTING:
             continue
@@ -59,7 +59,7 @@ def make_resources_ready(registry: Registry, now_ms: int) -> Registry:
 
 
 def mark_sessions_ready(registry: Registry, now_ms: int) -> Registry:
-    """Mark sessions as ready once messages will reach them. An idle splitter learns of them at its next batch."""
+    """Mark sessions as ready if messages will reach them. Idle splitters read the sessions before their next batch."""
     for session in registry.sessions.values():
         made_ms = now_ms - session.changed_at_ms
         if session.status is not Status.RESOURCES_READY or made_ms < QUEUE_IS_USED_AFTER_MS:
@@ -71,7 +71,7 @@ def mark_sessions_ready(registry: Registry, now_ms: int) -> Registry:
 
 
 def move_splits(registry: Registry, now_ms: int) -> Registry:
-    """Move each split to its next phase, if it is due."""
+    """Move each split to its next phase, if the phase is due."""
     for split in registry.splits.values():
         match split.phase:
             case Phase.ACTIVE if not _is_used(registry, split, now_ms) and split.static:
@@ -92,7 +92,7 @@ def move_splits(registry: Registry, now_ms: int) -> Registry:
                 main = registry.queues.get(split.main or "")
                 registry = registry if main is None else registry.with_queues([replace(main, condemned=True)])
             case Phase.RESTORING if split.consumer_at == split.source and split.main not in registry.queues:
-                registry = registry.with_routing_changed()  # a deployment may have configured a main queue
+                registry = registry.with_routing_changed()  # A deployment may have configured a main queue.
                 moved = replace(split, phase=Phase.IDLE, main=None)
             case _:
                 continue
@@ -101,7 +101,7 @@ def move_splits(registry: Registry, now_ms: int) -> Registry:
 
 
 def _is_used(registry: Registry, split: Split, now_ms: int) -> bool:
-    """Return whether a live session uses the split, an ended one lets it linger, or its queue has to be emptied."""
+    """Return whether the split is still needed: for a live session, a linger time, or a queue to be emptied."""
     if not split.static and now_ms < split.lingers_until_ms:
         return True
     lives = any(session.status in ALIVE and split.queue_id in session.filters for session in registry.sessions.values())
@@ -111,12 +111,12 @@ def _is_used(registry: Registry, split: Split, now_ms: int) -> bool:
 
 
 def _is_drained(registry: Registry, split: Split, now_ms: int) -> bool:
-    """Return whether main's rest can be returned: no splitter sends to it, and its consumer has kept the order."""
+    """Return whether main's remaining messages can be returned: no splitter sends to it, and order is kept."""
     if not registry.all_route_by(split.released_at_version, now_ms=now_ms):
         return False
     main = registry.queues.get(split.main or "")
     if main is None or main.state is QueueState.PLANNED:
-        return True  # the first session failed before main was created
+        return True  # The first session failed before main was created.
     if not split.fifo or split.is_drain_over:
         return True
     if split.quiet_since_ms is not None and now_ms - split.quiet_since_ms >= DRAIN_QUIET_S * 1_000:
@@ -125,7 +125,7 @@ def _is_drained(registry: Registry, split: Split, now_ms: int) -> bool:
 
 
 def forget(registry: Registry, now_ms: int) -> Registry:
-    """Remove sessions whose queues are deleted. Those that failed to start are kept for a while."""
+    """Remove sessions whose queues are deleted. Sessions that failed to start are kept for a while."""
     owners = {queue.session_id for queue in registry.queues.values()}
 
     def is_over(session: Session) -> bool:
@@ -143,11 +143,11 @@ RULES: Sequence[Callable[[Registry, int], Registry]] = (make_resources_ready, ma
 
 
 def limit_changes(before: Registry, after: Registry, events: Sequence[Event]) -> Registry:
-    """Limit the change to one write: whole sessions with their queues, first those that the events are about.
+    """Limit the change to one write: whole sessions with their queues, first the sessions that the events are about.
 
-    The other sessions stay as they were: their transitions follow from the state again at the next event.
+    Other sessions stay as they were; the next event derives their transitions again from the state.
     """
-    changed: Counter[str] = Counter()  # number of changed items by session id, including the session's queues
+    changed: Counter[str] = Counter()  # numbers of changed items by session id, with the session's queues
     for name in before.queues.keys() | after.queues.keys():
         old, new = before.queues.get(name), after.queues.get(name)
         changed[next(queue.session_id or "" for queue in (new, old) if queue)] += old != new

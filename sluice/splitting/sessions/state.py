@@ -1,4 +1,4 @@
-"""The registry of sessions and their queues: its values and queries. Pure.
+"""The registry of sessions and their queues: values, and methods that query or change them. Pure.
 
 Stored types have a `Format` each. `events` change the registry, `rules` derive transitions, and `actions` list due
 work.
@@ -20,7 +20,7 @@ SPLITTER_LEASE_S = 30
 
 
 class Status(StrEnum):
-    """The progress of a session."""
+    """The status of a session, from its start to its cleanup."""
 
     STARTING = "Starting"
     RESOURCES_READY = "ResourcesReady"
@@ -35,44 +35,44 @@ ALIVE = ROUTED | {Status.STARTING}
 
 
 class Reason(StrEnum):
-    """The reasons why a session ends, besides errors of AWS."""
+    """The reasons for which a session ends, besides errors of AWS."""
 
     STOPPED = "Stopped"
     SETUP_DEADLINE_EXCEEDED = "SetupDeadlineExceeded"
     UNUSED = "Unused"
     TIME_LIMIT_EXCEEDED = "TimeLimitExceeded"
-    FILTER_TIMED_OUT = "FilterTimedOut"  # a jq program was too slow on one message
-    PATTERN_TIMED_OUT = "PatternTimedOut"  # a pattern was too slow on one message
-    PATTERN_FAILED = "PatternFailed"  # a pattern no longer compiles, or exhausts the memory
-    FILTER_TOO_SLOW = "FilterTooSlow"  # a filter took too long for a whole batch, twice
-    QUEUE_REFUSED = "QueueRefused"  # SQS refused the session's messages; the reason ends with SQS's error
-    QUEUE_GONE = "QueueGone"  # somebody deleted the session's queue
-    QUEUE_REMOVED = "QueueRemoved"  # a deployment has removed a split queue of the session
+    FILTER_TIMED_OUT = "FilterTimedOut"  # A jq program was too slow on one message.
+    PATTERN_TIMED_OUT = "PatternTimedOut"  # A pattern was too slow on one message.
+    PATTERN_FAILED = "PatternFailed"  # A pattern doesn't compile any more, or exhausts the memory.
+    FILTER_TOO_SLOW = "FilterTooSlow"  # A filter took too long for a whole batch, twice.
+    QUEUE_REFUSED = "QueueRefused"  # SQS refused the session's messages; the reason ends with SQS's error.
+    QUEUE_GONE = "QueueGone"  # Somebody deleted the session's queue.
+    QUEUE_REMOVED = "QueueRemoved"  # A deployment has removed a split queue of the session.
 
 
 class QueueState(StrEnum):
-    """The state of a temporary queue."""
+    """The state of a temporary queue in the registry."""
 
-    PLANNED = "planned"  # recorded; the queue may or may not exist
+    PLANNED = "planned"  # The queue may or may not exist.
     CREATED = "created"
-    EMPTIED = "emptied"  # nothing is routed to the queue, and it was seen empty since
+    EMPTIED = "emptied"  # Nothing is routed to the queue, and SQS's counts showed that it is empty.
 
 
 class Phase(StrEnum):
-    """The phase of a split queue. With a static consumer only the first two occur."""
+    """The phase of a split queue. If its consumer isn't re-pointed, only the first two phases occur."""
 
-    IDLE = "idle"  # the split has no sessions
+    IDLE = "idle"  # The split has no sessions.
     ACTIVE = "active"
-    RELEASING = "releasing"  # the splitter is disabled; messages that it has read still go to main
-    DRAINING = "draining"  # a FIFO queue's consumer empties main first; a standard queue's already goes back
-    RESTORING = "restoring"  # the consumer, and the rest of main's messages, go back to the source
+    RELEASING = "releasing"  # The splitter is disabled; messages that it has read still go to main.
+    DRAINING = "draining"  # A FIFO queue's consumer empties main; a standard queue's reads the source.
+    RESTORING = "restoring"  # The consumer and main's remaining messages return to the source.
 
 
 class TemporaryQueue(Struct, frozen=True, kw_only=True):
-    """A queue that was created for a session; without a session, a main queue.
+    """A queue that was created for a session, or, without `session_id`, as a main queue.
 
-    `returned` counts messages put back. `quiet_since_ms` is the time since which nothing is sent to a condemned
-    session's queue.
+    `returned` is the number of returned messages. `quiet_since_ms` is the time since which no splitter sends to a
+    condemned session queue.
     """
 
     name: str
@@ -86,12 +86,12 @@ class TemporaryQueue(Struct, frozen=True, kw_only=True):
 
 
 class Split(Struct, frozen=True, kw_only=True):
-    """A split queue. `main` is the deployed consumer's queue: static and of the stacks, or a temporary one.
+    """A split queue. `main` is the queue of the deployed consumer: a static queue of the stacks, or a temporary one.
 
     `consumer_at` is the queue that the consumer was last seen reading, None while it is being moved. If
-    `drain_timeout_s` is None, draining has no limit. `is_drain_over`: an operator has ended the drain.
-    `not_moved` is why consumers, the splitter's trigger or a temporary queue could last not be changed. Without a
-    session, consumers stay at main until `lingers_until_ms`.
+    `drain_timeout_s` is None, draining has no time limit. `is_drain_over`: an operator has ended the drain. `not_moved`
+    is the reason why consumers, the splitter's trigger or a temporary queue could last not be changed. After the last
+    session, consumers keep reading main until `lingers_until_ms`.
     """
 
     queue_id: str
@@ -110,13 +110,13 @@ class Split(Struct, frozen=True, kw_only=True):
 
     @property
     def wanted_consumer_at(self) -> str | None:
-        """Return the queue that the consumer should read. Only a FIFO queue's main has to be read to its end first."""
+        """Return the queue that the consumer should read: in a drain, main only if it is a FIFO queue."""
         reads_main = self.phase in {Phase.ACTIVE, Phase.RELEASING} or (self.phase is Phase.DRAINING and self.fifo)
         return self.main if reads_main else self.source
 
     @property
     def may_forward(self) -> bool:
-        """Return whether a splitter may forward messages: only while the deployed consumer reads main."""
+        """Return whether splitters may forward messages, which needs a deployed consumer that reads main."""
         is_moved = self.main is not None and self.consumer_at == self.main
         return self.static or (self.phase in {Phase.ACTIVE, Phase.RELEASING} and is_moved)
 
@@ -132,12 +132,12 @@ class Split(Struct, frozen=True, kw_only=True):
 
     @property
     def fifo(self) -> bool:
-        """Return whether the split's queues are FIFO queues."""
+        """Return whether the queues of the split are FIFO queues."""
         return self.source.endswith(FIFO_SUFFIX)
 
     @property
     def waits_for(self) -> str:
-        """Describe what has to happen before the split's next phase."""
+        """Describe what the split's next phase waits for."""
         if self.phase is Phase.DRAINING:
             return "its consumers to empty the main queue" if self.fifo else "running splitters"
         if self.phase is Phase.RELEASING:
@@ -149,21 +149,21 @@ class Split(Struct, frozen=True, kw_only=True):
 
     @property
     def is_consumer_away(self) -> bool:
-        """Return whether the consumer reads another queue than the source although no session needs that."""
+        """Return whether the consumer doesn't read the source, although no session needs this."""
         is_needed = self.phase is Phase.ACTIVE or (self.phase is Phase.DRAINING and self.fifo)
         return not (self.static or is_needed or self.consumer_at == self.source)
 
     @property
     def is_at_rest(self) -> bool:
-        """Return whether the split is in its original state, without sessions."""
+        """Return whether the split has no sessions and its consumer reads the source."""
         return self.phase is Phase.IDLE and (self.static or self.consumer_at == self.source)
 
 
 class Session(Struct, frozen=True, kw_only=True):
-    """A session: its owner, start, filter for each of its queues, and last heartbeat.
+    """A session: its owner, its start, its filter for each queue, and its last heartbeat.
 
-    `user_id` is the owner's `aws:userid`, with which its queues are tagged. After its end, the consumers of its queues
-    stay where they are for `linger_s`.
+    `user_id` is the owner's `aws:userid`, with which the session's queues are tagged. After the session's end,
+    re-pointed consumers keep reading main for `linger_s` seconds.
     """
 
     session_id: str
@@ -189,36 +189,36 @@ TEMPORARY_QUEUES = Format(kind="temporary queue", version=1, type=TemporaryQueue
 
 
 class SplitterAnnouncement(msgspec.Struct, frozen=True):
-    """A splitter's last announcement: the version by which it routes, and the time."""
+    """The last announcement of a splitter: the version of the registry by which it routes, and the time."""
 
     version: int
     at_ms: int
 
     def is_live(self, now_ms: int) -> bool:
-        """Return whether the splitter may still run a batch. One that is silent for its lease runs none."""
+        """Return whether the splitter may still run a batch. A splitter that is silent for its lease runs none."""
         return now_ms - self.at_ms < SPLITTER_LEASE_S * 1_000
 
 
 class Registry(Struct, frozen=True, kw_only=True):
-    """The state of all splits and sessions. `version` changes with everything that splitters need to know."""
+    """The state of all splits and sessions. `version` changes with all changes that splitters must read."""
 
     version: int = 0
     splits: Mapping[str, Split] = field(default_factory=dict)
     sessions: Mapping[str, Session] = field(default_factory=dict)
     queues: Mapping[str, TemporaryQueue] = field(default_factory=dict)
-    consumers: Mapping[str, Consumers] = field(default_factory=dict)  # re-pointed consumers by queue id of their split
+    consumers: Mapping[str, Consumers] = field(default_factory=dict)  # keys: split queue ids
     splitters: Mapping[str, SplitterAnnouncement] = field(default_factory=dict)
 
     def list_session_queues(self, session_id: str) -> list[TemporaryQueue]:
-        """List the session's queues."""
+        """List the temporary queues of a session."""
         return [queue for queue in self.queues.values() if queue.session_id == session_id]
 
     def find_session_queue(self, session_id: str, queue_id: str) -> TemporaryQueue | None:
-        """Find the session's queue for this split queue."""
+        """Find a session's temporary queue for this split queue."""
         return next((queue for queue in self.list_session_queues(session_id) if queue.queue_id == queue_id), None)
 
     def list_shares(self, queue_id: str) -> list[Share]:
-        """List the shares by which this queue's splitter routes, at this version."""
+        """List the shares by which the splitter of this queue routes, at this version of the registry."""
         return [
             Share(
                 session_id=session.session_id,
@@ -233,7 +233,7 @@ class Registry(Struct, frozen=True, kw_only=True):
         ]
 
     def find_shadow(self, session: Session, queue_id: str) -> str:
-        """Find the session that started earlier and takes messages by the same filter. Returns its id, or ""."""
+        """Find an earlier session that takes all messages of this session's filter. Returns its id, or ""."""
         share = session.filters[queue_id]
         earlier = (
             other.session_id
@@ -249,36 +249,36 @@ class Registry(Struct, frozen=True, kw_only=True):
         return all(seen.version >= version for seen in self.splitters.values() if seen.is_live(now_ms))
 
     def find_consumers(self, queue_id: str) -> Consumers:
-        """Return the re-pointed consumers of a split; an empty value if there are none."""
+        """Return the re-pointed consumers of a split. The value is empty if the split has no such consumers."""
         return self.consumers.get(queue_id) or Consumers(queue_id=queue_id)
 
     def has_queue(self, split: Split, name: str) -> bool:
-        """Return whether a queue that the split's consumer may read exists."""
+        """Return whether this queue exists: the split's source, or a temporary queue that was created."""
         queue = self.queues.get(name)
         return name == split.source or (queue is not None and queue.state is QueueState.CREATED)
 
     def with_session(self, session: Session) -> "Registry":
-        """Add or replace the session."""
+        """Return the registry with this session added or replaced."""
         return replace(self, sessions={**self.sessions, session.session_id: session})
 
     def with_split(self, split: Split) -> "Registry":
-        """Add or replace the split."""
+        """Return the registry with this split added or replaced."""
         return replace(self, splits={**self.splits, split.queue_id: split})
 
     def with_consumers(self, consumers: Consumers) -> "Registry":
-        """Add or replace the re-pointed consumers of a split."""
+        """Return the registry with these re-pointed consumers of a split added or replaced."""
         return replace(self, consumers={**self.consumers, consumers.queue_id: consumers})
 
     def with_queues(self, queues: Iterable[TemporaryQueue]) -> "Registry":
-        """Add or replace the queues."""
+        """Return the registry with these temporary queues added or replaced."""
         return replace(self, queues={**self.queues, **{queue.name: queue for queue in queues}})
 
     def with_routing_changed(self) -> "Registry":
-        """Increment the version, so that splitters read the registry again."""
+        """Return the registry with the next version, so that splitters read it again."""
         return replace(self, version=self.version + 1)
 
     def with_ended(self, session: Session, reason: str, *, now_ms: int) -> "Registry":
-        """End the session: nothing is routed to it any more, and its queues are condemned."""
+        """Return the registry with the session ended: it gets no messages any more, and its queues are condemned."""
         failed = session.status is not Status.READY and reason not in {Reason.STOPPED, Reason.TIME_LIMIT_EXCEEDED}
         changed = self.with_routing_changed()
         ended = replace(
