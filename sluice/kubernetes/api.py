@@ -91,7 +91,7 @@ def api_path(group_version: str, namespace: str, plural: str, name: str | None =
 
 
 def read_answer(text: bytes | str) -> Json:
-    """Parse a response's body. Returns {} if it isn't a JSON object, for example if it is a proxy's error page."""
+    """Parse a response's body. Returns {} if the body isn't a JSON object, for example a proxy's error page."""
     try:
         answer: Any = read_json(text)
     except ValueError:

@@ -60,7 +60,7 @@ DENIED = frozenset({"Forbidden", "Unauthorized"})
 
 
 class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
-    """Re-points workloads. `cluster` connects to one by name; `arn_prefix` is the ARN of a queue up to its name."""
+    """Re-points workloads. `cluster` connects to clusters by name; `arn_prefix` is a queue's ARN without its name."""
 
     cluster: Callable[[str], Api]
     arn_prefix: str
@@ -85,8 +85,8 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
     def point(self, target: KubernetesWorkload, original: str, *, queue: str, instead_of: Collection[str]) -> bool:
         """Make the workload read `queue`, not one of `instead_of`.
 
-        Returns True once all pods that read others are gone. A terminating pod counts too, because it may still process
-        a message. Raises `BadConsumer`, for example if a rollout to a temporary queue takes too long. Raises
+        Returns True once no pod reads another queue. A terminating pod counts too, because it may still process a
+        message. Raises `BadConsumer`, for example if a rollout to a temporary queue takes too long. Raises
         `CallFailed`, for example if a rollout to the original queue takes too long, or if the workload was changed
         since it was read.
         """
@@ -204,7 +204,7 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
         waits_for = done.waits_for or self._old_pods(target, kept, workload)
         if not waits_for:
             return True
-        # These are the times at which Sluice changed the workload, by the server's clock. Without them nothing is late.
+        # These are the times at which Sluice changed the workload, by the server's clock; without any, nothing is late.
         changed_s = [
             datetime.fromisoformat(field["time"]).timestamp()
             for field in workload["metadata"].get("managedFields") or []

@@ -132,7 +132,7 @@ async def http_method(deployment: Deployment) -> AsyncIterator[RendezvousMethod]
 
 
 async def post(session: aiohttp.ClientSession, url: str, body: bytes, *, timeout_s: float) -> str:
-    """Send a POST request and return the reply. Raises `CallFailed` unless its status is 200 and it isn't too long."""
+    """Send a POST request and return the reply. Raises `CallFailed` for other statuses than 200, or a long reply."""
     operation = f"POST {url}"
     try:
         async with session.post(url, data=body, timeout=aiohttp.ClientTimeout(total=timeout_s)) as response:

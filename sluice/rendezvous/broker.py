@@ -216,10 +216,10 @@ class Matchmaker:
             return proxy
 
     def read_candidates(self, nat: Nat, *, after: int = 0) -> deque[WaitingProxy]:
-        """Return the proxies left to try in the client's first pool that has any; empty if all its pools are empty.
+        """Return the proxies left to try, from the client's first pool that isn't empty.
 
-        An empty pool is not queried again unless the caller asks for entries newer than query number `after`. Raises
-        `CallFailed`.
+        None are left if all are empty. An empty pool is not queried again unless the caller asks for entries newer than
+        query number `after`. Raises `CallFailed`.
         """
         site = self.site
         with self._lock:
@@ -232,8 +232,8 @@ class Matchmaker:
                         now_ms=site.now_ms(),
                         limit=CANDIDATES + self.offers_due,
                         shards=site.pacing.shards(),
-                        # The first query may miss a proxy that enters its pool at the same time; the second query must
-                        # find it.
+                        # The first query may miss a proxy that enters its pool meanwhile; the second query must find
+                        # it.
                         consistent=after > 0,
                     )
                     self._queried[pool] = self._queries
@@ -398,6 +398,6 @@ class _Served:
     waiting: OpenOffer | None = None
 
     def result(self) -> End | Exception | None:
-        """Wait until the time-out reply is sent. Returns the end, or the error of sending."""
+        """Wait until the time-out reply is sent. Returns the end, or the error if sending failed."""
         error = self.time_out_reply and self.time_out_reply.exception()
         return error if isinstance(error, Exception) else self.end

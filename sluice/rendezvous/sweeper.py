@@ -106,7 +106,7 @@ class Sweeper(msgspec.Struct, frozen=True, kw_only=True):
         return end if is_open and self.site.offers.end(offer, end, now_ms=self.site.now_ms()) else None
 
     def _call_for_each(self, call: Callable[[T], R], items: Sequence[T]) -> list[tuple[T, R]]:
-        """Call a function concurrently with each item. Returns items and results of all calls but those that failed."""
+        """Call a function concurrently with each item. Returns the items and results of calls that didn't fail."""
         begun = [(item, self.executor.submit(call, item)) for item in items]
         return [(item, future.result()) for item, future in begun if not isinstance(future.exception(), CallFailed)]
 

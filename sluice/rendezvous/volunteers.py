@@ -106,7 +106,7 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
         """Enter a proxy in its pool and wait for an offer. Returns the end, and the offer or an empty mapping."""
         site = self.site
         site.pools.enter(proxy)
-        is_given = False  # A broker that gives the poll an offer also removes it from its pool.
+        is_given = False  # A broker that gives the poll an offer also removes the proxy from its pool.
         try:
             # An offer that arrived before the proxy entered its pool didn't find the proxy and now waits, so the poll
             # must look for waiting offers too.
@@ -156,7 +156,7 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
         site, now_ms = self.site, self.site.now_ms()
         for offer in waiting:
             if not may_take(elapsed_fraction, offer.compute_waited_fraction(now_ms)):
-                break  # It may not take younger offers either.
+                break  # The proxy may not take younger offers either.
             if not site.waiting.take(offer):
                 continue
             if not site.offers.match(offer, proxy, now_ms=now_ms, has_waited=True):

@@ -135,7 +135,7 @@ class CachedRegistry:
     splitter_id: str
     decide: Callable[[], Decide]
     now_ms: Callable[[], int]
-    ensure_started: Callable[[], None] = do_nothing  # starts the process that `decide` needs
+    ensure_started: Callable[[], None] = do_nothing  # starts the process for jq programs
     _registry: Registry = field(default_factory=lambda: Registry(version=-1))
     _routes: dict[str, Routes] = field(default_factory=dict)
     _checked_at_ms: int = 0

@@ -184,7 +184,7 @@ def rotate(user: ClientUser, *, keep_previous: bool) -> Rotation:
     """Create a new key, then delete the others; with `keep_previous`, one old key stays until the next rotation.
 
     If the user already has two keys, IAM's limit, the less used one is deleted before the new key is created. The other
-    one stays until then, so the user always has a valid key, even if a call fails.
+    key stays until then, so the user always has a valid key, even if a call fails.
     """
     # Delete inactive keys first, then unused ones, then the oldest: a key that was created but never given to clients
     # must not displace the key that clients have.

@@ -237,7 +237,7 @@ class DynamoProxyPools(msgspec.Struct, frozen=True):
     ) -> Sequence[WaitingProxy]:
         """Read waiting proxies in random order, until at least `limit` proxies are found.
 
-        An eventually consistent read may miss proxies that have just entered; a `consistent` one costs twice as much.
+        An eventually consistent read may miss proxies that have just entered; a `consistent` read costs twice as much.
         Items of polls whose function crashed are deleted when they are read.
         """
         first = int(self.random() * shards)

@@ -19,7 +19,7 @@ from sluice.times import DAY_MS, HOUR_MS, MINUTE_MS
 PACE = "pace"
 MINUTE, HOUR = "minute", "hour"
 GROUPS = "groups"
-KEPT_S = 10 * 60  # An item expires this long after its last use; a held poll's cooldown has no such extra time.
+KEPT_S = 10 * 60  # An item expires this long after its last use, but a held poll's cooldown expires when it ends.
 
 
 class DynamoPaceStore(msgspec.Struct, frozen=True):

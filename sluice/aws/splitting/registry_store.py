@@ -181,7 +181,7 @@ class DynamoRegistryStore(msgspec.Struct, frozen=True):
         return text(item, "reason") if item else None
 
     def claim_tick(self, *, due_at_ms: int, now_ms: int) -> bool:
-        """Return whether the caller should send a tick due at this time: False if one is due by then."""
+        """Return whether the caller should send a tick due at this time: False if another tick is due by then."""
         return Ticks(self.client, self.table, "control").claim(due_at_ms=due_at_ms, now_ms=now_ms)
 
     def _note(self, partition: str, sort_key: str, values: Mapping[str, str | int], *, at_ms: int) -> None:

@@ -54,7 +54,7 @@ def mask_addresses(text: str, *, most: int | None = None) -> str:
     if has_description(text):
         return f"[a session description in {len(text)} characters]"
     if most is not None and len(text) > most:
-        text = text[:most].rstrip(_OF_ADDRESSES)  # A part of an address wouldn't be masked.
+        text = text[:most].rstrip(_OF_ADDRESSES)  # A part of an address wouldn't be recognized and masked.
     return _LIKE_IPV4.sub("[address]", _LIKE_IPV6.sub(_mask_ipv6, text))
 
 
@@ -97,7 +97,7 @@ def find_forwarded_address(headers: Mapping[str, str], *, hops: int) -> str | No
 
 
 def _read_forwarded(header: str) -> list[str]:
-    # A quote that a sender left open doesn't hide the next pair.
+    # An open quote of a sender doesn't hide the next `name=value` pair.
     nodes = (pair for pair in _PAIR.finditer(header) if pair["name"].lower() == "for")
     return [re.sub(r"\\(.)", r"\1", node["token"] if node["quoted"] is None else node["quoted"]) for node in nodes]
 

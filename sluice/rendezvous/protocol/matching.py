@@ -12,7 +12,7 @@ from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
 from sluice.rendezvous.protocol.ends import OPEN, End
 
 HOLD_MS = 10_000  # A poll is held, and its entry in the pool is valid, for this time.
-# An offer that no proxy took within this time is denied. A client over HTTP waits no longer than this for its answer.
+# An offer that no proxy took within this time is denied. Over HTTP, a client waits this long for its answer.
 PATIENCE_MS = 5_000
 # A client over SQS receives for 100 seconds. If each of its requests takes D seconds, it starts 1 + 2 D seconds after
 # its offer, and takes the first message that it finds. So until then its queue must hold no message except the answer.
@@ -73,8 +73,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 class WaitingProxy(msgspec.Struct, frozen=True, kw_only=True):
     """A proxy that polls. If `mailbox` is empty, its poll isn't held and gets only an offer that already waits.
 
-    `poll_id` names the poll, and `sid`, a hash of the Sid, the proxy. `mailbox` is the URL of the queue of the function
-    that holds the poll. `shard` is the shard of its pool.
+    `poll_id` names the poll; `sid` names the proxy by a hash of its Sid. `mailbox` is the URL of the queue of the
+    function that holds the poll. `shard` is the shard of its pool.
     """
 
     poll_id: str
@@ -93,11 +93,11 @@ class WaitingProxy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OfferRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored offer, identified by its `key`. `end` is None while the offer is open, and is set once.
+    """A stored offer, identified by its `key`. `end` is None while the offer is open, and `end` is set once.
 
     `nat`, `country` and `trace` are for the event of its end. `token` names the delivery that stored the offer. `shard`
-    is the shard that stores the offer, or None for the shard chosen by its client's id. `waiting_shard` is the shard of
-    the waiting offers in which it would wait. `receipt_handle` is that of its message in the offers queue.
+    is the shard that stores the offer, or None for the shard chosen by its client's id. `waiting_shard` is the shard in
+    which the offer would wait. `receipt_handle` is the one of the offer's message.
     """
 
     client_id: str

@@ -235,10 +235,10 @@ def poll_reply(end: End, *, next_poll_ms: int, offer: str = "", nat: str = "", r
     return go_json({"Status": end.reply, "Offer": offer, "NAT": nat, "NextPoll": next_poll_ms, "RelayURL": relay})
 
 
-# Session descriptions have the form of the JSON text of `{type, sdp}`.
+# Session descriptions are the JSON text of `{type, sdp}`.
 
 SDP_TYPES = frozenset({"offer", "pranswer", "answer", "rollback"})
-# The country in statistics is that of the first type in this order that an SDP has, most likely the client's own.
+# Statistics use the country of the first type in this order that an SDP has, which is most likely the client's own.
 CANDIDATE_TYPES = ("host", "prflx", "srflx", "relay")
 # Matches a candidate: a=candidate:<foundation> <component> <transport> <priority> <address> <port> typ <type>
 _CANDIDATE = re.compile(

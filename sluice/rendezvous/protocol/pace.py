@@ -1,9 +1,9 @@
 """Computes poll intervals, the share of polls to hold, and address cooldowns, all from recent counts. Pure.
 
-An offer waits for the next poll of its pool. If many proxies poll, the reply field `NextPoll` gives them intervals so
-long that all proxies together poll at the target rate. If few proxies poll, their polls are held open instead, within
-an allowance, because a held poll costs function time. Anybody can poll, so polls count only in the proportion in which
-proxies answered their offers.
+An offer waits for the next poll of its pool. If many proxies poll, the reply field `NextPoll` gives each proxy such a
+long interval that all proxies together poll at the target rate. If few proxies poll, their polls are held open instead,
+within an allowance, because a held poll costs function time. Anybody can poll, so polls count only in the proportion in
+which proxies answered their offers.
 """
 
 import math
@@ -18,18 +18,18 @@ LATELY_MINUTES = 3  # Recent rates cover this many minutes, including the curren
 PROVEN_HOURS = 2  # If a window of minutes has too few offers, answers are counted over these hours.
 NEXT_POLL_MS = 20_000  # This is the shortest mean of poll intervals.
 NEXT_POLL_MAX_MS = 4 * HOUR_MS  # This is the longest mean of poll intervals.
-POLLS_WITHOUT_DEMAND = 5.0  # Without demand, polls have this target rate per second, so an offer waits 0.2 s.
-POLLS_PER_OFFER = 2.5  # With demand, this many polls per offer are the target, if that is a higher rate.
+POLLS_WITHOUT_DEMAND = 5.0  # Without demand, this is the target rate of polls per second: an offer then waits 0.2 s.
+POLLS_PER_OFFER = 2.5  # With demand, the target is this many polls per offer, if that rate is higher.
 MAX_POLLERS_TO_HOLD = 160.0  # No polls of a pool with more proxies are held, because enough polls arrive.
 OFFER_ALLOWS_MS = 5_000  # Each offer adds this holding time to the daily allowance.
-SETTLES_MS = LATELY_MINUTES * MINUTE_MS / 4  # Counts lag. With twice this time, intervals would oscillate.
+SETTLES_MS = LATELY_MINUTES * MINUTE_MS / 4  # Counts lag behind: at twice this time, intervals would oscillate.
 SPENT_WITHIN_MS = 15 * MINUTE_MS  # The rest of the allowance may be spent within this time.
 CROWD = 4  # Cooldowns apply if this many groups of addresses poll.
 ADDRESS_GROUPS = 64  # Addresses are hashed to groups; the number of groups that poll estimates the number of addresses.
 SPREAD = 0.2  # Intervals vary by at least this part of their mean, so that proxies don't return in waves.
 MEAN = 0.5  # A random draw of this value gives the mean interval.
 COOLDOWN = 0.9  # A cooldown is this part of a poll interval, less than 1 because a proxy's clock may be fast.
-OFFERS_A_SHARD = 100.0  # Per second, these offers use a third of a DynamoDB partition's writes.
+OFFERS_A_SHARD = 100.0  # This many offers per second use a third of a DynamoDB partition's writes.
 
 
 class PoolPace(msgspec.Struct, frozen=True):

@@ -135,7 +135,7 @@ def _parse_class(pattern: str, at: int) -> tuple[int, int]:
 
 
 def too_deep_at(pattern: str) -> int | None:
-    """Return the position at which the pattern nests more than `MAX_LEVELS` groups and classes; None if it doesn't.
+    """Return the position at which a pattern nests more than `MAX_LEVELS` groups and classes, or None.
 
     The library itself refuses such patterns only if the caller's stack is exhausted.
     """

@@ -84,7 +84,7 @@ class Index(msgspec.Struct, frozen=True):
         crowds = Counter(one for of_filter in conditions for condition in of_filter for one in condition)
 
         def worth(condition: _Condition) -> tuple[int, int]:
-            """Rank conditions: those that few filters share are best, then those with longer literals."""
+            """Rank conditions: the best are shared by the fewest filters; among equals, long literals are better."""
             shortest = min(len(literal) for _, need in condition for literal in need.literals)
             return -max(crowds[one] for one in condition), shortest
 

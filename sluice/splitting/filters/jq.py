@@ -38,7 +38,7 @@ def problem(program: str, *, compile_problem: CompileProblem) -> str | None:
 
 
 def names_metadata(program: str) -> bool:
-    """Return whether the program mentions the metadata of S3 objects. It is fetched only for such programs."""
+    """Return whether the program mentions the metadata of S3 objects, which is fetched only for such programs."""
     return METADATA in program
 
 

@@ -22,7 +22,7 @@ _SIMPLE_CASE = "(?-f)"  # Version 1 would otherwise fold one character to severa
 
 
 class PatternTimedOut(Exception):  # This exception is control flow to the router, not a SluiceError.
-    """The search for a pattern exceeded its time limit and counts as no match. Its sessions should be cancelled."""
+    """A search took too long and counts as no match. The sessions with the pattern should be cancelled."""
 
 
 class PatternFailed(PatternTimedOut):

@@ -91,8 +91,7 @@ def _find_cleanup_actions(registry: Registry, queue: TemporaryQueue) -> Iterator
     home = split.main if of_session and split.main is not None and has_main else split.source
     if not is_quiet:
         if of_session and not queue.mirror and queue.state is QueueState.CREATED:
-            # Return messages early, so that the deployed consumer needn't wait for idle splitters to see the session's
-            # end.
+            # Return messages early: the deployed consumer needn't wait until idle splitters see the session's end.
             yield ReturnLeftovers(queue.name, home, final=False)
     elif queue.mirror or queue.state is not QueueState.CREATED:
         # A mirroring session's messages are copies; the deployed consumer gets the originals.

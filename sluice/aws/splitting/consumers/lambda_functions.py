@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # These imports are only for type hints: the bundles don't in
 
 LATEST = "$LATEST"
 ON, OFF = "Enabled", "Disabled"
-STEADY = {ON: True, OFF: False}  # All other states are transient, and Lambda refuses changes in them.
+STEADY = {ON: True, OFF: False}  # All other states are transient, and Lambda refuses changes until they end.
 # These are the settings of a mapping from a queue. Lambda returns unset ones as empty, zero or missing.
 COPIED = (
     "BatchSize",
@@ -72,10 +72,10 @@ class LambdaTriggers(msgspec.Struct, frozen=True, kw_only=True):
         return MAPPINGS.text(Mapping(mapping_id=response["UUID"], on=response["State"] == ON, settings=settings))
 
     def point(self, target: LambdaTrigger, original: str, *, queue: str, instead_of: Collection[str]) -> bool:
-        """Enable a mapping from `queue`, if the original one was, after disabling those of `instead_of`.
+        """Disable the mappings from `instead_of`, then enable one from `queue` if the original one was enabled.
 
-        True once done. Only the original mapping is disabled; all others are deleted. A new mapping is first created
-        disabled, because Lambda refuses it if the function's role may not read the queue. Raises `BadConsumer`,
+        Returns True once done. Only the original mapping is disabled; all others are deleted. A new mapping is first
+        created disabled, because Lambda refuses it if the function's role may not read the queue. Raises `BadConsumer`,
         `CallFailed`.
         """
         kept, response = MAPPINGS.from_text(original), self._find_mapping(target, queue)

@@ -1,6 +1,6 @@
 """Re-points applications that read their queue's name from a Systems Manager parameter.
 
-`PutParameter` isn't conditional but returns the new version. If that isn't the next version after the one read, the
+`PutParameter` isn't conditional but returns the new version. If the version that was read isn't its predecessor, the
 update has overwritten another writer's value. That value is still in the parameter's history and is restored from
 there. https://docs.aws.amazon.com/systems-manager/latest/APIReference/API_PutParameter.html
 """

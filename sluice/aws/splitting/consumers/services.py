@@ -108,7 +108,7 @@ class EcsServices(msgspec.Struct, frozen=True, kw_only=True):
         known = self.client.meta.service_model.operation_model("RegisterTaskDefinition").input_shape.members
         fields = {key: value for key, value in definition.items() if key in known}
         for container in fields["containerDefinitions"]:
-            # ECS returns variables in any order; sorted ones can be compared.
+            # ECS returns variables in any order; sorted variables can be compared.
             container["environment"] = sorted(container.get("environment", []), key=itemgetter("name"))
         return _Revision(
             arn=definition["taskDefinitionArn"],
