@@ -87,8 +87,8 @@ class SessionCircuitBreaker:
 
     clock_s: Callable[[], float]  # returns monotonic seconds
     cancel: CancelSession
-    _skipped_until: dict[str, float] = field(default_factory=dict)  # ends of skips, by session id
-    _first_seen: dict[tuple[str, Reason], float] = field(default_factory=dict)  # times of the first faults
+    _skipped_until: dict[str, float] = field(default_factory=dict)  # the time at which each session's skip ends
+    _first_seen: dict[tuple[str, Reason], float] = field(default_factory=dict)  # times of first faults
     _cancellations: int = 0
 
     def begin(self) -> set[str]:
@@ -208,11 +208,11 @@ def split(
     circuit_breaker: SessionCircuitBreaker,
     began_s: float,
 ) -> SplitOutcome:
-    """Forward the messages of a batch, in the order received. It began at `began_s` of the circuit breaker's clock.
+    """Forward the messages of a batch, in the order received.
 
-    While the queue has no `main`, nothing may be forwarded. If a session's queue is missing or refuses messages, these
-    messages are routed again without that session, in a pass for each such queue. If the main queue is missing, its
-    messages fail and stay in the source.
+    The batch began at `began_s` of the circuit breaker's clock. While the queue has no `main`, nothing may be
+    forwarded. If a session's queue is missing or refuses messages, these messages are routed again without that
+    session, in a pass for each such queue. If the main queue is missing, its messages fail and stay in the source.
     """
     if queue.main is None:
         failures = dict.fromkeys(range(len(messages)), HeldBack(NOT_SPLIT))
@@ -259,7 +259,7 @@ class _Batch:
     meter: Meter
     skipped: set[str]
     faults: set[tuple[int, str, FaultKind]] = field(default_factory=set)
-    inputs_with_metadata: dict[int, FilterInput] = field(default_factory=dict)  # by message position
+    inputs_with_metadata: dict[int, FilterInput] = field(default_factory=dict)  # Keys are message positions.
     shares: dict[str, Share] = field(default_factory=dict)  # shares by session queue's name
 
     def take(self, waiting: deque[int]) -> dict[int, Recipients]:
