@@ -21,7 +21,7 @@ from sluice.aws.rendezvous.clients import ClientCredentials, open_client
 from sluice.local.cloud import BUILD, start_cloud
 from sluice.local.deployer import Deployer
 from sluice.local.sites import DEFAULT_SITE
-from sluice.peers.methods import draw_client_id
+from sluice.peers.methods import generate_client_id
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
 from tests.site_access import SiteAccess
 from tests.traffic import draw_number, offer_body
@@ -75,7 +75,7 @@ class Crowd:
     def offer(self, number: int) -> Sequence[Client]:
         """Send this many offers, and wait until each client has read a reply or given up."""
         sqs = self._client()
-        clients = [Client(draw_client_id()) for _ in range(number)]
+        clients = [Client(generate_client_id()) for _ in range(number)]
         list(self.executor.map(lambda client: self._send(sqs, client), clients))
         deadline = time.monotonic() + LOOK_UPS * LOOK_UP_EVERY_S + RECEIVE_S
         left = list(clients)

@@ -1,6 +1,6 @@
 """A population of volunteers and a site's rendezvous, in virtual time: who polls when, and who is given an offer.
 
-Polls are decided by production's own `Pacing`, `Pace`, `Turn`, `may_take` and `in_order`, one `Pacing` for each
+Polls are decided by production's own `Pacing`, `Pace`, `Turn`, `may_take_offer` and `in_order`, one `Pacing` for each
 execution environment over a table in memory. What is written out here is the order in which `Volunteers` and
 `Matchmaker` ask them. Calls to AWS take no time here.
 """
@@ -26,14 +26,14 @@ from sluice.rendezvous.protocol.matching import (
     Pool,
     Profile,
     WaitingProxy,
-    pools_for,
+    list_pools_for_client,
     rank_proxies,
 )
 from sluice.rendezvous.protocol.pace import (
     COOLDOWN,
     NEXT_POLL_MS,
     Counts,
-    may_take,
+    may_take_offer,
 )
 from sluice.times import DAY_MS, HOUR_MS, MINUTE_MS
 
@@ -445,7 +445,7 @@ class Run:
                 continue
             oldest = waiting[0]
             waited = (self.now_ms - oldest.sent_at_ms) / (oldest.waits_until_ms - oldest.sent_at_ms)
-            if may_take(elapsed_fraction, waited) and may_take(confirm(waited=waited), waited):
+            if may_take_offer(elapsed_fraction, waited) and may_take_offer(confirm(waited=waited), waited):
                 oldest.is_taken = True
                 return waiting.popleft()
             return None
@@ -480,14 +480,14 @@ class Run:
     def _serve(self, nat: Nat, sent_at_ms: int) -> None:
         """As `Broker._serve` and `Matchmaker`: a proxy whose poll is held, or a place among those that wait."""
         broker = self.brokers[int(self.chance.random() * len(self.brokers))]
-        broker.count_offer(pools_for(nat)[0])
+        broker.count_offer(list_pools_for_client(nat)[0])
         broker.pace()
         broker.flush()
         if self.counts:
             self.outcome.offers += 1
-            able = sum(self.available[pool] for pool in pools_for(nat))
+            able = sum(self.available[pool] for pool in list_pools_for_client(nat))
             self.outcome.held_all_denied += (NEXT_POLL_MS / (NEXT_POLL_MS + HOLD_MS)) ** able
-        for pool in pools_for(nat):
+        for pool in list_pools_for_client(nat):
             held = list(self.held[pool].values())
             if held:
                 some = [each.proxy for each in self.chance.sample(held, min(len(held), TRIED_AT_ONCE))]

@@ -41,7 +41,7 @@ from sluice.local.cloud import BUILD, Cloud
 from sluice.local.deployer import Deployer
 from sluice.local.sites import DEFAULT_SITE
 from sluice.operator.functions import FEDERATION, ControlClient
-from sluice.peers.methods import draw_client_id
+from sluice.peers.methods import generate_client_id
 from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id
 from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
@@ -435,7 +435,7 @@ class Client:
             return None
 
     def _rendezvous(self, look_up_after_s: float) -> float | None:
-        client_id = draw_client_id()
+        client_id = generate_client_id()
         sent_at_ms = time.time_ns() / 1e6
         self._sqs.send_message(
             QueueUrl=self._offers_queue_url,

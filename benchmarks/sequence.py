@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from sluice.aws.clients import long_polling_sqs_client, new_id, now_ms, quick_dynamodb_client, quick_sqs_client
-from sluice.peers.methods import draw_client_id
+from sluice.peers.methods import generate_client_id
 from sluice.peers.volunteer import ANSWER_VERSION, POLL_VERSION
 from sluice.rendezvous.protocol.ends import End
 from tests.site_access import SiteAccess
@@ -129,7 +129,7 @@ def _build_record() -> dict[str, Any]:
         "receiptHandle": new_id(),
         "body": offer_body(draw_number()),
         "attributes": {"SentTimestamp": str(now_ms()), "ApproximateReceiveCount": "1"},
-        "messageAttributes": {"ClientID": {"dataType": "String", "stringValue": draw_client_id()}},
+        "messageAttributes": {"ClientID": {"dataType": "String", "stringValue": generate_client_id()}},
         "eventSource": "aws:sqs",
         "eventSourceARN": "arn:aws:sqs:eu-central-1:000000000000:snowflake-broker",
         "awsRegion": "eu-central-1",

@@ -24,7 +24,7 @@ from sluice.rendezvous.protocol.matching import (
     Pool,
     Profile,
     WaitingProxy,
-    pools_for,
+    list_pools_for_client,
 )
 from sluice.rendezvous.protocol.pace import Counts
 from sluice.times import HOUR_MS, MINUTE_MS, NowMs
@@ -87,8 +87,8 @@ class FakeWaitingOffers:
         with self.lock:
             waiting = [offer for _, offer in sorted(self.offers.items()) if offer.waits_until_ms > now_ms]
         for first in (Pool.UNRESTRICTED, Pool.MODERATE, Pool.RESTRICTED):
-            found = [each for each in waiting if pools_for(each.record.nat)[0] is first]
-            if found and pool in pools_for(found[0].record.nat):
+            found = [each for each in waiting if list_pools_for_client(each.record.nat)[0] is first]
+            if found and pool in list_pools_for_client(found[0].record.nat):
                 return found[:limit]
         return []
 

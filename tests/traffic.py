@@ -14,8 +14,8 @@ from random import Random
 import aiohttp
 
 from sluice.errors import CallFailed
-from sluice.peers.methods import offer_message, post
-from sluice.peers.volunteer import ANSWER_VERSION, POLL_TIMEOUT_S, POLL_VERSION, draw_sid
+from sluice.peers.methods import build_offer_message, post
+from sluice.peers.volunteer import ANSWER_VERSION, POLL_TIMEOUT_S, POLL_VERSION, generate_sid
 from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import Nat
 from sluice.rendezvous.protocol.messages import DEFAULT_FINGERPRINT, read_object
@@ -57,7 +57,7 @@ def answer(name: str) -> str:
 
 def offer_body(name: str, *, nat: Nat = Nat.UNKNOWN, fingerprint: str = DEFAULT_FINGERPRINT) -> str:
     """Give the message that carries an offer."""
-    return offer_message(offer(name), nat=nat, fingerprint=fingerprint)
+    return build_offer_message(offer(name), nat=nat, fingerprint=fingerprint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,7 @@ class Proxies:
 
     async def poll(self, sid: str | None = None, *, clients: int = 0) -> Polled:
         """One poll, held by the broker up to ten seconds."""
-        sid = sid or draw_sid()
+        sid = sid or generate_sid()
         poll = {"Sid": sid, "Version": POLL_VERSION, "Type": "standalone", "NAT": self.nat, "Clients": clients}
         body = json.dumps(poll | {"AcceptedRelayPattern": "$"}).encode()
         fields = read_object(

@@ -16,7 +16,7 @@ from sluice.aws.rendezvous.dependencies import make_dependencies
 from sluice.message import Message
 from sluice.rendezvous.broker import CLIENT_ID, Broker
 from sluice.rendezvous.protocol.ends import End
-from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, by_fingerprint
+from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, index_by_fingerprint
 from sluice.rendezvous.settings import BrokerSettings
 from sluice.stages import add_stage_prefix
 
@@ -33,7 +33,7 @@ def dependencies() -> tuple[Broker, Reporter]:
     settings = read_settings(BrokerSettings)
     broker = Broker(
         site=make_dependencies(settings, threads=BATCH_SIZE * CONCURRENT_CALLS),
-        bridges=by_fingerprint(settings.bridges),
+        bridges=index_by_fingerprint(settings.bridges),
         answer_prefix=add_stage_prefix(ANSWER_QUEUE_PREFIX, settings.stage),
     )
     return broker, make_reporter(settings.dead_letters_url, ThreadPoolExecutor(BATCH_SIZE), redact=redact_offer)

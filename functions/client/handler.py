@@ -12,7 +12,7 @@ from sluice.aws.rendezvous.dependencies import make_dependencies
 from sluice.aws.rendezvous.waiting import DynamoMailboxStore
 from sluice.rendezvous.http import ClientSite
 from sluice.rendezvous.mailbox import PREFIX, Mailbox
-from sluice.rendezvous.protocol.messages import by_fingerprint
+from sluice.rendezvous.protocol.messages import index_by_fingerprint
 from sluice.rendezvous.settings import BrokerSettings
 from sluice.stages import add_stage_prefix
 
@@ -27,7 +27,7 @@ def dependencies() -> ClientSite:
     site = make_dependencies(settings, threads=CONCURRENT_CALLS)
     mailboxes = DynamoMailboxStore(dynamodb_client(), settings.table)
     mailbox = Mailbox(site, mailboxes, add_stage_prefix(PREFIX, settings.stage))
-    return ClientSite(site=site, mailbox=mailbox, bridges=by_fingerprint(settings.bridges))
+    return ClientSite(site=site, mailbox=mailbox, bridges=index_by_fingerprint(settings.bridges))
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:

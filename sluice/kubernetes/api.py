@@ -90,7 +90,7 @@ def api_path(group_version: str, namespace: str, plural: str, name: str | None =
     return path if name is None else f"{path}/{quote(name, safe='')}"
 
 
-def read_answer(text: bytes | str) -> Json:
+def parse_response(text: bytes | str) -> Json:
     """Parse a response's body. Returns {} if the body isn't a JSON object, for example a proxy's error page."""
     try:
         answer: Any = read_json(text)

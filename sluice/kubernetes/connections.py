@@ -13,7 +13,7 @@ import urllib3
 from urllib3.exceptions import HTTPError
 
 from sluice.errors import BadConfiguration, CallFailed
-from sluice.kubernetes.api import CONNECT_S, READ_S, Api, read_answer
+from sluice.kubernetes.api import CONNECT_S, READ_S, Api, parse_response
 from sluice.splitting.consumers.workloads import Json
 
 MEDIA_TYPE = "application/json"
@@ -37,7 +37,7 @@ def connect(endpoint: str, authority: str, token: Callable[[], str]) -> Api:
             response = pool.request(method, f"{endpoint.rstrip('/')}{path}", body=text, headers=headers)
         except HTTPError as error:
             raise CallFailed(f"{method} {path}", type(error).__name__, str(error)) from error
-        return response.status, read_answer(response.data)
+        return response.status, parse_response(response.data)
 
     return Api(send)
 
@@ -72,7 +72,7 @@ def connect_by_kubeconfig(context: str, *, file: str | None = None) -> Api:
         except client.ApiException as error:
             if not error.status:  # A failed TLS handshake has no HTTP status.
                 raise CallFailed(f"{method} {path}", type(error).__name__, str(error.reason)) from error
-            return error.status, read_answer(error.body or "")
+            return error.status, parse_response(error.body or "")
         except HTTPError as error:
             raise CallFailed(f"{method} {path}", type(error).__name__, str(error)) from error
         return status, answer if isinstance(answer, dict) else {}

@@ -75,11 +75,11 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
         hindrance = find_obstacle(workload)
         if hindrance is not None:
             raise BadConsumer(describe_target(target), hindrance)
-        kept = self._read(target, workload, queue)
-        self._check_not_reverted(target, workload)
+        kept = self._find_original(target, workload, queue)
+        self._check_no_controller_reverts(target, workload)
         for scaled in self._list_scaled_objects(target):
             check_scaled(scaled, target)
-            self._check_not_reverted(target, scaled)
+            self._check_no_controller_reverts(target, scaled)
         return ORIGINAL.text(kept)
 
     def point(self, target: KubernetesWorkload, original: str, *, queue: str, instead_of: Collection[str]) -> bool:
@@ -95,13 +95,13 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
             old, new = [self.arn_prefix + name for name in instead_of], self.arn_prefix + queue
             change = point_workload(workload, target, kept.entries, old=old, new=new)
         else:
-            change = self._change_mount(target, kept, workload, queue=queue, instead_of=instead_of)
+            change = self._replace_volume(target, kept, workload, queue=queue, instead_of=instead_of)
         if change.problems and queue != kept.queue:
             raise change.problems[0]
         changed = change.workload != workload
         if changed:
             self.cluster(target.cluster).replace(_workload_path(target), change.workload)
-        if self._rescale(target, kept, change.workload, queue=queue, instead_of=instead_of) or changed:
+        if self._rewrite_scaled_objects(target, kept, change.workload, queue=queue, instead_of=instead_of) or changed:
             return False
         if not self._is_rolled_out(target, kept, workload, is_back=queue == kept.queue):
             return False
@@ -118,19 +118,19 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
     def reads(self, target: KubernetesWorkload, *, queue: str) -> bool:
         """Return whether new pods of the workload will read this queue. Raises `CallFailed`."""
         try:
-            self._read(target, self._read_workload(target), queue)
+            self._find_original(target, self._read_workload(target), queue)
         except BadConsumer:
             return False
         return True
 
-    def _read(self, target: KubernetesWorkload, workload: Json, queue: str) -> Original:
+    def _find_original(self, target: KubernetesWorkload, workload: Json, queue: str) -> Original:
         """Find the settings of the workload that name the queue. Raises `BadConsumer` if no setting names it."""
         arn = self.arn_prefix + queue
         if target.volume is None:
-            maps = {name: self._config_map(target, name) for name in sorted(list_config_maps(workload, target))}
+            maps = {name: self._find_config_map(target, name) for name in sorted(list_config_maps(workload, target))}
             return Original(queue=queue, entries=find_entries(workload, target, maps, queue=arn))
         name = config_map_name(workload, target)
-        config_map = self._config_map(target, name)
+        config_map = self._find_config_map(target, name)
         if config_map is None:
             raise BadConsumer(describe_target(target), f"there is no ConfigMap {name}")
         check_named(file_text(config_map, target), target.place, queue=arn, of=describe_target(target))
@@ -143,17 +143,17 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
         # The API server omits both fields from items of a list.
         return {"apiVersion": KINDS[target.kind][0], "kind": target.kind, **workload}
 
-    def _config_map(self, target: KubernetesWorkload, name: str) -> Json | None:
+    def _find_config_map(self, target: KubernetesWorkload, name: str) -> Json | None:
         return self.cluster(target.cluster).find(api_path(CORE, target.namespace, "configmaps", name))
 
-    def _change_mount(
+    def _replace_volume(
         self, target: KubernetesWorkload, kept: Original, workload: Json, *, queue: str, instead_of: Collection[str]
     ) -> PointedWorkload:
         """Create a copy of the ConfigMap that names the queue, and return the workload with this copy as its volume."""
         old, new = [self.arn_prefix + name for name in instead_of], self.arn_prefix + queue
         try:
             name = config_map_name(workload, target)
-            config_map = self._config_map(target, name)
+            config_map = self._find_config_map(target, name)
             if config_map is None and kept.config_map not in {None, name}:  # Sluice's copy was deleted.
                 return PointedWorkload(workload=with_config_map(workload, target, str(kept.config_map)))
             if config_map is None:
@@ -184,7 +184,7 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
             if error.code != NOT_FOUND:
                 raise
 
-    def _rescale(
+    def _rewrite_scaled_objects(
         self, target: KubernetesWorkload, kept: Original, workload: Json, *, queue: str, instead_of: Collection[str]
     ) -> bool:
         """Make KEDA scale the workload by the new queue. Returns whether a ScaledObject was changed."""
@@ -201,7 +201,7 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
     def _is_rolled_out(self, target: KubernetesWorkload, kept: Original, workload: Json, *, is_back: bool) -> bool:
         """Return whether all pods from before the change are gone. Raises as `point` does if that takes too long."""
         done = read_progress(workload)
-        waits_for = done.waits_for or self._old_pods(target, kept, workload)
+        waits_for = done.waits_for or self._describe_old_pods(target, kept, workload)
         if not waits_for:
             return True
         # These are the times at which Sluice changed the workload, by the server's clock; without any, nothing is late.
@@ -218,11 +218,11 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
             raise CallFailed(f"rollout of {describe_target(target)}", "TimedOut", reason)
         raise BadConsumer(describe_target(target), reason)
 
-    def _old_pods(self, target: KubernetesWorkload, kept: Original, workload: Json) -> str:
+    def _describe_old_pods(self, target: KubernetesWorkload, kept: Original, workload: Json) -> str:
         """Describe the pods that still read another queue. Returns "" if no pod does."""
         pod, names = pod_spec(workload), []
         path = api_path(CORE, target.namespace, "pods")
-        for old_pod in self.cluster(target.cluster).list(path, labelSelector=_label_selector(target, workload)):
+        for old_pod in self.cluster(target.cluster).list(path, labelSelector=_format_label_selector(target, workload)):
             if (old_pod.get("status") or {}).get("phase") in ENDED:
                 continue
             alike = is_alike(pod, old_pod["spec"], kept.entries)
@@ -232,7 +232,7 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
                 names.append(old_pod["metadata"]["name"])
         return f"pods that were there before, such as {names[0]}" if names else ""
 
-    def _check_not_reverted(self, target: KubernetesWorkload, resource: Json) -> None:
+    def _check_no_controller_reverts(self, target: KubernetesWorkload, resource: Json) -> None:
         """Check that neither Flux nor Argo CD would revert a change of the object. Raises `BadConsumer`."""
         what = f"{resource['kind']} {target.cluster}/{target.namespace}/{resource['metadata']['name']}"
         kustomization = find_kustomization(resource)
@@ -262,7 +262,7 @@ def _workload_path(target: KubernetesWorkload) -> str:
     return api_path(group_version, target.namespace, plural, target.name)
 
 
-def _label_selector(target: KubernetesWorkload, workload: Json) -> str:
+def _format_label_selector(target: KubernetesWorkload, workload: Json) -> str:
     """Return the workload's selector as a query. Raises `BadConsumer` without a selector, which would match any pod."""
     selector = workload["spec"].get("selector") or {}
     terms = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]

@@ -168,16 +168,16 @@ class Peer:
 
     async def offer(self) -> str:
         """Create the offer with all its candidates, as the JSON text of `{type, sdp}`. Call `open_channel` first."""
-        return await self._describe(await self._connection.createOffer())
+        return await self._set_local_description(await self._connection.createOffer())
 
     async def answer(self, offer: str) -> str:
         """Create the answer to an offer, with all its candidates. Raises `Malformed` for an unusable offer."""
-        await self._set_remote(offer, kind="offer")
-        return await self._describe(await self._connection.createAnswer())
+        await self._set_remote_description(offer, kind="offer")
+        return await self._set_local_description(await self._connection.createAnswer())
 
     async def accept(self, answer: str) -> None:
         """Accept the answer to this peer's offer, and connect. Raises `Malformed` if it doesn't fit the offer."""
-        await self._set_remote(answer, kind="answer")
+        await self._set_remote_description(answer, kind="answer")
 
     async def close(self) -> None:
         """Close the connection, waiting at most `CLOSE_TIMEOUT_S`. May be called again."""
@@ -191,14 +191,14 @@ class Peer:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _describe(self, description: RTCSessionDescription) -> str:
+    async def _set_local_description(self, description: RTCSessionDescription) -> str:
         if self._network.loopback:
             _gather_on_loopback(self._connection, self._network.loopback_address)
         await self._connection.setLocalDescription(description)
         local = self._connection.localDescription
         return json.dumps({"type": local.type, "sdp": local.sdp})
 
-    async def _set_remote(self, text: str, *, kind: str) -> None:
+    async def _set_remote_description(self, text: str, *, kind: str) -> None:
         sdp, description = read_sdp(text), read_json(text)
         if description["type"] != kind:
             raise Malformed(f"SDP {kind}: the type is {description['type']}")

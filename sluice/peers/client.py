@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from sluice.errors import Malformed
 from sluice.peers.channels import Channel, ChannelLimits, Network, Peer
-from sluice.peers.methods import Answered, Denied, NoReply, RendezvousMethod, offer_message
+from sluice.peers.methods import Answered, Denied, NoReply, RendezvousMethod, build_offer_message
 from sluice.rendezvous.protocol.matching import Nat
 from sluice.rendezvous.protocol.messages import DEFAULT_FINGERPRINT
 
@@ -47,7 +47,7 @@ async def connect(
     async with contextlib.AsyncExitStack() as unless_connected:
         unless_connected.push_async_callback(peer.close)
         channel = peer.open_channel()
-        message = offer_message(await peer.offer(), nat=nat, fingerprint=fingerprint)
+        message = build_offer_message(await peer.offer(), nat=nat, fingerprint=fingerprint)
         sent_at = clock()
         reply = await method(message)
         answered_at = clock()
@@ -103,7 +103,7 @@ class Attempt:
         return self.outcome is AttemptOutcome.ECHOED
 
 
-async def attempt_all(method: RendezvousMethod, plans: Sequence[AttemptPlan], *, concurrency: int) -> Sequence[Attempt]:
+async def run_clients(method: RendezvousMethod, plans: Sequence[AttemptPlan], *, concurrency: int) -> Sequence[Attempt]:
     """Run a client for each plan, at most `concurrency` clients at once. Raises groups of `method`'s errors."""
     free = asyncio.Semaphore(concurrency)
 
@@ -130,10 +130,10 @@ async def attempt(method: RendezvousMethod, plan: AttemptPlan) -> Attempt:
         case NoReply(reason):
             return Attempt(outcome=AttemptOutcome.LOST, detail=reason)
         case Connected():
-            return await _echo(outcome, secrets.token_bytes(plan.payload_bytes))
+            return await _check_echo(outcome, secrets.token_bytes(plan.payload_bytes))
 
 
-async def _echo(connected: Connected, payload: bytes) -> Attempt:
+async def _check_echo(connected: Connected, payload: bytes) -> Attempt:
     """Send the payload and read the echo. The echo is incomplete if the proxy doesn't echo or the channel breaks."""
     async with connected.peer:
         received = asyncio.create_task(connected.channel.receive_exactly(len(payload)))

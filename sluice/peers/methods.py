@@ -56,12 +56,12 @@ class ClientTimeouts:
     wait_s: int = 20
 
 
-def draw_client_id() -> str:
+def generate_client_id() -> str:
     """Generate a random ClientID of 16 lowercase hexadecimal characters; each attempt uses a new one."""
     return secrets.token_hex(8)
 
 
-def offer_message(offer: str, *, nat: str, fingerprint: str) -> str:
+def build_offer_message(offer: str, *, nat: str, fingerprint: str) -> str:
     """Build the message that contains an offer, which is the same for all rendezvous methods."""
     return f"{OFFER_VERSION}\n" + json.dumps({"offer": offer, "nat": nat, "fingerprint": fingerprint})
 
@@ -70,7 +70,7 @@ def exchange_over_sqs(
     queues: ClientQueues,
     *,
     patience: ClientTimeouts | None = None,
-    draw_id: Callable[[], str] = draw_client_id,
+    draw_id: Callable[[], str] = generate_client_id,
     answer_prefix: str = ANSWER_QUEUE_PREFIX,
 ) -> RendezvousMethod:
     """Return the rendezvous method over SQS. It raises `CallFailed`, for example if the credentials don't work.
@@ -111,7 +111,7 @@ def exchange_over_http(session: aiohttp.ClientSession, client_url: str) -> Rende
 
 
 @asynccontextmanager
-async def sqs_method(
+async def open_sqs_method(
     connection: Connection, deployment: Deployment, *, sqscreds: str | None
 ) -> AsyncIterator[RendezvousMethod]:
     """Open the method over SQS, by default as the connection's identity. Raises `Malformed` for bad `sqscreds`."""
@@ -125,7 +125,7 @@ async def sqs_method(
 
 
 @asynccontextmanager
-async def http_method(deployment: Deployment) -> AsyncIterator[RendezvousMethod]:
+async def open_http_method(deployment: Deployment) -> AsyncIterator[RendezvousMethod]:
     """Open the method over HTTP at the deployment's client URL."""
     async with aiohttp.ClientSession() as session:
         yield exchange_over_http(session, deployment.client_url)

@@ -77,7 +77,7 @@ class ClientMatch:
     relay_url: str
 
 
-def draw_sid() -> str:
+def generate_sid() -> str:
     """Generate a random session id (Sid) of 16 bytes in base64; each poll uses a new one."""
     return base64.b64encode(secrets.token_bytes(16)).decode().rstrip("=")
 
@@ -104,7 +104,7 @@ class Volunteer:
     limits: VolunteerLimits = field(default_factory=VolunteerLimits)
     serve: Callable[[Channel, str], Awaitable[None]] = echo
     on_event: Callable[[VolunteerEvent], None] = lambda _: None
-    draw_id: Callable[[], str] = draw_sid
+    draw_id: Callable[[], str] = generate_sid
     counts: Counter[VolunteerStep] = field(default_factory=Counter)
     clients: int = 0
 

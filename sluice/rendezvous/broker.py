@@ -43,7 +43,7 @@ from sluice.rendezvous.protocol.matching import (
     WaitingProxy,
     choose_shard,
     is_stale,
-    pools_for,
+    list_pools_for_client,
     rank_proxies,
     seconds_until,
 )
@@ -51,9 +51,9 @@ from sluice.rendezvous.protocol.messages import (
     ANSWER_QUEUE_PREFIX,
     Bridge,
     Offer,
-    error_reply,
     is_client_id,
     parse_offer,
+    write_error_reply,
 )
 from sluice.times import NowMs
 
@@ -123,7 +123,7 @@ class RendezvousDependencies(msgspec.Struct, frozen=True, kw_only=True):
 
     def build_open_offer(self, record: OfferRecord, offer: Offer, *, reply_to: str, answers_until_ms: int) -> OpenOffer:
         """Count an offer for its first pool, and build the `OpenOffer` that a proxy can get."""
-        self.pacing.count_offer(pools_for(offer.nat)[0])
+        self.pacing.count_offer(list_pools_for_client(offer.nat)[0])
         return OpenOffer(
             record=record,
             offer=offer.offer,
@@ -140,10 +140,10 @@ class Matchmaker:
 
     site: RendezvousDependencies
     offers_due: int = 1
-    _left: dict[Pool, deque[WaitingProxy]] = field(default_factory=dict)  # proxies read for the whole batch
-    _tried: set[str] = field(default_factory=set)
-    _queries: int = 0
-    _queried: dict[Pool, int] = field(default_factory=dict)  # number of a pool's last query
+    _candidates: dict[Pool, deque[WaitingProxy]] = field(default_factory=dict)  # proxies read for the whole batch
+    _tried_poll_ids: set[str] = field(default_factory=set)
+    _query_count: int = 0
+    _last_query_numbers: dict[Pool, int] = field(default_factory=dict)  # number of a pool's last query
     _lock: RLock = field(default_factory=RLock)
 
     def match(self, offer: OpenOffer, proxy: WaitingProxy | None, *, after: int = 0) -> bool:
@@ -159,10 +159,10 @@ class Matchmaker:
                 # The match may have been stored, so this proxy may be tried again for the same offer.
                 is_matched = False
                 with self._lock:
-                    self._tried.discard(proxy.poll_id)
+                    self._tried_poll_ids.discard(proxy.poll_id)
             if is_matched:
                 leaving = site.executor.submit(site.pools.leave, proxy)
-                send = partial(site.queues.send, proxy.mailbox, mailbox_message(offer, proxy.poll_id))
+                send = partial(site.queues.send, proxy.mailbox, build_mailbox_message(offer, proxy.poll_id))
                 try:
                     site.retry_until(min(site.now_ms() + TRY_TIMEOUT_MS, offer.waits_until_ms), send)
                 except QueueGone:
@@ -186,7 +186,7 @@ class Matchmaker:
             until_ms = max(offer.waits_until_ms for offer in left)
             site.retry_until(until_ms, partial(site.waiting.add, left))
             with self._lock:
-                after = self._queries
+                after = self._query_count
             waiting, left = left, []
             for offer in waiting:
                 until_ms = min(site.now_ms() + TRY_TIMEOUT_MS, offer.waits_until_ms)
@@ -212,7 +212,7 @@ class Matchmaker:
             if not left:
                 return None
             proxy = left.popleft()
-            self._tried.add(proxy.poll_id)
+            self._tried_poll_ids.add(proxy.poll_id)
             return proxy
 
     def read_candidates(self, nat: Nat, *, after: int = 0) -> deque[WaitingProxy]:
@@ -223,10 +223,10 @@ class Matchmaker:
         """
         site = self.site
         with self._lock:
-            for pool in pools_for(nat):
-                left = self._left.setdefault(pool, deque())
-                if not left and self._queried.get(pool, 0) <= after:
-                    self._queries += 1
+            for pool in list_pools_for_client(nat):
+                left = self._candidates.setdefault(pool, deque())
+                if not left and self._last_query_numbers.get(pool, 0) <= after:
+                    self._query_count += 1
                     waiting = site.pools.read_waiting(
                         pool,
                         now_ms=site.now_ms(),
@@ -236,15 +236,15 @@ class Matchmaker:
                         # it.
                         consistent=after > 0,
                     )
-                    self._queried[pool] = self._queries
-                    new = [proxy for proxy in waiting if proxy.poll_id not in self._tried]
+                    self._last_query_numbers[pool] = self._query_count
+                    new = [proxy for proxy in waiting if proxy.poll_id not in self._tried_poll_ids]
                     left.extend(rank_proxies(new, ties=[site.random() for _ in new]))
                 if left:
                     return left
         return deque()
 
 
-def mailbox_message(offer: OpenOffer, poll_id: str) -> str:
+def build_mailbox_message(offer: OpenOffer, poll_id: str) -> str:
     """Build the mailbox message that brings the offer to the held poll, with the fields that the answer needs."""
     return json.dumps({"for": poll_id} | offer.for_proxy | offer.for_answer)
 
@@ -265,14 +265,14 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
         """
         matchmaker = Matchmaker(self.site, len(messages))
 
-        def serve_one(message: Message) -> _Served | Exception:
+        def serve_message(message: Message) -> _OfferResult | Exception:
             try:
-                return self._serve(message, matchmaker)
+                return self._serve_message(message, matchmaker)
             except Exception as error:  # noqa: BLE001 - the message is reported as failed, whatever it was
                 return error
 
-        served = list(executor.map(serve_one, messages))
-        waiting = {offer.waiting: offer for offer in served if isinstance(offer, _Served) and offer.waiting is not None}
+        served = list(executor.map(serve_message, messages))
+        waiting = {offer.waiting: offer for offer in served if isinstance(offer, _OfferResult) and offer.waiting}
         try:
             for (opened, offer), is_taken in zip(waiting.items(), matchmaker.wait(list(waiting)), strict=True):
                 if is_taken:
@@ -294,21 +294,21 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
             if end in UNDECIDED
         }
 
-    def _serve(self, message: Message, matchmaker: Matchmaker) -> "_Served":
+    def _serve_message(self, message: Message, matchmaker: Matchmaker) -> "_OfferResult":
         site, sent_at_ms = self.site, message.sent_at_ms or 0
         client_id = message.attributes.get(CLIENT_ID, NO_TEXT).text
         if not client_id or not is_client_id(client_id):
-            return _Served(End.OFFER_ANONYMOUS)
-        offer, record = self._read(message, client_id=client_id, sent_at_ms=sent_at_ms)
+            return _OfferResult(End.OFFER_ANONYMOUS)
+        offer, record = self._parse(message, client_id=client_id, sent_at_ms=sent_at_ms)
         if is_stale(sent_at_ms=sent_at_ms, now_ms=site.now_ms()):
-            return self._decide(record) if message.receive_count > 1 else _Served(End.OFFER_STALE)
-        is_first, reply_to = self._receive(record, matchmaker)
+            return self._settle_redelivery(record) if message.receive_count > 1 else _OfferResult(End.OFFER_STALE)
+        is_first, reply_to = self._record_offer(record, matchmaker)
         if not is_first:
-            return _Served(End.OFFER_REPEATED)
+            return _OfferResult(End.OFFER_REPEATED)
         if isinstance(offer, OfferRefused):
-            refusal = error_reply(offer.reply)
+            refusal = write_error_reply(offer.reply)
             site.retry_until(site.now_ms() + REPLY_TIMEOUT_MS, lambda: site.queues.send(reply_to, refusal))
-            return _Served(End.OFFER_REFUSED)
+            return _OfferResult(End.OFFER_REFUSED)
         opened = site.build_open_offer(record, offer, reply_to=reply_to, answers_until_ms=sent_at_ms + ANSWERS_MS)
         try:
             proxy = None if site.now_ms() >= opened.waits_until_ms else matchmaker.next_candidate(offer.nat)
@@ -317,10 +317,10 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
         # The reply is sent before the match, so that the client gets it even if the broker dies in between.
         time_out_reply = None if proxy is None else self._send_time_out_reply(opened)
         if matchmaker.match(opened, proxy):
-            return _Served(End.OFFER_MATCHED, time_out_reply)
-        return _Served(End.OFFER_WAITING, time_out_reply, opened)
+            return _OfferResult(End.OFFER_MATCHED, time_out_reply)
+        return _OfferResult(End.OFFER_WAITING, time_out_reply, opened)
 
-    def _read(self, message: Message, *, client_id: str, sent_at_ms: int) -> tuple[Offer | OfferRefused, OfferRecord]:
+    def _parse(self, message: Message, *, client_id: str, sent_at_ms: int) -> tuple[Offer | OfferRefused, OfferRecord]:
         record = OfferRecord(client_id=client_id, sent_at_ms=sent_at_ms, method=OfferMethod.SQS)
         try:
             offer = parse_offer(message.body, bridges=self.bridges)
@@ -330,7 +330,7 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
         record = replace(record, trace=message.trace_header, receipt_handle=message.receipt_handle)
         return offer, self.site.complete_record(record, offer)
 
-    def _receive(self, record: OfferRecord, matchmaker: Matchmaker) -> tuple[bool, str]:
+    def _record_offer(self, record: OfferRecord, matchmaker: Matchmaker) -> tuple[bool, str]:
         """Store an offer's record, create its answer queue and find candidates, all concurrently.
 
         Returns whether the offer is new, and the queue's URL. The sweep finds queues by their records. If only storing
@@ -349,19 +349,19 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
             is_first = recording.result()
         return is_first, reply_to
 
-    def _decide(self, record: OfferRecord) -> "_Served":
+    def _settle_redelivery(self, record: OfferRecord) -> "_OfferResult":
         """Deny a redelivered offer that still waits. If a proxy has it but hasn't answered, send the time-out reply."""
         site, now_ms = self.site, self.site.now_ms()
         until_ms = now_ms + REPLY_TIMEOUT_MS
         stored = site.retry_until(until_ms, partial(site.offers.read, record, consistent=False))
         if stored is not None and stored.end is not None:
-            return _Served(None)
+            return _OfferResult(None)
         if stored is None:
             # An earlier broker may have died after creating the queue and before storing the record, so that the sweep
             # wouldn't find the queue. A record that is stored so late already has an end, only for the sweep.
             may_be_swept = now_ms - record.sent_at_ms > ANSWER_QUEUE_AGE_MS - SWEPT_SOON_MS
             if site.offers.record(replace(record, end=End.OFFER_REFUSED) if may_be_swept else record):
-                return _Served(End.OFFER_STALE)
+                return _OfferResult(End.OFFER_STALE)
         record = stored or record
         reply_to = site.queues.url(self.answer_prefix + record.client_id)
         opened = OpenOffer(
@@ -371,12 +371,12 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
             # Another delivery of the message may have taken and denied the offer just now.
             stored = site.retry_until(until_ms, partial(site.offers.read, record, consistent=True))
             has_ended = stored is None or stored.end is not None
-            return _Served(None, None if has_ended else self._send_time_out_reply(opened))
+            return _OfferResult(None, None if has_ended else self._send_time_out_reply(opened))
         # Without a stored end, the sweep would assume that a proxy received the offer, since it no longer waits.
         site.retry_until(until_ms, lambda: site.offers.end(record, End.OFFER_DENIED, now_ms=now_ms))
-        denial = error_reply(End.OFFER_DENIED.reply)
+        denial = write_error_reply(End.OFFER_DENIED.reply)
         site.retry_until(until_ms, lambda: site.queues.send(reply_to, denial))
-        return _Served(End.OFFER_DENIED)
+        return _OfferResult(End.OFFER_DENIED)
 
     def _send_time_out_reply(self, offer: OpenOffer) -> "Future[None]":
         """Send the delayed time-out reply, which the client gets if no proxy's answer arrives before."""
@@ -384,13 +384,13 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
 
         def send() -> None:
             delay_s = seconds_until(visible_at_ms, now_ms=site.now_ms())
-            site.queues.send(offer.reply_to, error_reply(End.OFFER_TIMED_OUT.reply), delay_s=delay_s)
+            site.queues.send(offer.reply_to, write_error_reply(End.OFFER_TIMED_OUT.reply), delay_s=delay_s)
 
         return site.executor.submit(site.retry_until, site.now_ms() + REPLY_TIMEOUT_MS, send)
 
 
 @dataclass(slots=True, eq=False)
-class _Served:
+class _OfferResult:
     """The result for one offer. `end` holds only if `time_out_reply` succeeds; `waiting` still has to be queued."""
 
     end: End | Exception | None

@@ -15,22 +15,22 @@ from msgspec.structs import replace
 
 from sluice.errors import CallFailed, Malformed, OfferRefused
 from sluice.rendezvous.broker import Matchmaker, RendezvousDependencies
-from sluice.rendezvous.counts.pages import CONTENT_TYPE, NATS, daily_log, exposition
+from sluice.rendezvous.counts.pages import CONTENT_TYPE, NATS, exposition, write_daily_log
 from sluice.rendezvous.mailbox import Mailbox
 from sluice.rendezvous.protocol.addresses import find_forwarded_address
-from sluice.rendezvous.protocol.amp import armor, decode_path
+from sluice.rendezvous.protocol.amp import armor_reply, decode_path
 from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import PATIENCE_MS, OfferMethod, OfferRecord, OpenOffer, Pool, Profile
 from sluice.rendezvous.protocol.messages import (
     MAX_BODY_BYTES,
     Bridge,
-    answer_reply,
-    error_reply,
-    go_json,
-    go_text,
+    decode_utf8,
+    dump_json,
     parse_answer,
     parse_offer,
     parse_poll,
+    write_answer_reply,
+    write_error_reply,
 )
 from sluice.rendezvous.volunteers import Volunteers
 from sluice.times import DAY_MS, format_day
@@ -154,7 +154,7 @@ class ProxySite(HttpSite, frozen=True, kw_only=True):
         except Malformed:
             return HttpResponse(status=400, metrics=("AnswersMalformed",))
         end = self.volunteers.answer(answer, address=self._get_client_address(request))
-        return _build_json_response(go_json({"Status": end.reply}), end)
+        return _build_json_response(dump_json({"Status": end.reply}), end)
 
     def _get_client_address(self, request: HttpRequest) -> str:
         hops = self.trusted_hops
@@ -170,7 +170,7 @@ class ProxySite(HttpSite, frozen=True, kw_only=True):
 
     def debug(self) -> HttpResponse:
         """Return the page with the numbers of waiting proxies by type and by NAT."""
-        return HttpResponse(status=200, body=debug_page(self._list_waiting_proxies()))
+        return HttpResponse(status=200, body=write_debug_page(self._list_waiting_proxies()))
 
     def _list_waiting_proxies(self) -> list[Profile]:
         now_ms, shards = self.site.now_ms(), self.site.pacing.shards()
@@ -181,7 +181,7 @@ class ProxySite(HttpSite, frozen=True, kw_only=True):
         now_ms = self.site.now_ms()
         days = [format_day(now_ms - ago * DAY_MS) for ago in range(LOGGED_DAYS, 0, -1)]
         counted = ((day, self.statistics.of_day(day)) for day in days)
-        return HttpResponse(status=200, body="".join(daily_log(day, counts) for day, counts in counted if counts))
+        return HttpResponse(status=200, body="".join(write_daily_log(day, counts) for day, counts in counted if counts))
 
     def prometheus(self) -> HttpResponse:
         """Return the page of counts for Prometheus."""
@@ -198,30 +198,30 @@ class ClientSite(HttpSite, frozen=True, kw_only=True):
 
     def handlers(self) -> Mapping[str | None, Handler]:
         """Return the handlers of clients' requests by route."""
-        return {"/client": self.client, AMP_PREFIX: self.amp_client}
+        return {"/client": self.client, AMP_PREFIX: self.serve_amp_client}
 
     def client(self, request: HttpRequest) -> HttpResponse:
         """Serve a client's offer. Old clients send a bare description, and get a bare answer or an HTTP status."""
         if len(request.body) > MAX_BODY_BYTES:
             return HttpResponse(status=400, metrics=(End.OFFER_REFUSED,))
-        body = go_text(request.body)
+        body = decode_utf8(request.body)
         is_legacy = body.startswith("{")
         if is_legacy:
-            body = "1.0\n" + go_json({"offer": body, "nat": request.headers.get("snowflake-nat-type", "")})
+            body = "1.0\n" + dump_json({"offer": body, "nat": request.headers.get("snowflake-nat-type", "")})
         end, reply = self._serve_offer(body, OfferMethod.HTTP)
         if not is_legacy:
-            return _build_json_response(_reply(end, reply), end)
+            return _build_json_response(_build_reply(end, reply), end)
         return HttpResponse(status=end.status, body=reply if end is End.OFFER_MATCHED else "", metrics=(end,))
 
-    def amp_client(self, request: HttpRequest) -> HttpResponse:
+    def serve_amp_client(self, request: HttpRequest) -> HttpResponse:
         """Serve a client's offer through an AMP cache, which transports only AMP pages."""
         headers = {"Content-Type": "text/html", "Cache-Control": f"max-age={AMP_MAX_AGE_S}"}
         try:
             body = decode_path(request.path.removeprefix(AMP_PREFIX))
         except ValueError as error:
-            return HttpResponse(status=200, body=armor(error_reply(str(error))), headers=headers)
+            return HttpResponse(status=200, body=armor_reply(write_error_reply(str(error))), headers=headers)
         end, reply = self._serve_offer(body, OfferMethod.AMP_CACHE)
-        return HttpResponse(status=200, body=armor(_reply(end, reply)), headers=headers, metrics=(end,))
+        return HttpResponse(status=200, body=armor_reply(_build_reply(end, reply)), headers=headers, metrics=(end,))
 
     def _serve_offer(self, body: str, method: OfferMethod) -> tuple[End, str]:
         """Find a proxy and wait five seconds for its answer. Returns the end, and the answer or the error text."""
@@ -255,7 +255,7 @@ class ClientSite(HttpSite, frozen=True, kw_only=True):
         return End.OFFER_MATCHED, message["answer"]
 
 
-def debug_page(waiting: Iterable[Profile]) -> str:
+def write_debug_page(waiting: Iterable[Profile]) -> str:
     """Write the page of waiting proxies in Snowflake's format, by type and by NAT. Unused types are omitted."""
     waiting = list(waiting)
     types, nats = Counter(profile.type for profile in waiting), Counter(profile.nat for profile in waiting)
@@ -271,5 +271,5 @@ def _build_json_response(body: str, metric: str) -> HttpResponse:
     return HttpResponse(status=200, body=body, headers={"Content-Type": "application/json"}, metrics=(metric,))
 
 
-def _reply(end: End, text: str) -> str:
-    return answer_reply(text) if end is End.OFFER_MATCHED else error_reply(text)
+def _build_reply(end: End, text: str) -> str:
+    return write_answer_reply(text) if end is End.OFFER_MATCHED else write_error_reply(text)

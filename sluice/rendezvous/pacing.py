@@ -18,7 +18,7 @@ from sluice.rendezvous.protocol.pace import (
     Pace,
     compute_elapsed_fraction,
     compute_pace,
-    may_take,
+    may_take_offer,
 )
 from sluice.times import NowMs
 
@@ -109,14 +109,14 @@ class Pacing:
             return 1.0
         with self._lock:
             self._groups.add(choose_shard(address, ADDRESS_GROUPS))
-            if not pace.is_crowd:
+            if not pace.has_crowd:
                 return 1.0
             next_ms, is_stored = self._cooldowns.get(address, (0, False))
             elapsed_fraction = compute_elapsed_fraction(next_ms, now_ms=now_ms, cooldown_ms=cooldown_ms)
             if elapsed_fraction >= 1:
-                self._remember(address, now_ms + cooldown_ms, is_stored=False)
+                self._remember_cooldown(address, now_ms + cooldown_ms, is_stored=False)
         if elapsed_fraction < 1 and pace.has_demand and not is_stored:
-            self._store(address, next_ms, now_ms=now_ms)
+            self._start_stored_cooldown(address, next_ms, now_ms=now_ms)
         return elapsed_fraction
 
     def confirm(self, address: str | None, cooldown_ms: int, *, is_held: bool = False, waited: float = 0.0) -> float:
@@ -128,21 +128,21 @@ class Pacing:
         the cooldowns add up: otherwise an address that always polls too early would get too many offers.
         """
         pace, now_ms = self.pace(), self.now_ms()
-        if address is None or not (pace.is_crowd and pace.has_demand):
+        if address is None or not (pace.has_crowd and pace.has_demand):
             return 1.0
-        if not (is_held or self._is_stored(address)):
+        if not (is_held or self._has_stored_cooldown(address)):
             return 1.0
-        next_ms = self._store(address, now_ms + cooldown_ms, now_ms=now_ms, is_held=is_held)
+        next_ms = self._start_stored_cooldown(address, now_ms + cooldown_ms, now_ms=now_ms, is_held=is_held)
         if next_ms is None:
             return 1.0
         elapsed_fraction = compute_elapsed_fraction(next_ms, now_ms=now_ms, cooldown_ms=cooldown_ms)
-        is_due = may_take(elapsed_fraction, waited)
+        is_due = may_take_offer(elapsed_fraction, waited)
         # The write fails if another poll of the address took an offer in the meantime.
-        if is_due and self._store(address, next_ms + cooldown_ms, now_ms=now_ms, after_ms=next_ms):
+        if is_due and self._start_stored_cooldown(address, next_ms + cooldown_ms, now_ms=now_ms, after_ms=next_ms):
             return 0.0
         return elapsed_fraction
 
-    def _is_stored(self, address: str) -> bool:
+    def _has_stored_cooldown(self, address: str) -> bool:
         """Return whether the table has a cooldown of the address, even one that is over. False if the call fails."""
         try:
             return self._cooldowns.get(address, (0, False))[1] or self.store.has_cooldown(address, now_ms=self.now_ms())
@@ -150,7 +150,7 @@ class Pacing:
             self.log(error)
             return False
 
-    def _store(
+    def _start_stored_cooldown(
         self, address: str, next_ms: int, *, now_ms: int, after_ms: int | None = None, is_held: bool = False
     ) -> int | None:
         """Start a cooldown in the table. Returns None, also if the call fails, or the end of one that still holds."""
@@ -160,10 +160,10 @@ class Pacing:
             self.log(error)
             return None
         with self._lock:
-            self._remember(address, standing or next_ms, is_stored=True)
+            self._remember_cooldown(address, standing or next_ms, is_stored=True)
         return standing
 
-    def _remember(self, address: str, next_ms: int, *, is_stored: bool) -> None:
+    def _remember_cooldown(self, address: str, next_ms: int, *, is_stored: bool) -> None:
         self._cooldowns[address] = next_ms, is_stored
         self._cooldowns.move_to_end(address)
         while len(self._cooldowns) > MAX_COOLDOWNS:

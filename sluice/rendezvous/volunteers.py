@@ -21,17 +21,17 @@ from sluice.rendezvous.protocol.matching import (
     Profile,
     WaitingProxy,
     choose_shard,
-    pool_for_proxy,
+    select_pool_for_proxy,
 )
 from sluice.rendezvous.protocol.messages import (
     NEXT_POLL_REFUSED_MS,
     Poll,
     ProxyAnswer,
     RelayPattern,
-    answer_reply,
-    poll_reply,
+    write_answer_reply,
+    write_poll_reply,
 )
-from sluice.rendezvous.protocol.pace import COOLDOWN, may_take, spread_interval
+from sluice.rendezvous.protocol.pace import COOLDOWN, draw_interval, may_take_offer
 
 ARRIVES_WITHIN_MS = 3_000  # A mailbox message arrives within this time after its match.
 MAX_MATCHES = 100  # An environment remembers at most this many matches.
@@ -57,16 +57,16 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
         """Serve a poll from `address`, within about ten seconds. Returns its end and the body of the response."""
         site = self.site
         profile, polled_at_ms = site.recorder.profile(poll, address=address), site.now_ms()
-        end, body = self._poll(poll, profile)
+        end, body = self._match_poll(poll, profile)
         site.recorder.record_poll(poll, profile, end, polled_at_ms=polled_at_ms)
         return end, body
 
-    def _poll(self, poll: Poll, profile: Profile) -> tuple[End, str]:
+    def _match_poll(self, poll: Poll, profile: Profile) -> tuple[End, str]:
         site, pacing, address = self.site, self.site.pacing, profile.address
         if poll.relay_pattern is None or not poll.relay_pattern.covers(self.allowed_relay_pattern):
-            next_poll_ms = spread_interval(NEXT_POLL_REFUSED_MS, site.random())
-            return End.POLL_REFUSED, poll_reply(End.POLL_REFUSED, next_poll_ms=next_poll_ms)
-        pool, now_ms, pace = pool_for_proxy(poll.nat), site.now_ms(), pacing.pace()
+            next_poll_ms = draw_interval(NEXT_POLL_REFUSED_MS, site.random())
+            return End.POLL_REFUSED, write_poll_reply(End.POLL_REFUSED, next_poll_ms=next_poll_ms)
+        pool, now_ms, pace = select_pool_for_proxy(poll.nat), site.now_ms(), pacing.pace()
         interval_ms = pace.next_poll_ms(pool, site.random())
         is_held = site.random() < pace.compute_hold_fraction(
             pool, on_average=self.held_proxies_min, at_most=self.held_proxies_max
@@ -92,7 +92,7 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
             held_ms = HOLD_MS
         else:
             waiting = self._list_waiting_offers(proxy)
-            if waiting and may_take(elapsed_fraction, waited := waiting[0].compute_waited_fraction(now_ms)):
+            if waiting and may_take_offer(elapsed_fraction, waited := waiting[0].compute_waited_fraction(now_ms)):
                 elapsed_fraction = min(elapsed_fraction, pacing.confirm(address, cooldown_ms, waited=waited))
             offer = self._take_offer(proxy, waiting, elapsed_fraction=elapsed_fraction)
             end = End.POLL_MATCHED if offer else End.POLL_DEFERRED
@@ -100,7 +100,7 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
             pacing.count_given(pool)
         elif elapsed_fraction >= 1:
             pacing.count_poll(pool, interval_ms=interval_ms + held_ms)
-        return end, poll_reply(end, next_poll_ms=interval_ms, **offer)
+        return end, write_poll_reply(end, next_poll_ms=interval_ms, **offer)
 
     def _hold_poll(self, proxy: WaitingProxy) -> tuple[End, Mapping[str, str]]:
         """Enter a proxy in its pool and wait for an offer. Returns the end, and the offer or an empty mapping."""
@@ -112,19 +112,19 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
             # must look for waiting offers too.
             offer = self._take_offer(proxy, self._list_waiting_offers(proxy, consistent=True))
             if not offer:
-                offer = self._receive(proxy, until_ms=proxy.waits_until_ms)
+                offer = self._receive_offer(proxy, until_ms=proxy.waits_until_ms)
                 is_given = bool(offer) or not site.offers.close(proxy)
         finally:
             if not is_given:
                 site.pools.leave(proxy)
         if not offer and is_given:
             # A broker matched the proxy just now, and the broker's mailbox message will still arrive.
-            offer = self._receive(proxy, until_ms=site.now_ms() + ARRIVES_WITHIN_MS)
+            offer = self._receive_offer(proxy, until_ms=site.now_ms() + ARRIVES_WITHIN_MS)
         if not offer:
             return End.POLL_LOST if is_given else End.POLL_IDLE, {}
         return End.POLL_MATCHED, offer
 
-    def _receive(self, proxy: WaitingProxy, *, until_ms: int) -> Mapping[str, str]:
+    def _receive_offer(self, proxy: WaitingProxy, *, until_ms: int) -> Mapping[str, str]:
         """Wait for the mailbox message for this poll. Returns its offer, or an empty mapping if no message arrives."""
         try:
             message = self.mailbox.receive_for(proxy.poll_id, until_ms=until_ms)
@@ -133,10 +133,10 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
         if not message:
             return {}
         if "reply_to" in message:  # Brokers of earlier versions send no `reply_to`.
-            self._remember(proxy, Match.parse(message, proxy.profile))
+            self._remember_match(proxy, Match.parse(message, proxy.profile))
         return {name: message[name] for name in ("offer", "nat", "relay")}
 
-    def _remember(self, proxy: WaitingProxy, match: Match) -> None:
+    def _remember_match(self, proxy: WaitingProxy, match: Match) -> None:
         """Remember a match, since this environment probably gets the answer: others are busy while polls are held."""
         if len(self._matches) >= MAX_MATCHES:
             del self._matches[next(iter(self._matches))]
@@ -155,7 +155,7 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
         """Give the proxy the first offer that it may take and no other poll took. Returns the offer, or {}."""
         site, now_ms = self.site, self.site.now_ms()
         for offer in waiting:
-            if not may_take(elapsed_fraction, offer.compute_waited_fraction(now_ms)):
+            if not may_take_offer(elapsed_fraction, offer.compute_waited_fraction(now_ms)):
                 break  # The proxy may not take younger offers either.
             if not site.waiting.take(offer):
                 continue
@@ -163,7 +163,7 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
                 # The poll got another offer from a broker in the meantime, or its Sid still has an offer to answer.
                 site.waiting.add([offer])
                 break
-            self._remember(proxy, Match.parse(offer.for_answer, proxy.profile, has_waited=True))
+            self._remember_match(proxy, Match.parse(offer.for_answer, proxy.profile, has_waited=True))
             return offer.for_proxy
         return {}
 
@@ -176,10 +176,10 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
         if match is None:
             site.recorder.record_late_answer(address=address)
             return End.ANSWER_TOO_LATE
-        site.pacing.count_given(pool_for_proxy(match.profile.nat), is_answered=True)
+        site.pacing.count_given(select_pool_for_proxy(match.profile.nat), is_answered=True)
         record = match.record
         if record.method is OfferMethod.SQS:
-            body = answer_reply(answer.answer)
+            body = write_answer_reply(answer.answer)
         else:
             # The client function, which holds the client's request open, reads this mailbox.
             body = json.dumps({"for": record.client_id, "answer": answer.answer})

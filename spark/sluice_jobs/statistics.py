@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  as everybody calls it
 from pyspark.sql.types import StructType
 from sluice.rendezvous.counts.events import OfferEvent, PollEvent
-from sluice.rendezvous.counts.pages import daily_log
+from sluice.rendezvous.counts.pages import write_daily_log
 from sluice.rendezvous.counts.statistics import (
     ADDRESSES_BY_NAT,
     ADDRESSES_BY_TYPE,
@@ -84,7 +84,7 @@ def statistics(spark: SparkSession, source: Source, day: date, output: str) -> S
     unique = day_events.dropDuplicates(["id"]).persist()  # cached, as several queries count it
     try:
         name = f"snowflake-stats-{day.isoformat()}.log"
-        store, text = open_store(output), daily_log(day.isoformat(), count_log_values(unique))
+        store, text = open_store(output), write_daily_log(day.isoformat(), count_log_values(unique))
         store.remove([name])  # removes an earlier run's log; until the next line there may be none
         store.publish(name, pa.py_buffer(text.encode()))
         hourly = ParquetTable(f"{output}/{HOURLY}", hourly_layout())
@@ -142,7 +142,7 @@ def _count_by(family: Family, frame: DataFrame, number: Column, *labels: str | C
     """Count rows by the label columns of a metric family."""
     counts: Counts = Counter()
     for row in frame.groupBy(*labels).agg(number).collect():
-        counts[family.name_count(*row[:-1])] += row[-1]
+        counts[family.build_count_name(*row[:-1])] += row[-1]
     return counts
 
 

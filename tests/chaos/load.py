@@ -14,7 +14,7 @@ import aiohttp
 
 from sluice.aws.rendezvous.clients import ClientCredentials, ClientQueues, open_client
 from sluice.errors import CallFailed, QueueGone
-from sluice.peers.methods import Answered, Denied, draw_client_id, parse_reply
+from sluice.peers.methods import Answered, Denied, generate_client_id, parse_reply
 from sluice.rendezvous.protocol.matching import PATIENCE_MS
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
 from tests.chaos.totals import Hearing
@@ -117,7 +117,7 @@ class Offering:
                 assert isinstance(ended, asyncio.CancelledError), ended
 
     async def _offer(self, queues: ClientQueues) -> Told:
-        began_at, client_id = time.monotonic(), draw_client_id()
+        began_at, client_id = time.monotonic(), generate_client_id()
         try:
             await queues.send_offer(client_id, offer_body(client_id))
         except CallFailed:

@@ -13,7 +13,7 @@ from sluice.aws.rendezvous.address_keys import KEPT_MS, AddressHasher
 from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
 from sluice.errors import CallFailed
 from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id
-from sluice.rendezvous.counts.pages import daily_log, exposition
+from sluice.rendezvous.counts.pages import exposition, write_daily_log
 from sluice.rendezvous.counts.statistics import (
     ADDRESSES_BY_NAT,
     ADDRESSES_BY_TYPE,
@@ -110,9 +110,9 @@ def test_an_address_counts_once_a_day_also_in_later_batches(statistics: Any) -> 
         statistics.add([poll(nat=nat), poll(nat=nat), poll("b"), poll(None)])
     found = statistics.of_day(DAY)
     assert total(found, PROXIES, cc="DE") == 2
-    assert found[ADDRESSES_BY_NAT.name_count("unknown")] == 2
-    assert found[ADDRESSES_BY_NAT.name_count("restricted")] == 1
-    assert found[ADDRESSES_BY_TYPE.name_count("webext")] == 2
+    assert found[ADDRESSES_BY_NAT.build_count_name("unknown")] == 2
+    assert found[ADDRESSES_BY_NAT.build_count_name("restricted")] == 1
+    assert found[ADDRESSES_BY_TYPE.build_count_name("webext")] == 2
     assert total(found, POLLS) == total(statistics.totals(), POLLS) == 12
     assert not [count for count in statistics.totals() if count.startswith("d")]
 
@@ -231,7 +231,7 @@ def test_what_is_of_a_day_expires(client: Any) -> None:
 def test_another_versions_counts_are_left_alone(client: Any, name: str) -> None:
     client.put_item(TableName=TABLE, Item={"pk": {"S": "counters"}, "sk": {"S": "sqs|DE"}, f"={name}": {"N": "1"}})
     totals = DynamoStatisticsStore(client, TABLE, Clock(NOW)).totals()
-    assert (exposition(totals, {}), daily_log(DAY, totals)) == (exposition({}, {}), daily_log(DAY, {}))
+    assert (exposition(totals, {}), write_daily_log(DAY, totals)) == (exposition({}, {}), write_daily_log(DAY, {}))
 
 
 # The day's key

@@ -19,8 +19,8 @@ from sluice.aws.rendezvous.event_publisher import TableEventPublisher
 from sluice.aws.rendezvous.offers import DynamoOfferStore, DynamoProxyPools
 from sluice.aws.rendezvous.pace import DynamoPaceStore
 from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
-from sluice.aws.rendezvous.waiting import DynamoMailboxStore, DynamoWaitingOffers, unpack_description
-from sluice.rendezvous.broker import mailbox_message
+from sluice.aws.rendezvous.waiting import DynamoMailboxStore, DynamoWaitingOffers, decompress_description
+from sluice.rendezvous.broker import build_mailbox_message
 from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id, parse_event
 from sluice.rendezvous.counts.statistics import POLLS, PROXIES, tally
 from sluice.rendezvous.counts.stream import read_events
@@ -147,7 +147,7 @@ def in_order(*names: str) -> list[dict[str, Any]]:
 
 def unpacked(waiting: dict[str, Any]) -> dict[str, Any]:
     """With the text that is packed: other versions of zlib pack it otherwise."""
-    return waiting | {"offer": {"S": unpack_description(waiting["offer"]["B"])}}
+    return waiting | {"offer": {"S": decompress_description(waiting["offer"]["B"])}}
 
 
 def body(name: str) -> str:
@@ -259,8 +259,8 @@ def test_statistics(table: Table) -> None:
     assert table.items() == in_order(*names)
     for name in names:
         table.put(name)
-    proxy = PROXIES.name_count("webext", "unrestricted", "DE")
-    polled = POLLS.name_count("unrestricted", "webext", "matched")
+    proxy = PROXIES.build_count_name("webext", "unrestricted", "DE")
+    polled = POLLS.build_count_name("unrestricted", "webext", "matched")
     assert table.statistics.totals()[polled] == 1
     counts = table.statistics.of_day(DAY)
     assert (counts[polled], counts[proxy]) == (1, 1)
@@ -297,4 +297,4 @@ def test_an_event_as_published(name: str, event: Event) -> None:
 
 def test_a_letter_with_an_offer() -> None:
     """Read by the function that holds the poll, which may be of an older version."""
-    assert mailbox_message(OPEN, PROXY.poll_id) == body("offer_letter")
+    assert build_mailbox_message(OPEN, PROXY.poll_id) == body("offer_letter")

@@ -18,7 +18,7 @@ from sluice.local.cloud import start_cloud
 from sluice.local.deployer import Deployer
 from sluice.local.sites import Site
 from sluice.operator.site_names import SiteName
-from sluice.peers.methods import Answered, Denied, Reply, sqs_method
+from sluice.peers.methods import Answered, Denied, Reply, open_sqs_method
 from sluice.stages import add_stage_prefix, parse_stage
 from tests.deployed import make_queue
 from tests.e2e import shares
@@ -76,7 +76,7 @@ def met(site: SiteAccess) -> tuple[type[Reply], Reply]:
 
 async def _met(site: SiteAccess) -> tuple[type[Reply], Reply]:
     async with (
-        sqs_method(site.connection, site.deployment, sqscreds=site.sqscreds) as exchange,
+        open_sqs_method(site.connection, site.deployment, sqscreds=site.sqscreds) as exchange,
         aiohttp.ClientSession() as session,
     ):
         proxies = Proxies(session, site.deployment.broker_url)

@@ -18,7 +18,7 @@ from functions.sweeper import handler as sweeper
 from sluice.aws.change_logs import DynamoChangeLog
 from sluice.aws.clients import dynamodb_client, now_ms, sqs_client
 from sluice.aws.documents import EXCHANGES
-from sluice.aws.rendezvous.event_publisher import events_client
+from sluice.aws.rendezvous.event_publisher import get_events_client
 from sluice.aws.rendezvous.offers import DynamoOfferStore
 from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
 from sluice.aws.rendezvous.waiting import DynamoWaitingOffers
@@ -51,7 +51,7 @@ def telling(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> Iter
 def fresh_environments() -> None:
     for module in (broker, proxy, counters):
         module.dependencies.cache_clear()
-    events_client.cache_clear()
+    get_events_client.cache_clear()
 
 
 def requests_of(client: Any) -> list[str]:
@@ -112,7 +112,7 @@ def test_a_sweep_gives_an_offer_its_end_by_a_write_that_tells_of_it(
 def test_a_poll_is_told_of_with_a_hash_and_without_its_address(
     telling: Surroundings, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = requests_of(events_client())
+    made = requests_of(get_events_client())
     for _ in range(2):
         assert call(proxy.handler, poll_event())["statusCode"] == 200
     assert made == ["PutItem"]  # of the first; the second waits for others
@@ -157,7 +157,7 @@ def test_what_cant_be_told_of_is_counted_and_fails_nothing(
     def fail(**_: Any) -> None:
         raise EndpointConnectionError(endpoint_url="dynamodb")
 
-    events_client().meta.events.register("before-call.dynamodb.PutItem", fail)
+    get_events_client().meta.events.register("before-call.dynamodb.PutItem", fail)
     assert call(proxy.handler, poll_event())["statusCode"] == 200
     assert metrics(capsys) == {"PollsDeferred": 1.0, "EventsNotPublished": 1.0}
 
@@ -170,7 +170,7 @@ def test_a_request_that_fails_tells_of_what_was_seen(telling: Surroundings, caps
 
 def test_without_an_exchange_nothing_is_told_of_and_no_key_is_made(surroundings: Surroundings) -> None:
     fresh_environments()
-    made = requests_of(events_client())
+    made = requests_of(get_events_client())
     assert call(proxy.handler, poll_event())["statusCode"] == 200
     assert made == []
     page = call(proxy.handler, http_event("GET", "/prometheus"))["body"]

@@ -27,7 +27,7 @@ from sluice.rendezvous.protocol.messages import (
     ANSWER_QUEUE_PREFIX,
     DEFAULT_FINGERPRINT,
     RelayPattern,
-    by_fingerprint,
+    index_by_fingerprint,
     parse_bridges,
 )
 from sluice.rendezvous.volunteers import Volunteers, hash_sid
@@ -37,7 +37,7 @@ from tests.functions.ways import Inline
 from tests.hostile.events import Given, became, event, put_together, record, reporter
 from tests.hostile.strict_sqs import StrictClient, as_json, refusal
 
-BRIDGES = by_fingerprint(
+BRIDGES = index_by_fingerprint(
     parse_bridges(
         json.dumps({"displayName": "d", "webSocketAddress": "wss://r.example/", "fingerprint": DEFAULT_FINGERPRINT})
     )

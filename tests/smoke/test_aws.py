@@ -32,7 +32,7 @@ from sluice.operator.pipelines import PipelineClient, connect_pipeline
 from sluice.operator.sessions import open_session
 from sluice.peers.channels import Network
 from sluice.peers.client import Attempt, AttemptPlan, attempt
-from sluice.peers.methods import RendezvousMethod, http_method, sqs_method
+from sluice.peers.methods import RendezvousMethod, open_http_method, open_sqs_method
 from sluice.peers.volunteer import Volunteer, VolunteerLimits, serving
 from sluice.pipeline.jobs import LAND
 from sluice.pipeline.operations import DrainQueue, RunView, ShowPipeline
@@ -81,7 +81,7 @@ INIT = re.compile(r"Init Duration: ([\d.]+) ms")
 @limit(300)
 def test_offers_are_denied_without_a_proxy_and_answered_with_one(here: SmokeSite) -> None:
     async def offer() -> None:
-        async with sqs_method(here.connection, here.deployment, sqscreds=sqscreds(here.credentials)) as method:
+        async with open_sqs_method(here.connection, here.deployment, sqscreds=sqscreds(here.credentials)) as method:
             await until_one(
                 method, lambda tried: tried.detail == End.OFFER_DENIED.reply, "an offer is denied, without a proxy"
             )
@@ -93,7 +93,7 @@ def test_offers_are_denied_without_a_proxy_and_answered_with_one(here: SmokeSite
 @limit(180)
 def test_https_carries_offers_too(here: SmokeSite) -> None:
     async def offer() -> None:
-        async with http_method(here.deployment) as method:
+        async with open_http_method(here.deployment) as method:
             await all_are_answered(here, method)
 
     asyncio.run(offer())

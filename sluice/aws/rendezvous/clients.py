@@ -66,7 +66,7 @@ class ClientQueues:
 
     async def send_offer(self, client_id: str, body: str) -> None:
         """Send an offer to the offers queue, with the attribute `ClientID`. Raises `QueueGone` or `CallFailed`."""
-        await self._in_thread(
+        await self._run_in_thread(
             lambda: self._queues.send(self._offers_queue_url, body, attributes={"ClientID": client_id})
         )
 
@@ -77,11 +77,11 @@ class ClientQueues:
             with calls("GetQueueUrl", queue=name):
                 return self._client.get_queue_url(QueueName=name)["QueueUrl"]
 
-        return await self._in_thread(look_up)
+        return await self._run_in_thread(look_up)
 
     async def receive(self, queue_url: str, *, wait_s: int) -> str | None:
         """Receive one message's body, waiting up to `wait_s` seconds. Raises `QueueGone` or `CallFailed`."""
-        return await self._in_thread(lambda: self._queues.receive(queue_url, wait_s=wait_s))
+        return await self._run_in_thread(lambda: self._queues.receive(queue_url, wait_s=wait_s))
 
     async def __aenter__(self) -> Self:
         return self
@@ -89,7 +89,7 @@ class ClientQueues:
     async def __aexit__(self, *_: object) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _in_thread(self, call: Callable[[], T]) -> T:
+    async def _run_in_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
 
@@ -212,7 +212,7 @@ def _delete_all(user: ClientUser, keys: Sequence[AccessKey]) -> list[str]:
     return [key.id for key in keys]
 
 
-def client_queue_url(url: str, *, region: str) -> str:
+def to_aws_queue_url(url: str, *, region: str) -> str:
     """Return a queue's URL in AWS's form, from which Snowflake's client reads the region."""
     account, name = url.rsplit("/", 2)[1:]
     return url if ".amazonaws.com" in url else f"https://sqs.{region}.amazonaws.com/{account}/{name}"

@@ -12,7 +12,7 @@ from aws_lambda_powertools.logging import Logger
 from sluice.aws.clients import long_polling_sqs_client, new_id, now_ms, quick_dynamodb_client, quick_sqs_client
 from sluice.aws.queues import SqsQueues
 from sluice.aws.rendezvous.address_keys import AddressHasher
-from sluice.aws.rendezvous.event_publisher import TableEventPublisher, events_client
+from sluice.aws.rendezvous.event_publisher import TableEventPublisher, get_events_client
 from sluice.aws.rendezvous.offers import DynamoOfferStore, DynamoProxyPools
 from sluice.aws.rendezvous.pace import DynamoPaceStore
 from sluice.aws.rendezvous.waiting import DynamoWaitingOffers
@@ -39,7 +39,7 @@ def make_dependencies(
     publisher, countries = None, None
     if events is not None:
         teller = TableEventPublisher(
-            table=settings.table, site=events.site, client=events_client, now_ms=now_ms, new_id=new_id
+            table=settings.table, site=events.site, client=get_events_client, now_ms=now_ms, new_id=new_id
         )
         publisher = teller.publish
         countries = str(BUNDLE / events.geoip_file) if events.geoip_file else None

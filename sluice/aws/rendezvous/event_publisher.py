@@ -31,7 +31,7 @@ logger = Logger()
 
 
 @cache
-def events_client() -> DynamoDBClient:
+def get_events_client() -> DynamoDBClient:
     """Create the environment's DynamoDB client for events, when the first event is published. Thread-safe."""
     client: DynamoDBClient = make_client("dynamodb", config=EVENTS_CONFIG)
     return client

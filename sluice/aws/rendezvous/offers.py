@@ -155,7 +155,7 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
             "proxy_nat": match.profile.nat,
             "proxy_country": match.profile.country,
         }
-        updated = self._end(match.record, answered, or_condition=" OR answered_by = :answered_by")
+        updated = self._store_end(match.record, answered, or_condition=" OR answered_by = :answered_by")
         return None if updated is None else replace(match, record=parse_offer_record(updated))
 
     def _read_match(self, sid: str, *, now_ms: int) -> Match | None:
@@ -171,9 +171,9 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
 
     def end(self, offer: OfferRecord, end: End, *, now_ms: int) -> bool:
         """Store the end of an offer that no proxy answered. Returns False if the offer already has another end."""
-        return self._end(offer, {"state": end.state, "ended_at": now_ms}) is not None
+        return self._store_end(offer, {"state": end.state, "ended_at": now_ms}) is not None
 
-    def _end(self, offer: OfferRecord, values: dict[str, str | int], *, or_condition: str = "") -> Item | None:
+    def _store_end(self, offer: OfferRecord, values: dict[str, str | int], *, or_condition: str = "") -> Item | None:
         """Store an offer's end, once. Returns the updated item, or None if the offer has another end or was deleted."""
         return update_if(
             self.client,
@@ -212,7 +212,7 @@ class DynamoProxyPools(msgspec.Struct, frozen=True):
     client: DynamoDBClient
     table: str
     random: Callable[[], float]
-    _large: set[str] = msgspec.field(default_factory=set)  # partitions with more items than the limit
+    _large_partitions: set[str] = msgspec.field(default_factory=set)  # partitions with more items than the limit
 
     def enter(self, proxy: WaitingProxy) -> None:
         """Add a proxy to its pool. An earlier poll with the same Sid is replaced."""
@@ -243,7 +243,7 @@ class DynamoProxyPools(msgspec.Struct, frozen=True):
         first = int(self.random() * shards)
         proxies_found: list[WaitingProxy] = []
         for shard in chain(range(first, shards), range(first)):
-            for page in self._read_pages(f"polls#{pool}#{shard}", limit=limit, consistent=consistent):
+            for page in self._iterate_partition(f"polls#{pool}#{shard}", limit=limit, consistent=consistent):
                 dead = [item for item in page if number(item, "waits_until") < now_ms - DEAD_AFTER_MS]
                 delete_all(self.client, self.table, [{"pk": item["pk"], "sk": item["sk"]} for item in dead])
                 proxies = parse_items(page, parse_waiting_proxy)
@@ -252,19 +252,19 @@ class DynamoProxyPools(msgspec.Struct, frozen=True):
                     return proxies_found
         return proxies_found
 
-    def _read_pages(self, partition: str, *, limit: int, consistent: bool) -> Iterator[Sequence[Item]]:
+    def _iterate_partition(self, partition: str, *, limit: int, consistent: bool) -> Iterator[Sequence[Item]]:
         """Read a small partition in one page, a large one from a random position to its end, then from its start."""
         ask = partial(query_pages, self.client, self.table, partition, ConsistentRead=consistent, Limit=limit)
-        if partition not in self._large:
+        if partition not in self._large_partitions:
             page = next(ask())
             if len(page) < limit:
                 yield page
                 return
-        self._large.add(partition)
+        self._large_partitions.add(partition)
         start = f"{int(self.random() * 16**ADDRESS_DIGITS):0{ADDRESS_DIGITS}x}"
         for condition in ("sk > :start", "sk <= :start"):
             yield from ask(condition, {":start": start})
-        self._large.discard(partition)  # With more items, the caller would have stopped reading.
+        self._large_partitions.discard(partition)  # With more items, the caller would have stopped reading.
 
     def profiles(self, pool: Pool, *, now_ms: int, shards: int) -> Sequence[Profile]:
         """Read the profiles of a pool's waiting proxies, with eventually consistent reads."""

@@ -30,23 +30,23 @@ class DynamoPaceStore(msgspec.Struct, frozen=True):
 
     def add(self, minute: Counts, hour: Counts, *, now_ms: int) -> None:
         """Add these counts to the stored counts of this minute and of this hour."""
-        self._add(MINUTE, now_ms // MINUTE_MS, minute, until_ms=now_ms + LATELY_MINUTES * MINUTE_MS)
-        self._add(HOUR, now_ms // HOUR_MS, hour, until_ms=now_ms + DAY_MS + HOUR_MS)
+        self._add_counts(MINUTE, now_ms // MINUTE_MS, minute, until_ms=now_ms + LATELY_MINUTES * MINUTE_MS)
+        self._add_counts(HOUR, now_ms // HOUR_MS, hour, until_ms=now_ms + DAY_MS + HOUR_MS)
 
-    def _add(self, unit: str, place: int, counts: Counts, *, until_ms: int) -> None:
-        added: dict[str, Any] = attributes(dict(counts.numbers))
+    def _add_counts(self, unit: str, place: int, counts: Counts, *, until_ms: int) -> None:
+        new_counts: dict[str, Any] = attributes(dict(counts.numbers))
         if counts.groups:
-            added[GROUPS] = {"NS": [str(group) for group in sorted(counts.groups)]}
-        if not added:
+            new_counts[GROUPS] = {"NS": [str(group) for group in sorted(counts.groups)]}
+        if not new_counts:
             return
         until = attributes({":until": until_ms // 1000 + KEPT_S})
         with calls("UpdateItem"):
             self.client.update_item(
                 TableName=self.table,
                 Key=attributes({"pk": PACE, "sk": f"{unit}#{place}"}),
-                UpdateExpression="SET expires_at = :until ADD " + ", ".join(f"#{name} :{name}" for name in added),
-                ExpressionAttributeNames={f"#{name}": name for name in added},
-                ExpressionAttributeValues=until | {f":{name}": value for name, value in added.items()},
+                UpdateExpression="SET expires_at = :until ADD " + ", ".join(f"#{name} :{name}" for name in new_counts),
+                ExpressionAttributeNames={f"#{name}": name for name in new_counts},
+                ExpressionAttributeValues=until | {f":{name}": value for name, value in new_counts.items()},
             )
 
     def read_recent_counts(self, *, now_ms: int) -> tuple[Mapping[int, Counts], Mapping[int, Counts]]:

@@ -42,33 +42,33 @@ class DynamoStatisticsStore:
     table: str
     now_ms: NowMs
     map_concurrently: Callable[..., Iterable[Any]] = map
-    _known: set[tuple[str, str, str]] = field(default_factory=set)  # written marks: day, address, name
+    _written_marks: set[tuple[str, str, str]] = field(default_factory=set)  # written marks: day, address, name
 
     def add(self, tallies: Sequence[Tally]) -> None:
         """Count events. After `CallFailed` some events are counted, and count twice if the caller adds them again."""
         rows: dict[tuple[str, str], Counts] = defaultdict(Counter)
         # keys: (day, address), mark's name
         marks: dict[tuple[str, str], dict[str, tuple[str, str]]] = defaultdict(dict)
-        if len(self._known) > MAX_KNOWN_MARKS:
-            self._known.clear()
+        if len(self._written_marks) > MAX_KNOWN_MARKS:
+            self._written_marks.clear()
         for tally in tallies:
             for partition in (COUNTERS, _day_partition(tally.day)):
                 rows[partition, tally.row].update(tally.counts)
             for address, (name, count) in product(tally.addresses, tally.marks.items()):
-                if (tally.day, address, name) not in self._known:
+                if (tally.day, address, name) not in self._written_marks:
                     marks[tally.day, address].setdefault(name, (tally.row, count))
         for (day, address), first in zip(
-            marks, self.map_concurrently(lambda item: self._mark(*item), marks.items()), strict=True
+            marks, self.map_concurrently(lambda item: self._mark_address(*item), marks.items()), strict=True
         ):
-            self._known.update((day, address, name) for name in marks[day, address])
+            self._written_marks.update((day, address, name) for name in marks[day, address])
             for name in first:
                 row, count = marks[day, address][name]
                 is_daily = not FAMILIES[count.split(SEPARATOR)[0]].meaning
                 for partition in (_day_partition(day),) if is_daily else (COUNTERS, _day_partition(day)):
                     rows[partition, row][count] += 1
-        list(self.map_concurrently(lambda item: self._count(*item), rows.items()))
+        list(self.map_concurrently(lambda item: self._add_row_counts(*item), rows.items()))
 
-    def _mark(self, key: tuple[str, str], names: Iterable[str]) -> AbstractSet[str]:
+    def _mark_address(self, key: tuple[str, str], names: Iterable[str]) -> AbstractSet[str]:
         """Mark an address as counted under these names on this day. Returns the names that are new."""
         day, address = key
         added = set(names)
@@ -79,13 +79,13 @@ class DynamoStatisticsStore:
                 UpdateExpression="SET expires_at = :expires_at ADD seen :names",
                 ExpressionAttributeValues={
                     ":names": {"SS": sorted(added)},
-                    **attributes({":expires_at": self._expire_after(MARKS_KEPT)}),
+                    **attributes({":expires_at": self._compute_expiry(MARKS_KEPT)}),
                 },
                 ReturnValues="ALL_OLD",
             )
         return added - set(before.get("Attributes", {}).get("seen", {}).get("SS", ()))
 
-    def _count(self, key: tuple[str, str], counts: Counts) -> None:
+    def _add_row_counts(self, key: tuple[str, str], counts: Counts) -> None:
         """Add counts to a stored row."""
         partition, name = key
         names = {f"#{place}": COUNT_PREFIX + count for place, count in enumerate(counts)}
@@ -93,7 +93,7 @@ class DynamoStatisticsStore:
         expression = f"ADD {', '.join(f'#{place} :{place}' for place in range(len(counts)))}"
         if partition != COUNTERS:
             expression += " SET expires_at = :expires_at"
-            values[":expires_at"] = self._expire_after(DAYS_KEPT)
+            values[":expires_at"] = self._compute_expiry(DAYS_KEPT)
         with calls("UpdateItem"):
             self.client.update_item(
                 TableName=self.table,
@@ -103,23 +103,23 @@ class DynamoStatisticsStore:
                 ExpressionAttributeValues=attributes(values),
             )
 
-    def _expire_after(self, days: int) -> int:
+    def _compute_expiry(self, days: int) -> int:
         return (self.now_ms() + days * DAY_MS) // 1000
 
     def totals(self) -> Counts:
         """Read the counts since the site's deployment."""
-        return self._read(COUNTERS)
+        return self._read_partition(COUNTERS)
 
     def of_day(self, day: str) -> Counts:
         """Read the counts of one UTC day. Returns no counts if the day had none or they have expired."""
-        return self._read(_day_partition(day))
+        return self._read_partition(_day_partition(day))
 
-    def _read(self, partition: str) -> Counts:
-        totals_read: Counts = Counter()
+    def _read_partition(self, partition: str) -> Counts:
+        counts_read: Counts = Counter()
         for page in query_pages(self.client, self.table, partition):
             for item in page:
-                totals_read.update(read_row(item))
-        return totals_read
+                counts_read.update(read_row(item))
+        return counts_read
 
 
 def read_row(item: Item) -> Counts:

@@ -19,7 +19,7 @@ from sluice.aws.client_types import DynamoDBClient
 from sluice.aws.clients import calls
 from sluice.aws.items import Item, attributes, delete_all, delete_if, number, query_pages, scan_keys, text, write_all
 from sluice.aws.rendezvous.offers import KEPT_S, format_ms, parse_items, parse_received_offer
-from sluice.rendezvous.protocol.matching import PATIENCE_MS, OpenOffer, Pool, pools_for
+from sluice.rendezvous.protocol.matching import PATIENCE_MS, OpenOffer, Pool, list_pools_for_client
 
 WAITING, MAILBOXES = "waiting", "mailboxes"
 EXPIRED = "expires_at < :now"
@@ -48,7 +48,7 @@ class DynamoWaitingOffers(msgspec.Struct, frozen=True):
 
     def add(self, offers: Sequence[OpenOffer]) -> None:
         """Queue the offers for the next polls."""
-        write_all(self.client, self.table, [_waiting_offer(offer) for offer in offers])
+        write_all(self.client, self.table, [_build_item(offer) for offer in offers])
 
     def read_oldest(
         self, pool: Pool, *, now_ms: int, limit: int, shards: int, consistent: bool = False
@@ -57,14 +57,14 @@ class DynamoWaitingOffers(msgspec.Struct, frozen=True):
 
         Offers that the fewest pools can serve are listed first; other offers are listed only if no such offer waits.
         """
-        pools, read = tuple(Pool), partial(self._read_oldest, now_ms=now_ms, limit=limit, consistent=consistent)
+        pools, read = tuple(Pool), partial(self._read_partition, now_ms=now_ms, limit=limit, consistent=consistent)
         for first in pools[pools.index(pool) :]:
             offers_found = [offer for shard in range(shards) for offer in read(f"{WAITING}#{first}#{shard}")]
             if offers_found:
                 return sorted(offers_found, key=lambda offer: (offer.record.sent_at_ms, offer.record.client_id))[:limit]
         return []
 
-    def _read_oldest(self, partition: str, *, now_ms: int, limit: int, consistent: bool) -> Sequence[OpenOffer]:
+    def _read_partition(self, partition: str, *, now_ms: int, limit: int, consistent: bool) -> Sequence[OpenOffer]:
         """Read at least `limit` offers that still wait, or all. Continues behind offers whose deadline is over."""
         offers_found: list[OpenOffer] = []
         after = {":since": format_ms(now_ms - PATIENCE_MS)}  # Every offer waits for less than this time.
@@ -128,7 +128,7 @@ class DynamoMailboxStore(msgspec.Struct, frozen=True):
         delete_all(self.client, self.table, [_mailbox_key(*mailbox) for mailbox in mailboxes])
 
 
-def _waiting_offer(offer: OpenOffer) -> Item:
+def _build_item(offer: OpenOffer) -> Item:
     record = offer.record
     values: dict[str, str | int] = {
         "method": record.method,
@@ -140,14 +140,14 @@ def _waiting_offer(offer: OpenOffer) -> Item:
         "answers_until": offer.answers_until_ms,
         "expires_at": record.sent_at_ms // 1000 + KEPT_S,
     }
-    return _offer_key(offer) | attributes(values) | {"offer": {"B": pack_description(offer.offer)}}
+    return _offer_key(offer) | attributes(values) | {"offer": {"B": compress_description(offer.offer)}}
 
 
 def parse_open_offer(item: Item) -> OpenOffer:
     """Parse the item of a waiting offer. Raises KeyError, ValueError or TypeError for any other item."""
     return OpenOffer(
         record=parse_received_offer(item),
-        offer=unpack_description(item["offer"]["B"]),
+        offer=decompress_description(item["offer"]["B"]),
         relay=item["relay"]["S"],
         reply_to=item["reply_to"]["S"],
         answers_until_ms=number(item, "answers_until"),
@@ -163,7 +163,7 @@ def parse_untaken_offer(item: Item) -> tuple[tuple[str, int], Item]:
 
 def _offer_key(offer: OpenOffer) -> dict[str, Any]:
     record = offer.record
-    partition = f"{WAITING}#{pools_for(record.nat)[0]}#{offer.shard}"
+    partition = f"{WAITING}#{list_pools_for_client(record.nat)[0]}#{offer.shard}"
     return attributes({"pk": partition, "sk": f"{format_ms(record.sent_at_ms)}#{record.client_id}"})
 
 
@@ -171,13 +171,13 @@ def _mailbox_key(name: str, created_at_ms: int) -> dict[str, Any]:
     return attributes({"pk": MAILBOXES, "sk": f"{format_ms(created_at_ms)}#{name}"})
 
 
-def pack_description(description: str) -> bytes:
+def compress_description(description: str) -> bytes:
     """Compress a session description, with the preset dictionary."""
     packing = zlib.compressobj(zdict=_DICTIONARY)
     return packing.compress(description.encode()) + packing.flush()
 
 
-def unpack_description(data: bytes) -> str:
+def decompress_description(data: bytes) -> str:
     """Decompress a session description. Raises ValueError for any other format."""
     try:
         return zlib.decompressobj(zdict=_DICTIONARY).decompress(data).decode()

@@ -151,11 +151,11 @@ class DynamoRegistryStore(msgspec.Struct, frozen=True):
 
     def announce(self, splitter_id: str, *, version: int, at_ms: int) -> None:
         """Store the version of the registry by which a splitter routes, and the time of this announcement."""
-        self._note(SPLITTERS, splitter_id, {"version": version, "at": at_ms}, at_ms=at_ms)
+        self._write_item(SPLITTERS, splitter_id, {"version": version, "at": at_ms}, at_ms=at_ms)
 
     def heartbeat(self, session_id: str, *, at_ms: int) -> None:
         """Store the time of a session's last heartbeat."""
-        self._note(HEARTBEATS, session_id, {"at": at_ms}, at_ms=at_ms)
+        self._write_item(HEARTBEATS, session_id, {"at": at_ms}, at_ms=at_ms)
 
     def count(self, session_id: str, number: int, *, at_ms: int) -> None:
         """Add to the stored number of messages that were sent to a session."""
@@ -173,7 +173,7 @@ class DynamoRegistryStore(msgspec.Struct, frozen=True):
 
     def record_end(self, session_id: str, reason: str, *, at_ms: int) -> None:
         """Store the reason for a session's end, for an hour."""
-        self._note(ENDED, session_id, {"reason": reason}, at_ms=at_ms)
+        self._write_item(ENDED, session_id, {"reason": reason}, at_ms=at_ms)
 
     def find_ended_reason(self, session_id: str) -> str | None:
         """Read the reason for a session's end. Returns None if no reason is stored."""
@@ -184,7 +184,7 @@ class DynamoRegistryStore(msgspec.Struct, frozen=True):
         """Return whether the caller should send a tick due at this time: False if another tick is due by then."""
         return Ticks(self.client, self.table, "control").claim(due_at_ms=due_at_ms, now_ms=now_ms)
 
-    def _note(self, partition: str, sort_key: str, values: Mapping[str, str | int], *, at_ms: int) -> None:
+    def _write_item(self, partition: str, sort_key: str, values: Mapping[str, str | int], *, at_ms: int) -> None:
         item = attributes({"pk": partition, "sk": sort_key, **values, "expires_at": at_ms // 1000 + KEPT_S})
         with calls("PutItem"):
             self.client.put_item(TableName=self.table, Item=item)

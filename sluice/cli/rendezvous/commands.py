@@ -96,7 +96,7 @@ def manage_credentials(
     else:
         rotation = Rotation(credentials=clients.create_first_key(user))
     credentials = rotation.credentials
-    queue_url = clients.client_queue_url(deployment.offers_queue_url, region=connection.region)
+    queue_url = clients.to_aws_queue_url(deployment.offers_queue_url, region=connection.region)
     line = clients.write_bridge_line(
         credentials, queue_url=queue_url, fingerprint=fingerprint, stun_urls=stun or STUN_URLS
     )

@@ -39,7 +39,7 @@ NEWER_NATS = (Nat.OPEN, Nat.MODERATE, Nat.STRICT)
 NATS = (Nat.RESTRICTED, Nat.UNRESTRICTED, Nat.UNKNOWN, *NEWER_NATS)
 
 
-def daily_log(day: str, counts: Mapping[str, int]) -> str:
+def write_daily_log(day: str, counts: Mapping[str, int]) -> str:
     """Write the log of one UTC day, such as `2026-11-21`. The log names the end of that day. Raises `Malformed`."""
     return "".join(f"{line}\n" for line in _format_lines(day, counts))
 
@@ -86,7 +86,7 @@ def exposition(counts: Mapping[str, int], available: Mapping[tuple[str, str], in
     """
     polled = {(labels["type"], labels["nat"]): 0 for labels, _ in iterate_labels(counts, POLLS)}
     numbers_waiting = polled | dict(available) or {(UNKNOWN_TYPE, str(Nat.UNKNOWN)): 0}
-    waiting = {AVAILABLE.name_count(*labels): number for labels, number in numbers_waiting.items()}
+    waiting = {AVAILABLE.build_count_name(*labels): number for labels, number in numbers_waiting.items()}
     lines: list[str] = []
     for family in (AVAILABLE, *FAMILIES.values()):
         kind, numbers = ("gauge", waiting) if family is AVAILABLE else ("counter", counts)

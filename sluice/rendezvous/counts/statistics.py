@@ -18,7 +18,7 @@ from sluice.times import format_day
 ROUND_TO = 8
 # Pages and stored names contain label values without escaping, so label values have only these characters.
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9_?-]{1,32}", re.ASCII)
-_ODD = "unknown"
+_UNKNOWN_VALUE = "unknown"
 SEPARATOR = "|"  # This character separates label values and never occurs in a label value.
 MAX_ADDRESS = 128  # Longer hashes are rejected; this program's hashes have 32 characters.
 
@@ -39,9 +39,9 @@ class Family(msgspec.Struct, frozen=True):
         """Return whether Prometheus reads rounded counts of this family."""
         return self.name.startswith("rounded_")
 
-    def name_count(self, *values: str | None) -> str:
+    def build_count_name(self, *values: str | None) -> str:
         """Return the name of the count with these label values. Values with special characters become `unknown`."""
-        return SEPARATOR.join((self.code, *map(_label_value, values)))
+        return SEPARATOR.join((self.code, *map(_clean_label_value, values)))
 
 
 PROXIES = Family("i", "proxy_total", ("type", "nat", "cc"), "Addresses of proxies, each once a day")
@@ -106,34 +106,34 @@ def tally(event: Event) -> Tally | None:
         return None
     day, nat, status = format_day(event.at_ms), event.nat, event.outcome
     if isinstance(event, OfferEvent):
-        count = OFFERS.name_count(nat, status, event.country, event.method)
+        count = OFFERS.build_count_name(nat, status, event.country, event.method)
         return Tally(day=day, row=_join_labels(event.method, event.country), counts=Counter({count: 1}))
     # Snowflake's broker doesn't know the proxy of a late answer either.
     type_ = None if status == End.ANSWER_TOO_LATE.event else event.proxy_type or UNKNOWN_TYPE
     row = _join_labels(type_, event.country)
     if not isinstance(event, PollEvent):
-        return Tally(day=day, row=row, counts=Counter({ANSWERS.name_count(type_, status): 1}))
-    counted = [(WITH_RELAY_URL if event.relay_extension else WITHOUT_RELAY_URL).name_count(nat, type_)]
+        return Tally(day=day, row=row, counts=Counter({ANSWERS.build_count_name(type_, status): 1}))
+    counted = [(WITH_RELAY_URL if event.relay_extension else WITHOUT_RELAY_URL).build_count_name(nat, type_)]
     if status == End.POLL_REFUSED.event:
-        counted.append(REJECTED.name_count(nat, type_))
+        counted.append(REJECTED.build_count_name(nat, type_))
         return Tally(day=day, row=row, counts=Counter(dict.fromkeys(counted, event.polls)))
-    counted.append(POLLS.name_count(nat, type_, status))
-    by_nat, by_type = ADDRESSES_BY_NAT.name_count(nat), ADDRESSES_BY_TYPE.name_count(type_)
+    counted.append(POLLS.build_count_name(nat, type_, status))
+    by_nat, by_type = ADDRESSES_BY_NAT.build_count_name(nat), ADDRESSES_BY_TYPE.build_count_name(type_)
     return Tally(
         day=day,
         row=row,
         counts=Counter(dict.fromkeys(counted, event.polls)),
         addresses=tuple(address for address in event.all_addresses if 0 < len(address) <= MAX_ADDRESS),
-        marks={PROXIES.code: PROXIES.name_count(type_, nat, event.country), by_nat: by_nat, by_type: by_type},
+        marks={PROXIES.code: PROXIES.build_count_name(type_, nat, event.country), by_nat: by_nat, by_type: by_type},
     )
 
 
 def _join_labels(*values: str | None) -> str:
-    return SEPARATOR.join(map(_label_value, values))
+    return SEPARATOR.join(map(_clean_label_value, values))
 
 
-def _label_value(value: str | None) -> str:
-    return "" if value is None else value if _LABEL_VALUE.fullmatch(value) else _ODD
+def _clean_label_value(value: str | None) -> str:
+    return "" if value is None else value if _LABEL_VALUE.fullmatch(value) else _UNKNOWN_VALUE
 
 
 def total(counts: Mapping[str, int], family: Family, **wanted: str) -> int:

@@ -92,7 +92,7 @@ def find_forwarded_address(headers: Mapping[str, str], *, hops: int) -> str | No
     """
     forwarded, older = (headers.get(name, "")[-FORWARDED_CHARACTERS:] for name in ("forwarded", "x-forwarded-for"))
     lists = _read_forwarded(forwarded), older.split(",") if older else []
-    senders = {_public_address(nodes[-hops]) for nodes in lists if len(nodes) >= hops}
+    senders = {_parse_public_address(nodes[-hops]) for nodes in lists if len(nodes) >= hops}
     return senders.pop() if len(senders) == 1 else None
 
 
@@ -102,7 +102,7 @@ def _read_forwarded(header: str) -> list[str]:
     return [re.sub(r"\\(.)", r"\1", node["token"] if node["quoted"] is None else node["quoted"]) for node in nodes]
 
 
-def _public_address(node: str) -> str | None:
+def _parse_public_address(node: str) -> str | None:
     matched = _NODE.fullmatch(node.strip())
     address = parse_address(matched["v6"] or matched["v4"] or matched["bare"]) if matched else None
     # Python's `is_global` is also true for multicast addresses.

@@ -7,7 +7,7 @@ text, split into short words, which caches don't truncate, inside `pre` elements
 import base64
 import re
 
-from sluice.rendezvous.protocol.messages import go_text
+from sluice.rendezvous.protocol.messages import decode_utf8
 
 VERSION = "0"
 _ENCODED = re.compile("[A-Za-z0-9_-]*", re.ASCII)
@@ -44,12 +44,12 @@ def decode_path(path: str) -> str:
     if not padding.startswith(VERSION) or not slash or not _ENCODED.fullmatch(encoded):
         raise ValueError("cannot decode URL path")
     try:
-        return go_text(base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)))
+        return decode_utf8(base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)))
     except ValueError:
         raise ValueError("cannot decode URL path") from None
 
 
-def armor(text: str) -> str:
+def armor_reply(text: str) -> str:
     """Write the AMP page that carries a reply in armored form."""
     encoded = VERSION + base64.b64encode(text.encode()).decode()
     words = [encoded[start : start + WORD] for start in range(0, len(encoded), WORD)]

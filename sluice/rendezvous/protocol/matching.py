@@ -190,7 +190,7 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def pool_for_proxy(proxy: Nat) -> Pool:
+def select_pool_for_proxy(proxy: Nat) -> Pool:
     """Return the pool in which a proxy with this NAT waits."""
     if proxy in {Nat.OPEN, Nat.UNRESTRICTED}:
         return Pool.UNRESTRICTED
@@ -202,7 +202,7 @@ def choose_shard(name: str, shards: int) -> int:
     return zlib.crc32(name.encode()) % shards
 
 
-def pools_for(client: Nat) -> tuple[Pool, ...]:
+def list_pools_for_client(client: Nat) -> tuple[Pool, ...]:
     """Return the pools of the proxies that a client can reach, in the order to try them.
 
     Proxies that only few clients can reach come first, so that other proxies stay free for clients that need these.

@@ -81,7 +81,7 @@ def parse_offer(body: str, *, bridges: Mapping[bytes, Bridge]) -> Offer:
         raise OfferRefused("cannot decode fingerprint") from None
     if fingerprint not in bridges:
         raise OfferRefused("bridge with requested fingerprint is unknown to the broker")
-    return Offer(offer=offer, nat=Nat(fields.get("nat", "")), bridge=bridges[fingerprint], address=best_address(sdp))
+    return Offer(offer=offer, nat=Nat(fields.get("nat", "")), bridge=bridges[fingerprint], address=pick_address(sdp))
 
 
 def parse_fingerprint(text: str) -> bytes:
@@ -132,19 +132,19 @@ def _parse_bridge(line: str) -> Bridge:
     return Bridge(display_name=fields["displayName"], websocket_address=address, fingerprint=fingerprint)
 
 
-def by_fingerprint(bridges: Sequence[Bridge]) -> Mapping[bytes, Bridge]:
+def index_by_fingerprint(bridges: Sequence[Bridge]) -> Mapping[bytes, Bridge]:
     """Index bridges by their fingerprints."""
     return {bridge.fingerprint: bridge for bridge in bridges}
 
 
-def answer_reply(answer: str) -> str:
+def write_answer_reply(answer: str) -> str:
     """Write the reply to a client that carries a proxy's answer, verbatim."""
-    return go_json({"answer": answer})
+    return dump_json({"answer": answer})
 
 
-def error_reply(text: str) -> str:
+def write_error_reply(text: str) -> str:
     """Write the reply to a client that carries an error text instead of an answer."""
-    return go_json({"error": text})
+    return dump_json({"error": text})
 
 
 MAJOR_VERSION = "1"
@@ -230,9 +230,9 @@ def _read_request(body: bytes, names: Mapping[str, type], *, pointer_fields: Col
     return fields
 
 
-def poll_reply(end: End, *, next_poll_ms: int, offer: str = "", nat: str = "", relay: str = "") -> str:
+def write_poll_reply(end: End, *, next_poll_ms: int, offer: str = "", nat: str = "", relay: str = "") -> str:
     """Write the body of the response to a poll. It has all keys, in the order that old proxies expect."""
-    return go_json({"Status": end.reply, "Offer": offer, "NAT": nat, "NextPoll": next_poll_ms, "RelayURL": relay})
+    return dump_json({"Status": end.reply, "Offer": offer, "NAT": nat, "NextPoll": next_poll_ms, "RelayURL": relay})
 
 
 # Session descriptions are the JSON text of `{type, sdp}`.
@@ -262,7 +262,7 @@ def read_sdp(description: str) -> str:
     return sdp
 
 
-def best_address(sdp: str) -> str | None:
+def pick_address(sdp: str) -> str | None:
     """Find the address of the best ICE candidate: first type in `CANDIDATE_TYPES`, then highest priority.
 
     Candidates with a name instead of an address are ignored: browsers hide addresses behind mDNS names.
@@ -302,8 +302,8 @@ def read_object(
     change a field, but makes one of `pointer_fields` absent; the document `null` is an empty object. Raises `Malformed`
     if `text` isn't a JSON object, or if a field has another type.
     """
-    members = _decode(
-        go_text(text) if isinstance(text, bytes) else text, object_pairs_hook=_Members, parse_int=_parse_integer
+    members = _decode_json(
+        decode_utf8(text) if isinstance(text, bytes) else text, object_pairs_hook=_Members, parse_int=_parse_integer
     )
     if members is None:
         return {}
@@ -340,16 +340,16 @@ def read_map(text: str) -> dict[str, Any]:
 
     The document `null` is an empty object. Raises `Malformed`, also for a number that exceeds float64.
     """
-    members = _decode(text, parse_int=_parse_float, parse_float=_parse_float)
+    members = _decode_json(text, parse_int=_parse_float, parse_float=_parse_float)
     if members is not None and not isinstance(members, dict):
         raise Malformed(f"cannot read a JSON {_json_type_name(members)} as an object")
     return members or {}
 
 
-def _decode(text: str, **hooks: Any) -> Any:
+def _decode_json(text: str, **hooks: Any) -> Any:
     try:
         check_depth(text, levels=MAX_LEVELS)
-        return json.JSONDecoder(parse_constant=_not_json, **hooks).decode(text)
+        return json.JSONDecoder(parse_constant=_reject_constant, **hooks).decode(text)
     except NestedTooDeep:
         raise Malformed("exceeded max depth") from None
     except ValueError as error:
@@ -368,17 +368,17 @@ def _parse_float(digits: str) -> float:
     return number
 
 
-def _not_json(constant: str) -> NoReturn:
+def _reject_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
 
 
-def go_text(text: bytes) -> str:
+def decode_utf8(text: bytes) -> str:
     """Decode UTF-8 as Go does: each invalid byte becomes one U+FFFD."""
     # The error handler "replace" would replace up to three bytes by one character.
     return _SURROGATE.sub("\ufffd", text.decode(errors="surrogateescape"))
 
 
-def go_json(value: Mapping[str, str | int]) -> str:
+def dump_json(value: Mapping[str, str | int]) -> str:
     """Write a JSON object without spaces, as Go does. Characters that UTF-8 can't encode become U+FFFD."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", _SURROGATE.sub("\ufffd", text))

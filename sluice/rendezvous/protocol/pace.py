@@ -85,7 +85,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
         interval_ms = max(pace.interval_ms, NEXT_POLL_MS)
         change: float = (pace.polls_per_s / target_polls_per_s) ** min(1.0, SETTLES_MS / interval_ms)
         mean_ms = min(max(NEXT_POLL_MS, interval_ms * change), NEXT_POLL_MAX_MS)
-        return spread_interval(mean_ms, draw, least_ms=interval_ms)
+        return draw_interval(mean_ms, draw, least_ms=interval_ms)
 
     def compute_hold_fraction(self, pool: Pool, *, on_average: int, at_most: int) -> float:
         """Return the fraction of polls to hold, limited to `at_most` polls at once and `on_average` over a day."""
@@ -99,7 +99,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
         return min(allowed / max(held_polls, 1.0), 1.0)
 
     @property
-    def is_crowd(self) -> bool:
+    def has_crowd(self) -> bool:
         """Return whether so many addresses poll that cooldowns apply."""
         return self.groups >= CROWD
 
@@ -109,7 +109,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
         return 1 + int(self.offers_per_s / OFFERS_A_SHARD)
 
 
-def spread_interval(mean_ms: float, draw: float, *, least_ms: float = math.inf) -> int:
+def draw_interval(mean_ms: float, draw: float, *, least_ms: float = math.inf) -> int:
     """Draw an interval around its mean, within `SPREAD`, or from `least_ms` on. `draw` is random in [0, 1)."""
     return round(mean_ms + max(SPREAD * mean_ms, mean_ms - least_ms) * (2 * draw - 1))
 
@@ -119,7 +119,7 @@ def compute_elapsed_fraction(next_ms: int, *, now_ms: int, cooldown_ms: int) -> 
     return min(max(1 - (next_ms - now_ms) / cooldown_ms, 0.0), 1.0)
 
 
-def may_take(elapsed_fraction: float, waited: float) -> bool:
+def may_take_offer(elapsed_fraction: float, waited: float) -> bool:
     """Return whether a poll may take an offer that has waited for a fraction of its time.
 
     The longer the offer has waited, the less of the address's cooldown needs to be over. So offers go first to

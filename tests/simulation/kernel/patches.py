@@ -269,7 +269,7 @@ CACHED_CLIENTS = (
     clients.quick_dynamodb_client,
     clients.dynamodb_client,
     clients.lambda_client,
-    event_publisher.events_client,
+    event_publisher.get_events_client,
     control.client_of,
 )
 

@@ -21,9 +21,9 @@ from sluice.peers.methods import (
     NoReply,
     RendezvousMethod,
     Reply,
-    draw_client_id,
     exchange_over_http,
     exchange_over_sqs,
+    generate_client_id,
     parse_reply,
 )
 from sluice.peers.volunteer import Volunteer, VolunteerEvent, VolunteerLimits, VolunteerStep, echo
@@ -291,7 +291,7 @@ async def test_the_offer_is_the_protocols_message_with_all_its_candidates() -> N
 
 
 def test_a_client_id_is_sixteen_hex_characters_and_new_every_time() -> None:
-    drawn = {draw_client_id() for _ in range(100)}
+    drawn = {generate_client_id() for _ in range(100)}
     assert len(drawn) == 100
     assert all(len(name) == 16 and set(name) <= set("0123456789abcdef") for name in drawn)
 

@@ -14,12 +14,17 @@ from sluice.rendezvous.broker import CANDIDATES, CLIENT_ID, Broker
 from sluice.rendezvous.pacing import Pacing
 from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import HOLD_MS, PATIENCE_MS, OfferRecord, OpenOffer, Pool, WaitingProxy
-from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, DEFAULT_FINGERPRINT, by_fingerprint, parse_bridges
+from sluice.rendezvous.protocol.messages import (
+    ANSWER_QUEUE_PREFIX,
+    DEFAULT_FINGERPRINT,
+    index_by_fingerprint,
+    parse_bridges,
+)
 from tests.fakes import Clock, FakeOfferStore, FakePools, Meeting, url
 from tests.federation_fakes import Inline
 
 RELAY = "wss://relay.example/"
-BRIDGES = by_fingerprint(
+BRIDGES = index_by_fingerprint(
     parse_bridges(json.dumps({"displayName": "d", "webSocketAddress": RELAY, "fingerprint": DEFAULT_FINGERPRINT}))
 )
 DESCRIPTION = json.dumps({"type": "offer", "sdp": "v=0"})

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sluice.rendezvous.event_recorder import Countries, parse_country
 from sluice.rendezvous.protocol.addresses import FORWARDED_CHARACTERS, find_forwarded_address, hash_address
-from sluice.rendezvous.protocol.messages import CANDIDATE_TYPES, Bridge, best_address, parse_offer
+from sluice.rendezvous.protocol.messages import CANDIDATE_TYPES, Bridge, parse_offer, pick_address
 from tests.mmdb import mmdb
 from tests.traffic import offer
 
@@ -41,7 +41,7 @@ def test_the_best_candidate_is_of_the_first_type_there_is_and_of_its_highest_pri
         if of_type:
             best = max(of_type, key=lambda each: each[1])[2]
             break
-    assert best_address(sdp) == best
+    assert pick_address(sdp) == best
 
 
 @pytest.mark.parametrize(
@@ -55,8 +55,8 @@ def test_the_best_candidate_is_of_the_first_type_there_is_and_of_its_highest_pri
     ],
 )
 def test_what_is_no_candidate_with_an_address_is_passed_over(line: str) -> None:
-    assert best_address(line) is None
-    assert best_address(line + candidate("relay", 1, "192.0.2.9", " raddr 10.0.0.1 rport 9")) == "192.0.2.9"
+    assert pick_address(line) is None
+    assert pick_address(line + candidate("relay", 1, "192.0.2.9", " raddr 10.0.0.1 rport 9")) == "192.0.2.9"
 
 
 def test_an_offers_own_candidate_is_found() -> None:

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from functions.http import find_cause
 from sluice.errors import CallFailed
-from sluice.rendezvous.http import PAGE_KEPT_MS, ClientSite, HttpRequest, HttpResponse, ProxySite, debug_page
-from sluice.rendezvous.protocol.amp import armor, decode_path
+from sluice.rendezvous.http import PAGE_KEPT_MS, ClientSite, HttpRequest, HttpResponse, ProxySite, write_debug_page
+from sluice.rendezvous.protocol.amp import armor_reply, decode_path
 from sluice.rendezvous.protocol.ends import End
 from sluice.rendezvous.protocol.matching import ANSWERING_MS, HOLD_MS, PATIENCE_MS, Nat, Profile
 from sluice.rendezvous.protocol.messages import Poll
@@ -220,18 +220,18 @@ def unarmor(page: str) -> str:
 
 @given(st.text())
 def test_armor_carries_any_text(text: str) -> None:
-    assert unarmor(armor(text)) == text
+    assert unarmor(armor_reply(text)) == text
 
 
 def test_armor_has_no_long_words_and_no_large_elements() -> None:
-    page = armor("x" * 200_000)
+    page = armor_reply("x" * 200_000)
     assert unarmor(page) == "x" * 200_000
     assert max(len(word) for word in re.findall(r"<pre>([^<]*)</pre>", page)[0].split()) <= 32
 
 
 def test_a_page_ends_and_is_parted_as_snowflakes_are() -> None:
     """Snowflake's encoder closes an element before 32 KiB, and writes no line end after the page."""
-    words = armor("x" * (992 * 32 * 3 // 4))
+    words = armor_reply("x" * (992 * 32 * 3 // 4))
     assert words.endswith("</pre>\n</body>\n</html>")
     assert [len(element.split()) for element in re.findall(r"<pre>([^<]*)</pre>", words)] == [992, 1]
 
@@ -260,7 +260,7 @@ def test_a_bad_amp_path_is_told_so(path: str) -> None:
 
 def test_the_example_of_the_format_decodes() -> None:
     assert decode_path("0lgWHcwhXFjUm/VGhpcyBpcyBwYXRoLWVuY29kZWQgZGF0YS4") == "This is path-encoded data."
-    assert "0VGhpcyB3YXMgZW5jb2RlZCB3aXRoIEF\nNUCBhcm1vci4=\n" in armor("This was encoded with AMP armor.")
+    assert "0VGhpcyB3YXMgZW5jb2RlZCB3aXRoIEF\nNUCBhcm1vci4=\n" in armor_reply("This was encoded with AMP armor.")
 
 
 def test_every_response_may_be_read_by_a_browsers_proxy() -> None:
@@ -289,13 +289,13 @@ def test_debug_is_written_as_snowflakes_broker_writes_it() -> None:
             ("unknown", Nat.UNRESTRICTED),
         )
     ]
-    assert debug_page(waiting) == (
+    assert write_debug_page(waiting) == (
         "current snowflakes available: 4\n"
         "\tstandalone proxies: 2\n\twebext proxies: 1\n\tunknown proxies: 1\n"
         "NAT Types available:\n\trestricted: 1\n\tunrestricted: 2\n\tunknown: 1"
         "\n\topen: 0\n\tmoderate: 0\n\tstrict: 0"
     )
-    assert debug_page([]) == (
+    assert write_debug_page([]) == (
         "current snowflakes available: 0\n\tunknown proxies: 0\n"
         "NAT Types available:\n\trestricted: 0\n\tunrestricted: 0\n\tunknown: 0"
         "\n\topen: 0\n\tmoderate: 0\n\tstrict: 0"

@@ -11,7 +11,7 @@ from sluice.errors import CallFailed
 from sluice.rendezvous import pacing as under_test
 from sluice.rendezvous.pacing import READ_EVERY_MS
 from sluice.rendezvous.protocol.matching import Pool
-from sluice.rendezvous.protocol.pace import CROWD, NEXT_POLL_MS, Counts, may_take
+from sluice.rendezvous.protocol.pace import CROWD, NEXT_POLL_MS, Counts, may_take_offer
 from sluice.times import HOUR_MS, MINUTE_MS
 from tests.fakes import Meeting
 
@@ -89,7 +89,7 @@ def test_an_address_that_came_early_gets_an_offer_a_cooldown_and_two_more_howeve
         site.clock.ms += after_ms
         # Cooldowns are random. One that ends as the last one does is taken for a repeated call, so there is none here.
         cooldown_ms = COOLDOWN_MS + (site.clock.ms + COOLDOWN_MS == site.pace.cooldowns[ADDRESS])
-        taken += may_take(site.new_pacing().confirm(ADDRESS, cooldown_ms, waited=waited), waited)
+        taken += may_take_offer(site.new_pacing().confirm(ADDRESS, cooldown_ms, waited=waited), waited)
         site.pace.minutes[site.clock.ms // MINUTE_MS] = Counts({"restricted_offers": 1}, frozenset(range(CROWD)))
     assert taken <= (site.clock.ms - began_ms) / COOLDOWN_MS + 2
 

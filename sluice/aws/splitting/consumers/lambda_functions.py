@@ -85,11 +85,11 @@ class LambdaTriggers(msgspec.Struct, frozen=True, kw_only=True):
                     EventSourceArn=self.arn_prefix + queue, FunctionName=target.function, Enabled=False, **kept.settings
                 )
             return False
-        if response["State"] not in STEADY or not all(self._disable(target, kept, name) for name in instead_of):
+        if response["State"] not in STEADY or not all(self._disable_mapping(target, kept, name) for name in instead_of):
             return False
         if response["State"] == (ON if kept.on else OFF):
             return True
-        self._switch(response["UUID"], on=kept.on)
+        self._switch_mapping(response["UUID"], on=kept.on)
         return False
 
     def reads(self, target: LambdaTrigger, *, queue: str) -> bool:
@@ -97,20 +97,20 @@ class LambdaTriggers(msgspec.Struct, frozen=True, kw_only=True):
         response = self._find_mapping(target, queue)
         return response is not None and response["State"] in {ON, "Enabling", "Creating", "Updating"}
 
-    def _disable(self, target: LambdaTrigger, kept: Mapping, queue: str) -> bool:
+    def _disable_mapping(self, target: LambdaTrigger, kept: Mapping, queue: str) -> bool:
         response = self._find_mapping(target, queue)
         if response is None or (response["UUID"], response["State"]) == (kept.mapping_id, OFF):
             return True
         if response["State"] not in STEADY:
             return False
         if response["UUID"] == kept.mapping_id:
-            self._switch(response["UUID"], on=False)
+            self._switch_mapping(response["UUID"], on=False)
         else:
             with calls("DeleteEventSourceMapping"):
                 self.client.delete_event_source_mapping(UUID=response["UUID"])
         return False
 
-    def _switch(self, mapping_id: str, *, on: bool) -> None:
+    def _switch_mapping(self, mapping_id: str, *, on: bool) -> None:
         with calls("UpdateEventSourceMapping"):
             self.client.update_event_source_mapping(UUID=mapping_id, Enabled=on)
 

@@ -31,7 +31,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
 
     def read_original(self, target: SystemsManagerParameter, *, queue: str) -> str:
         """Read the parameter's value, which must name the queue. Raises `BadConsumer` and `CallFailed`."""
-        value: str = self._read(target, target.name)["Value"]
+        value: str = self._read_parameter(target, target.name)["Value"]
         check_named(value, target.place, queue=self.arn_prefix + queue, of=describe_target(target))
         return value
 
@@ -40,18 +40,18 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
 
         Returns True once all readers' caches have expired. Raises `BadConsumer` and `CallFailed`.
         """
-        response = self._read(target, target.name)
+        response = self._read_parameter(target, target.name)
         value = self._rewrite_value(target, response["Value"], queue=queue, instead_of=instead_of)
         if value == response["Value"]:
             written_ms: float = response["LastModifiedDate"].timestamp() * 1_000
             return self.now_ms() >= written_ms + target.refresh_s * 1_000
         expected = response["Version"] + 1
         for _attempt in range(MAX_WRITES):
-            version = self._write(response["Name"], value)  # The response has the name even if `target.name` is an ARN.
+            version = self._write_value(response["Name"], value)  # `target.name` may be an ARN, this name isn't.
             if version == expected:
                 return False
             # The update overwrote another writer's value: write that value again, with only the queue's name changed.
-            value = self._read(target, f"{response['Name']}:{version - 1}")["Value"]
+            value = self._read_parameter(target, f"{response['Name']}:{version - 1}")["Value"]
             with suppress(BadConsumer):  # A value that can't be changed is restored, and the next call raises.
                 value = self._rewrite_value(target, value, queue=queue, instead_of=instead_of)
             expected = version + 1
@@ -63,7 +63,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
         old, new = [self.arn_prefix + name for name in instead_of], self.arn_prefix + queue
         return rewrite(value, target.place, old=old, new=new, of=describe_target(target))
 
-    def _read(self, target: SystemsManagerParameter, name: str) -> dict[str, Any]:
+    def _read_parameter(self, target: SystemsManagerParameter, name: str) -> dict[str, Any]:
         """Read a version of the parameter. Raises `BadConsumer` for a secret, which the registry would expose."""
         with calls("GetParameter"):
             response: dict[str, Any] = self.client.get_parameter(Name=name)["Parameter"]
@@ -73,7 +73,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
             )
         return response
 
-    def _write(self, name: str, value: str) -> int:
+    def _write_value(self, name: str, value: str) -> int:
         """Write the value, keeping the parameter's other settings. Returns the new version."""
         pages = self.client.get_paginator("describe_parameters").paginate(
             ParameterFilters=[{"Key": "Name", "Option": "Equals", "Values": [name]}]

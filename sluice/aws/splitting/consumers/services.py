@@ -69,7 +69,7 @@ class EcsServices(msgspec.Struct, frozen=True, kw_only=True):
         old, new = [self.arn_prefix + name for name in instead_of], self.arn_prefix + queue
         variable["value"] = rewrite(variable["value"], target.place, old=old, new=new, of=of)
         if fields != revision.fields:
-            arn = self._find_revision(fields, original) or self._register(fields, revision.tags)
+            arn = self._find_revision(fields, original) or self._register_revision(fields, revision.tags)
             with calls("UpdateService"):
                 self.client.update_service(cluster=target.cluster, service=target.service, taskDefinition=arn)
             return False
@@ -79,7 +79,7 @@ class EcsServices(msgspec.Struct, frozen=True, kw_only=True):
             raise CallFailed("UpdateService", state, primary.get("rolloutStateReason", ""))
         runs_all = primary["runningCount"] == primary["desiredCount"] and not primary["pendingCount"]
         is_complete = len(service["deployments"]) == 1 and state == "COMPLETED" and runs_all
-        if not is_complete or self._is_stopping(target, revision.arn):
+        if not is_complete or self._has_stopping_tasks(target, revision.arn):
             return False
         # Deregister the family's latest revisions that name temporary queues, except the running one.
         for _ in range(MAX_DEREGISTERED):
@@ -130,7 +130,7 @@ class EcsServices(msgspec.Struct, frozen=True, kw_only=True):
                 return revision.arn
         return None
 
-    def _register(self, fields: Mapping[str, Any], tags: tuple[dict[str, str], ...]) -> str:
+    def _register_revision(self, fields: Mapping[str, Any], tags: tuple[dict[str, str], ...]) -> str:
         kept = [tag for tag in tags if tag["key"] != TEMPORARY]
         if PREFIX.encode() in encode(fields["containerDefinitions"]):
             kept.append({"key": TEMPORARY, "value": "true"})
@@ -139,7 +139,7 @@ class EcsServices(msgspec.Struct, frozen=True, kw_only=True):
             made = self.client.register_task_definition(**fields, **({"tags": kept} if kept else {}))
         return cast("str", made["taskDefinition"]["taskDefinitionArn"])
 
-    def _is_stopping(self, target: EcsVariable, arn: str) -> bool:
+    def _has_stopping_tasks(self, target: EcsVariable, arn: str) -> bool:
         """Return whether tasks of other revisions are still stopping. Such tasks may still process a message."""
         of_service = {"cluster": target.cluster, "serviceName": target.service, "desiredStatus": "STOPPED"}
         with calls("ListTasks"):

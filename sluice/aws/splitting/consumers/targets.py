@@ -75,9 +75,9 @@ class AwsConsumers(msgspec.Struct, frozen=True, kw_only=True):
         # Lambda itself checks the role of a function with a trigger. The roles of other kinds of consumers are unknown.
         role = self._build_adapter(target).read_role(target) if isinstance(target, EcsVariable | LambdaVariable) else ""
         try:
-            denied = self._list_denied(role, queue) if role else set()
+            denied = self._list_denied_actions(role, queue) if role else set()
             # If the source is denied as well, a queue policy or a condition allows it, which IAM doesn't simulate.
-            lacking = ", ".join(sorted(denied - self._list_denied(role, source))) if denied else ""
+            lacking = ", ".join(sorted(denied - self._list_denied_actions(role, source))) if denied else ""
         except CallFailed as error:
             if error.is_transient:
                 raise
@@ -87,7 +87,7 @@ class AwsConsumers(msgspec.Struct, frozen=True, kw_only=True):
             raise BadConsumer(describe_target(target), cause)
         return ""
 
-    def _list_denied(self, role: str, queue: str) -> set[str]:
+    def _list_denied_actions(self, role: str, queue: str) -> set[str]:
         with calls("SimulatePrincipalPolicy"):
             results = self.client("iam").simulate_principal_policy(
                 PolicySourceArn=role, ActionNames=READ_ACTIONS, ResourceArns=[self.arn_prefix + queue]
@@ -141,13 +141,13 @@ class EksClusters(msgspec.Struct, frozen=True, kw_only=True):
         """Sign a token for one cluster. Sends no request. Raises `CallFailed` if the function has no credentials."""
         sts = self.client("sts")
 
-        def name_cluster(request: Any, **_: Any) -> None:
+        def set_cluster_header(request: Any, **_: Any) -> None:
             request.headers[HEADER] = cluster
 
-        sts.meta.events.register(SIGNED, name_cluster)
+        sts.meta.events.register(SIGNED, set_cluster_header)
         try:
             with calls("GetCallerIdentity"):
                 url: str = sts.generate_presigned_url("get_caller_identity", ExpiresIn=TOKEN_S, HttpMethod="GET")
         finally:
-            sts.meta.events.unregister(SIGNED, name_cluster)
+            sts.meta.events.unregister(SIGNED, set_cluster_header)
         return TOKEN_PREFIX + base64.urlsafe_b64encode(url.encode()).decode().rstrip("=")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.rendezvous.counts.pages import daily_log
+from sluice.rendezvous.counts.pages import write_daily_log
 from sluice.rendezvous.counts.statistics import (
     ADDRESSES_BY_NAT,
     ADDRESSES_BY_TYPE,
@@ -27,15 +27,15 @@ BY = ("unknown", "webext")  # the log has polls of all kinds of proxies in one n
 
 def lines(counts: Mapping[str, int]) -> dict[str, str]:
     """By name; what follows the name and a space."""
-    return dict(line.split(" ", 1) for line in daily_log(DAY, counts).splitlines())
+    return dict(line.split(" ", 1) for line in write_daily_log(DAY, counts).splitlines())
 
 
 def offers(number: int, *, nat: str = "unknown", outcome: str = "matched", country: str = "??") -> dict[str, int]:
-    return {OFFERS.name_count(nat, outcome, country, "sqs"): number}
+    return {OFFERS.build_count_name(nat, outcome, country, "sqs"): number}
 
 
 def test_a_day_without_events_has_all_lines_in_order() -> None:
-    assert daily_log(DAY, {}).splitlines() == [
+    assert write_daily_log(DAY, {}).splitlines() == [
         "snowflake-stats-end 2027-01-01 00:00:00 (86400 s)",
         "snowflake-ips ",
         "snowflake-ips-iptproxy 0",
@@ -75,7 +75,7 @@ def test_addresses_are_not_rounded_and_come_by_count_then_by_country() -> None:
     """The example of Snowflake's own test."""
     countries = {"IT": 50, "FR": 200, "TZ": 100, "CN": 250, "RU": 150, "CA": 1, "BE": 1, "PH": 1}
     countries |= {"AT": 105, "MY": 112, "ZA": 108}
-    found = lines({PROXIES.name_count(*BY[::-1], country): number for country, number in countries.items()})
+    found = lines({PROXIES.build_count_name(*BY[::-1], country): number for country, number in countries.items()})
     assert found["snowflake-ips"] == "CN=250,FR=200,RU=150,MY=112,ZA=108,AT=105,TZ=100,IT=50,BE=1,CA=1,PH=1"
     assert found["snowflake-ips-total"] == "1078"
 
@@ -108,28 +108,28 @@ def test_the_denied_are_counted_by_each_nat_that_newer_clients_name() -> None:
 @pytest.mark.parametrize(
     ("counts", "name", "value"),
     [
-        pytest.param({POLLS.name_count(*BY, "idle"): 17}, "snowflake-idle-count", "24"),
+        pytest.param({POLLS.build_count_name(*BY, "idle"): 17}, "snowflake-idle-count", "24"),
         pytest.param(
-            {WITH_RELAY_URL.name_count(*BY): 8},
+            {WITH_RELAY_URL.build_count_name(*BY): 8},
             "snowflake-proxy-poll-with-relay-url-count",
             "8",
         ),
         pytest.param(
-            {WITHOUT_RELAY_URL.name_count(*BY): 9},
+            {WITHOUT_RELAY_URL.build_count_name(*BY): 9},
             "snowflake-proxy-poll-without-relay-url-count",
             "16",
         ),
         pytest.param(
-            {REJECTED.name_count(*BY): 1},
+            {REJECTED.build_count_name(*BY): 1},
             "snowflake-proxy-rejected-for-relay-url-count",
             "8",
         ),
         pytest.param(offers(25), "client-snowflake-match-count", "32"),
         pytest.param(offers(1, outcome="timeout"), "client-snowflake-timeout-count", "8"),
-        pytest.param({ADDRESSES_BY_NAT.name_count("unknown"): 3}, "snowflake-ips-nat-unknown", "3"),
-        pytest.param({ADDRESSES_BY_NAT.name_count("strict"): 3}, "snowflake-ips-nat-strict", "3"),
+        pytest.param({ADDRESSES_BY_NAT.build_count_name("unknown"): 3}, "snowflake-ips-nat-unknown", "3"),
+        pytest.param({ADDRESSES_BY_NAT.build_count_name("strict"): 3}, "snowflake-ips-nat-strict", "3"),
         pytest.param(
-            {ADDRESSES_BY_TYPE.name_count("webext"): 5, ADDRESSES_BY_TYPE.name_count("bloco"): 2},
+            {ADDRESSES_BY_TYPE.build_count_name("webext"): 5, ADDRESSES_BY_TYPE.build_count_name("bloco"): 2},
             "snowflake-ips-webext",
             "5",
         ),

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id
-from sluice.rendezvous.counts.pages import daily_log, exposition
+from sluice.rendezvous.counts.pages import exposition, write_daily_log
 from sluice.rendezvous.counts.statistics import (
     ADDRESSES_BY_NAT,
     ADDRESSES_BY_TYPE,
@@ -116,7 +116,7 @@ def scripted() -> Script:
 
 
 def test_a_scripted_day_is_logged_as_snowflake_logs_it() -> None:
-    assert daily_log(DAY, scripted().day) == (
+    assert write_daily_log(DAY, scripted().day) == (
         "snowflake-stats-end 2023-11-15 00:00:00 (86400 s)\n"
         "snowflake-ips DE=2,??=1,AT=1,FR=1\n"
         "snowflake-ips-iptproxy 1\n"
@@ -153,7 +153,7 @@ def test_a_scripted_day_is_logged_as_snowflake_logs_it() -> None:
 
 
 def test_an_empty_day_has_every_line() -> None:
-    lines = daily_log(DAY, Counter()).splitlines()
+    lines = write_daily_log(DAY, Counter()).splitlines()
     assert len(lines) == 32
     assert lines[1] == "snowflake-ips "
     assert [line for line in lines[2:] if not line.endswith((" 0", "-ips "))] == []
@@ -163,7 +163,7 @@ def test_countries_with_one_rounded_number_are_in_the_order_of_their_names() -> 
     script = Script()
     for country, number in (("AT", 3), ("DE", 5), ("FR", 3)):
         script.offers(number, "denied", country=country)
-    assert "client-sqs-ips AT=8,DE=8,FR=8" in daily_log(DAY, script.day).splitlines()
+    assert "client-sqs-ips AT=8,DE=8,FR=8" in write_daily_log(DAY, script.day).splitlines()
 
 
 def test_the_page_for_prometheus() -> None:
@@ -256,7 +256,7 @@ def test_a_label_from_elsewhere_doesnt_break_the_page(odd: str) -> None:
     script = Script()
     script.offers(1, "denied", nat=odd, country=odd, method=odd)
     [count] = script.day
-    assert count == OFFERS.name_count("unknown", "denied", "unknown", "unknown")
+    assert count == OFFERS.build_count_name("unknown", "denied", "unknown", "unknown")
 
 
 # Uniqueness
@@ -283,9 +283,9 @@ def test_an_address_counts_once_and_once_for_each_nat_and_type(
     assert total(counted, PROXIES, cc="DE") == len({address for address, *_ in taken})
     for nat in Nat:
         expected = len({a for a, n, _ in taken if n == nat})
-        assert counted[ADDRESSES_BY_NAT.name_count(nat)] == expected
+        assert counted[ADDRESSES_BY_NAT.build_count_name(nat)] == expected
     for type_ in ("webext", "badge", "unknown"):
-        assert counted[ADDRESSES_BY_TYPE.name_count(type_)] == len({a for a, _, t in taken if t == type_})
+        assert counted[ADDRESSES_BY_TYPE.build_count_name(type_)] == len({a for a, _, t in taken if t == type_})
 
 
 def test_the_total_of_proxies_has_each_address_of_a_day_once_as_it_polled_first() -> None:
@@ -295,8 +295,8 @@ def test_the_total_of_proxies_has_each_address_of_a_day_once_as_it_polled_first(
     script.at_ms += DAY_MS
     script.polls(2, "idle", address="a", nat="open", country="DE")
     totals = script.statistics.totals()
-    assert totals[PROXIES.name_count("standalone", "strict", "DE")] == 1
-    assert totals[PROXIES.name_count("standalone", "open", "DE")] == 1
+    assert totals[PROXIES.build_count_name("standalone", "strict", "DE")] == 1
+    assert totals[PROXIES.build_count_name("standalone", "open", "DE")] == 1
     assert not any(count.startswith("d") for count in totals)
 
 
@@ -306,13 +306,13 @@ def test_a_day_begins_with_no_address_seen() -> None:
     script.at_ms += DAY_MS
     script.polls(1, "idle", address="a", country="DE")
     for day in (DAY, format_day(AT + DAY_MS)):
-        assert script.statistics.of_day(day)[PROXIES.name_count("standalone", "unknown", "DE")] == 1
+        assert script.statistics.of_day(day)[PROXIES.build_count_name("standalone", "unknown", "DE")] == 1
 
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=lambda family: family.name)
 def test_a_count_is_read_from_its_row_as_it_was_written(family: Family) -> None:
     values = [f"{label}-value" for label in family.labels]
-    count = family.name_count(*values)
+    count = family.build_count_name(*values)
     assert list(iterate_labels({count: 2, f"{count}|newer": 3}, family)) == [
         (dict(zip(family.labels, values, strict=True)), 2)
     ]

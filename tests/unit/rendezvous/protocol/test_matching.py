@@ -14,10 +14,10 @@ from sluice.rendezvous.protocol.matching import (
     WaitingProxy,
     choose_shard,
     is_stale,
-    pool_for_proxy,
-    pools_for,
+    list_pools_for_client,
     rank_proxies,
     seconds_until,
+    select_pool_for_proxy,
 )
 
 SENT_MS = 1_700_000_000_000
@@ -26,14 +26,14 @@ PROMPT_MS = 3_700  # a queue that is there by then has its client hear by six se
 
 def test_a_client_tries_the_most_restricted_proxies_that_it_can_reach_first() -> None:
     for client in (Nat.OPEN, Nat.UNRESTRICTED):
-        assert pools_for(client) == (Pool.RESTRICTED, Pool.MODERATE, Pool.UNRESTRICTED)
-    assert pools_for(Nat.MODERATE) == (Pool.MODERATE, Pool.UNRESTRICTED)
+        assert list_pools_for_client(client) == (Pool.RESTRICTED, Pool.MODERATE, Pool.UNRESTRICTED)
+    assert list_pools_for_client(Nat.MODERATE) == (Pool.MODERATE, Pool.UNRESTRICTED)
     for client in (Nat.STRICT, Nat.RESTRICTED, Nat.UNKNOWN):
-        assert pools_for(client) == (Pool.UNRESTRICTED,)
+        assert list_pools_for_client(client) == (Pool.UNRESTRICTED,)
 
 
 def test_a_proxy_that_does_not_know_its_nat_waits_with_the_restricted_ones() -> None:
-    assert {nat: pool_for_proxy(nat) for nat in Nat} == {
+    assert {nat: select_pool_for_proxy(nat) for nat in Nat} == {
         Nat.OPEN: Pool.UNRESTRICTED,
         Nat.UNRESTRICTED: Pool.UNRESTRICTED,
         Nat.MODERATE: Pool.MODERATE,

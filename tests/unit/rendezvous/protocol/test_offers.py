@@ -14,20 +14,20 @@ from sluice.rendezvous.protocol.messages import (
     DEFAULT_FINGERPRINT,
     Bridge,
     Offer,
-    answer_reply,
-    by_fingerprint,
-    error_reply,
-    go_text,
+    decode_utf8,
+    index_by_fingerprint,
     is_client_id,
     parse_bridges,
     parse_offer,
     read_object,
+    write_answer_reply,
+    write_error_reply,
 )
 
 DESCRIPTION = json.dumps({"type": "offer", "sdp": "v=0\r\n"})
 SECOND = "ab" * 32
 MALFORMED = "malformed session description: "
-BRIDGES = by_fingerprint(
+BRIDGES = index_by_fingerprint(
     parse_bridges(
         "\n".join(
             json.dumps({"displayName": name, "webSocketAddress": f"wss://{name}.example/", "fingerprint": fingerprint})
@@ -161,7 +161,7 @@ def test_whatever_is_posted_is_parsed_or_refused(text: str) -> None:
         try:
             parse(body)
         except OfferRefused as refused:
-            error_reply(refused.reply).encode()
+            write_error_reply(refused.reply).encode()
 
 
 @given(
@@ -208,13 +208,13 @@ def test_a_client_id_goes_into_a_queues_name(client_id: str, valid: bool) -> Non
     ],
 )
 def test_replies_are_written_as_go_writes_them(text: str, written: str) -> None:
-    assert answer_reply(text) == f'{{"answer":"{written}"}}'
-    assert error_reply(text) == f'{{"error":"{written}"}}'
+    assert write_answer_reply(text) == f'{{"answer":"{written}"}}'
+    assert write_error_reply(text) == f'{{"error":"{written}"}}'
 
 
 @given(st.text())
 def test_whatever_is_replied_can_be_read_again(text: str) -> None:
-    assert json.loads(error_reply(text)) == {"error": text}
+    assert json.loads(write_error_reply(text)) == {"error": text}
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_whatever_is_replied_can_be_read_again(text: str) -> None:
     ],
 )
 def test_each_byte_that_is_no_utf_8_is_replaced(posted: bytes, read: str) -> None:
-    assert go_text(posted) == read
+    assert decode_utf8(posted) == read
 
 
 def test_a_bridge_is_what_its_line_says() -> None:

@@ -14,7 +14,7 @@ from sluice.rendezvous.protocol.messages import (
     RelayPattern,
     parse_answer,
     parse_poll,
-    poll_reply,
+    write_poll_reply,
 )
 
 POLL = {
@@ -119,9 +119,9 @@ def test_a_bad_answer_is_malformed(answer: dict[str, Any]) -> None:
 
 
 def test_a_reply_has_all_keys_in_the_protocols_order() -> None:
-    reply = poll_reply(End.POLL_MATCHED, next_poll_ms=20_001, offer="o", nat="unknown", relay="wss://r/")
+    reply = write_poll_reply(End.POLL_MATCHED, next_poll_ms=20_001, offer="o", nat="unknown", relay="wss://r/")
     assert reply == ('{"Status":"client match","Offer":"o","NAT":"unknown","NextPoll":20001,"RelayURL":"wss://r/"}')
-    assert json.loads(poll_reply(End.POLL_IDLE, next_poll_ms=20_001)) == {
+    assert json.loads(write_poll_reply(End.POLL_IDLE, next_poll_ms=20_001)) == {
         "Status": "no match", "Offer": "", "NAT": "", "NextPoll": 20001, "RelayURL": "",
     }  # fmt: skip
 
