@@ -325,7 +325,7 @@ class Run:
         place = len(self.idle) - 1 - int(self.chance.random() * min(len(self.idle), self.site.environments))
         environment = self.idle[place]
         pace = environment.pace()
-        interval_ms = pace.next_poll_ms(pool, self.chance.random())
+        interval_ms = pace.draw_next_poll_ms(pool, self.chance.random())
         compute_hold_fraction = pace.compute_hold_fraction(
             pool, on_average=self.site.held_min, at_most=self.site.held_max
         )

@@ -42,7 +42,7 @@ from sluice.local.deployer import Deployer
 from sluice.local.sites import DEFAULT_SITE
 from sluice.operator.functions import FEDERATION, ControlClient
 from sluice.peers.methods import generate_client_id
-from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id
+from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, derive_event_id
 from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
 from tests.site_access import SiteAccess
@@ -379,7 +379,7 @@ def units_of_counting(cloud: Cloud, found: Found) -> float | None:
 
 def event(number: int, *, country: str) -> Event:
     """Build one of a rendezvous' three events; each poll has another address."""
-    at_ms, id_ = now_ms(), event_id("bench", new_id(), at_ms=now_ms())
+    at_ms, id_ = now_ms(), derive_event_id("bench", new_id(), at_ms=now_ms())
     if number % 3 == 0:
         return PollEvent(
             id=id_, at_ms=at_ms, outcome="matched", country=country, proxy_type="webext", address=f"{MARK}{number:08x}"

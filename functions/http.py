@@ -15,7 +15,7 @@ def respond(service: str, site: HttpSite, event: dict[str, Any]) -> dict[str, An
     """Serve one request and publish its metrics; blocks while a proxy or a client waits."""
     try:
         response = site.serve(HttpRequest.parse(event))
-        site.site.pacing.flush()
+        site.site.pacing.flush_counts()
     except Exception as error:  # noqa: BLE001 - whatever it was, the caller gets a status and the log the cause
         logger.error("RequestFailed", route=match_route(event.get("rawPath", "")), cause=find_cause(error))  # noqa: TRY400 - a traceback's text may quote an offer
         response = HttpResponse(status=503, metrics=("RequestsFailed",))
@@ -26,7 +26,7 @@ def respond(service: str, site: HttpSite, event: dict[str, Any]) -> dict[str, An
 def publish_buffered(service: str, site: HttpSite) -> None:
     """Publish the metrics and counts that this environment has buffered, before the environment ends."""
     publish(service, site.site.recorder.publish(at_shutdown=True))
-    site.site.pacing.flush(at_shutdown=True)
+    site.site.pacing.flush_counts(at_shutdown=True)
 
 
 def find_cause(error: BaseException) -> list[str]:

@@ -5,7 +5,7 @@ from functools import cached_property
 
 from sluice.aws.connections import Connection, connect_environment
 from sluice.aws.deployment import Deployment, read_deployment
-from sluice.aws.rendezvous.clients import ClientUser, rotate, sqscreds
+from sluice.aws.rendezvous.clients import ClientUser, rotate_keys, sqscreds
 from sluice.local.cloud import Cloud
 from sluice.local.sites import Site
 
@@ -31,4 +31,4 @@ class SiteAccess:
     def sqscreds(self) -> str:
         """A new access key for clients, as text."""
         user = ClientUser(self.connection.client("iam"), self.deployment.client_user_name)
-        return sqscreds(rotate(user, keep_previous=True).credentials)
+        return sqscreds(rotate_keys(user, keep_previous=True).credentials)

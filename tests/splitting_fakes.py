@@ -113,17 +113,17 @@ class FakeRegistryStore(ADAPTER):
     reasons: dict[str, str] = field(default_factory=dict)
     tick_due_at_ms: int = 0
 
-    def version(self) -> int:
+    def read_version(self) -> int:
         return self.registry.version
 
     def load(self) -> tuple[Registry, int]:
         self.loads += 1
         return self.refresh(self.registry), self._revision
 
-    def revision(self) -> int:
+    def read_revision(self) -> int:
         return self._revision
 
-    def session(self, session_id: str) -> Session | None:
+    def read_session(self, session_id: str) -> Session | None:
         return self.registry.sessions.get(session_id)
 
     def refresh(self, registry: Registry) -> Registry:
@@ -142,11 +142,11 @@ class FakeRegistryStore(ADAPTER):
         self._revision += 1
         return self._revision
 
-    def announce(self, splitter_id: str, *, version: int, at_ms: int) -> None:
+    def announce_version(self, splitter_id: str, *, version: int, at_ms: int) -> None:
         splitters = {**self.registry.splitters, splitter_id: SplitterAnnouncement(version, at_ms)}
         self.registry = replace(self.registry, splitters=splitters)
 
-    def heartbeat(self, session_id: str, *, at_ms: int) -> None:
+    def record_heartbeat(self, session_id: str, *, at_ms: int) -> None:
         self.heartbeats[session_id] = at_ms
 
     def _heard(self, session: Session) -> Session:
@@ -154,10 +154,10 @@ class FakeRegistryStore(ADAPTER):
             session, heartbeat_at_ms=max(session.heartbeat_at_ms, self.heartbeats.get(session.session_id, 0))
         )
 
-    def count(self, session_id: str, number: int, *, at_ms: int) -> None:
+    def add_count(self, session_id: str, number: int, *, at_ms: int) -> None:
         self.sent[session_id] += number
 
-    def counts(self) -> Mapping[str, int]:
+    def read_counts(self) -> Mapping[str, int]:
         return self.sent
 
     def record_end(self, session_id: str, reason: str, *, at_ms: int) -> None:

@@ -47,7 +47,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
     failures = {place: error for place, error in enumerate(ends) if isinstance(error, Exception)}
     redelivered_s = broker.list_redeliveries(batch.messages, ends)
     response = reporter.report(batch, failures, max_receives=OFFER_MAX_RECEIVES, redelivered_s=redelivered_s)
-    broker.site.pacing.flush()
+    broker.site.pacing.flush_counts()
     publish(SERVICE, Counter(str(end) for end in ends if isinstance(end, End)))
     return response
 
@@ -58,4 +58,4 @@ def redact_offer(message: Message) -> Message:
     return replace(message, body=OFFER_PLACEHOLDER.format(len(message.body)), attributes=client_id)
 
 
-publish_buffered = flush_at_shutdown(dependencies, lambda made: made[0].site.pacing.flush(at_shutdown=True))
+publish_buffered = flush_at_shutdown(dependencies, lambda made: made[0].site.pacing.flush_counts(at_shutdown=True))

@@ -25,7 +25,7 @@ from sluice.errors import BadConfiguration, BadSnapshot, Malformed
 from sluice.message import Message
 from sluice.operations import build_error_reply, build_reply, parse_request
 from sluice.splitting.consumers.temporary_queues import TOKEN_CHARACTERS
-from sluice.splitting.control import Control, NoSuchSession, RegistryCache, next_tick_s
+from sluice.splitting.control import Control, NoSuchSession, RegistryCache, compute_next_tick_s
 from sluice.splitting.jq_runner import compile_problem
 from sluice.splitting.operation_handler import OperationHandler
 from sluice.splitting.operations import ControlOperation, SweepQueues, TickSessions
@@ -78,13 +78,13 @@ class ControlDependencies(msgspec.Struct, frozen=True, kw_only=True):
         return OperationHandler(
             control=control,
             compile_problem=compile_problem,
-            counts=self.registry_cache.store.counts,
+            counts=self.registry_cache.store.read_counts,
             url=self.queues.url,
         )
 
     def arm_tick(self) -> None:
         """Send a delayed tick if the registry has to be checked again and no earlier tick is due."""
-        delay_s = next_tick_s(self.registry_cache.load())
+        delay_s = compute_next_tick_s(self.registry_cache.load())
         if delay_s is None:
             return
         at_ms = now_ms()

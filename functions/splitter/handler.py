@@ -58,7 +58,7 @@ class SplitterDependencies(msgspec.Struct, frozen=True, kw_only=True):
         )
         try:
             for session_id, number in outcome.forwarded.items():
-                self.store.count(session_id, number, at_ms=now_ms())
+                self.store.add_count(session_id, number, at_ms=now_ms())
         except DestinationFault:
             # The messages are already delivered, so a failed count must not cause a redelivery.
             logger.exception("OutcomeNotReported")

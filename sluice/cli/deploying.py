@@ -17,7 +17,7 @@ import typer
 from sluice.aws.clients import now_ms
 from sluice.aws.connections import Connection, build_environment, fetch_account
 from sluice.aws.deployment import STACK, NotDeployed, read_stack_outputs
-from sluice.aws.rendezvous.clients import ClientUser, revoke
+from sluice.aws.rendezvous.clients import ClientUser, revoke_keys
 from sluice.building.interpreters import cdk
 from sluice.building.project import PROJECT, require_modules
 from sluice.cli.output import is_json, print_result, show_json
@@ -173,7 +173,7 @@ def destroy(
         with suppress(NotDeployed):
             # IAM refuses to delete a user that has an access key.
             name = read_stack_outputs(connection, STACK).get("ClientUserName")
-            for key in revoke(ClientUser(connection.client("iam"), name)) if name else ():
+            for key in revoke_keys(ClientUser(connection.client("iam"), name)) if name else ():
                 print_note(f"deleted the clients' access key {key}")
         environment = build_environment(connection, os.environ)
         _run_cdk(["destroy", "--all", "--app", folder, "--force"], environment, to_stderr=is_json())

@@ -31,20 +31,20 @@ class Api(msgspec.Struct, frozen=True):
 
     send: Send
 
-    def get(self, path: str) -> Json:
+    def get_object(self, path: str) -> Json:
         """Fetch the object at this path."""
         return self._send_request("GET", path)
 
-    def find(self, path: str) -> Json | None:
+    def find_object(self, path: str) -> Json | None:
         """Fetch the object at this path. Returns None if it doesn't exist."""
         try:
-            return self.get(path)
+            return self.get_object(path)
         except CallFailed as error:
             if error.code != NOT_FOUND:
                 raise
             return None
 
-    def list(self, path: str, **query: str) -> Iterator[Json]:
+    def list_objects(self, path: str, **query: str) -> Iterator[Json]:
         """Yield a collection's objects, page by page. Raises `CallFailed` if there are more than `MAX_PAGES` pages."""
         more = ""
         for _ in range(MAX_PAGES):
@@ -57,15 +57,15 @@ class Api(msgspec.Struct, frozen=True):
                 return
         raise CallFailed(f"GET {path}", "TooMany", f"there are more than {MAX_PAGES * PAGE}")
 
-    def create(self, path: str, body: Json) -> Json:
+    def create_object(self, path: str, body: Json) -> Json:
         """Create an object in a collection."""
         return self._send_request("POST", path, body, query=FIELD_MANAGER)
 
-    def replace(self, path: str, body: Json) -> Json:
+    def replace_object(self, path: str, body: Json) -> Json:
         """Replace an object, unless it was changed since it was read: `resourceVersion` shows that."""
         return self._send_request("PUT", path, body, query=FIELD_MANAGER)
 
-    def delete(self, path: str) -> None:
+    def delete_object(self, path: str) -> None:
         """Delete an object, if it exists."""
         try:
             self._send_request("DELETE", path)

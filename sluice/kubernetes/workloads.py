@@ -14,7 +14,7 @@ from sluice.errors import BadConsumer, CallFailed
 from sluice.kubernetes.api import ALREADY_EXISTS, NOT_FOUND, Api, api_path
 from sluice.splitting.consumers.controllers import (
     MANAGER,
-    check_scaled,
+    check_scaled_object,
     find_kustomization,
     find_obstacle,
     find_trackings,
@@ -26,12 +26,12 @@ from sluice.splitting.consumers.controllers import (
 from sluice.splitting.consumers.mounted_files import (
     VOLUME,
     build_copy,
-    config_map_name,
-    file_text,
+    build_volume_label,
+    find_config_map_name,
+    find_pod_config_map,
+    get_original_name,
     is_temporary,
-    pod_config_map_name,
-    root_name,
-    volume_label,
+    read_file_text,
     with_config_map,
 )
 from sluice.splitting.consumers.rewriting import check_named, rewrite
@@ -41,12 +41,12 @@ from sluice.splitting.consumers.workloads import (
     Json,
     Original,
     PointedWorkload,
-    current_values,
     find_entries,
-    is_alike,
+    get_pod_spec,
+    have_equal_entries,
     list_config_maps,
-    pod_spec,
     point_workload,
+    read_values,
 )
 
 CORE, ARGO, KEDA = "v1", "argoproj.io/v1alpha1", "keda.sh/v1alpha1"
@@ -78,7 +78,7 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
         kept = self._find_original(target, workload, queue)
         self._check_no_controller_reverts(target, workload)
         for scaled in self._list_scaled_objects(target):
-            check_scaled(scaled, target)
+            check_scaled_object(scaled, target)
             self._check_no_controller_reverts(target, scaled)
         return ORIGINAL.text(kept)
 
@@ -100,17 +100,17 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
             raise change.problems[0]
         changed = change.workload != workload
         if changed:
-            self.cluster(target.cluster).replace(_workload_path(target), change.workload)
+            self.cluster(target.cluster).replace_object(_workload_path(target), change.workload)
         if self._rewrite_scaled_objects(target, kept, change.workload, queue=queue, instead_of=instead_of) or changed:
             return False
         if not self._is_rolled_out(target, kept, workload, is_back=queue == kept.queue):
             return False
         if target.volume is not None:
-            api, current = self.cluster(target.cluster), pod_config_map_name(pod_spec(workload), target)
+            api, current = self.cluster(target.cluster), find_pod_config_map(get_pod_spec(workload), target)
             path = api_path(CORE, target.namespace, "configmaps")
-            for copy in api.list(path, labelSelector=f"{VOLUME}={volume_label(target)}"):
+            for copy in api.list_objects(path, labelSelector=f"{VOLUME}={build_volume_label(target)}"):
                 if copy["metadata"]["name"] != current:  # No pod uses this copy any more.
-                    api.delete(api_path(CORE, target.namespace, "configmaps", copy["metadata"]["name"]))
+                    api.delete_object(api_path(CORE, target.namespace, "configmaps", copy["metadata"]["name"]))
         if change.problems:  # The workload's owner changed it in the meantime.
             raise change.problems[0]
         return True
@@ -129,22 +129,22 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
         if target.volume is None:
             maps = {name: self._find_config_map(target, name) for name in sorted(list_config_maps(workload, target))}
             return Original(queue=queue, entries=find_entries(workload, target, maps, queue=arn))
-        name = config_map_name(workload, target)
+        name = find_config_map_name(workload, target)
         config_map = self._find_config_map(target, name)
         if config_map is None:
             raise BadConsumer(describe_target(target), f"there is no ConfigMap {name}")
-        check_named(file_text(config_map, target), target.place, queue=arn, of=describe_target(target))
-        return Original(queue=queue, config_map=root_name(config_map))
+        check_named(read_file_text(config_map, target), target.place, queue=arn, of=describe_target(target))
+        return Original(queue=queue, config_map=get_original_name(config_map))
 
     def _read_workload(self, target: KubernetesWorkload) -> Json:
-        workload = self.cluster(target.cluster).find(_workload_path(target))
+        workload = self.cluster(target.cluster).find_object(_workload_path(target))
         if workload is None:
             raise BadConsumer(describe_target(target), f"there is no such {target.kind}")
         # The API server omits both fields from items of a list.
         return {"apiVersion": KINDS[target.kind][0], "kind": target.kind, **workload}
 
     def _find_config_map(self, target: KubernetesWorkload, name: str) -> Json | None:
-        return self.cluster(target.cluster).find(api_path(CORE, target.namespace, "configmaps", name))
+        return self.cluster(target.cluster).find_object(api_path(CORE, target.namespace, "configmaps", name))
 
     def _replace_volume(
         self, target: KubernetesWorkload, kept: Original, workload: Json, *, queue: str, instead_of: Collection[str]
@@ -152,23 +152,23 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
         """Create a copy of the ConfigMap that names the queue, and return the workload with this copy as its volume."""
         old, new = [self.arn_prefix + name for name in instead_of], self.arn_prefix + queue
         try:
-            name = config_map_name(workload, target)
+            name = find_config_map_name(workload, target)
             config_map = self._find_config_map(target, name)
             if config_map is None and kept.config_map not in {None, name}:  # Sluice's copy was deleted.
                 return PointedWorkload(workload=with_config_map(workload, target, str(kept.config_map)))
             if config_map is None:
                 raise BadConsumer(describe_target(target), f"there is no ConfigMap {name}")  # noqa: TRY301 - as the others here
-            text = file_text(config_map, target)
+            text = read_file_text(config_map, target)
             changed = rewrite(text, target.place, old=old, new=new, of=describe_target(target))
         except BadConsumer as error:
             return PointedWorkload(workload=workload, problems=(error,))
         if changed == text:
             return PointedWorkload(workload=workload)
         if not is_temporary(changed):
-            return PointedWorkload(workload=with_config_map(workload, target, root_name(config_map)))
+            return PointedWorkload(workload=with_config_map(workload, target, get_original_name(config_map)))
         made = build_copy(config_map, workload, target, changed)
         try:
-            self.cluster(target.cluster).create(api_path(CORE, target.namespace, "configmaps"), made)
+            self.cluster(target.cluster).create_object(api_path(CORE, target.namespace, "configmaps"), made)
         except CallFailed as error:
             if error.code != ALREADY_EXISTS:
                 raise
@@ -177,7 +177,7 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
     def _list_scaled_objects(self, target: KubernetesWorkload) -> Iterator[Json]:
         """Yield the KEDA ScaledObjects that scale the workload; none if KEDA isn't installed."""
         try:
-            for scaled in self.cluster(target.cluster).list(api_path(KEDA, target.namespace, "scaledobjects")):
+            for scaled in self.cluster(target.cluster).list_objects(api_path(KEDA, target.namespace, "scaledobjects")):
                 if is_scaling(scaled, target):
                     yield {"apiVersion": KEDA, "kind": "ScaledObject", **scaled}
         except CallFailed as error:
@@ -189,12 +189,12 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
     ) -> bool:
         """Make KEDA scale the workload by the new queue. Returns whether a ScaledObject was changed."""
         old, new = [self.arn_prefix + name for name in instead_of], self.arn_prefix + queue
-        values, changed = current_values(workload, kept.entries), False
+        values, changed = read_values(workload, kept.entries), False
         for scaled in list(self._list_scaled_objects(target)):
             rescaled = rewrite_triggers(scaled, target, values, old=old, new=new)
             if rescaled != scaled:
-                name = scaled["metadata"]["name"]
-                self.cluster(target.cluster).replace(api_path(KEDA, target.namespace, "scaledobjects", name), rescaled)
+                path = api_path(KEDA, target.namespace, "scaledobjects", scaled["metadata"]["name"])
+                self.cluster(target.cluster).replace_object(path, rescaled)
                 changed = True
         return changed
 
@@ -220,14 +220,14 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
 
     def _describe_old_pods(self, target: KubernetesWorkload, kept: Original, workload: Json) -> str:
         """Describe the pods that still read another queue. Returns "" if no pod does."""
-        pod, names = pod_spec(workload), []
-        path = api_path(CORE, target.namespace, "pods")
-        for old_pod in self.cluster(target.cluster).list(path, labelSelector=_format_label_selector(target, workload)):
+        pod, names = get_pod_spec(workload), []
+        path, selector = api_path(CORE, target.namespace, "pods"), _format_label_selector(target, workload)
+        for old_pod in self.cluster(target.cluster).list_objects(path, labelSelector=selector):
             if (old_pod.get("status") or {}).get("phase") in ENDED:
                 continue
-            alike = is_alike(pod, old_pod["spec"], kept.entries)
+            alike = have_equal_entries(pod, old_pod["spec"], kept.entries)
             if not alike or (
-                target.volume and pod_config_map_name(pod, target) != pod_config_map_name(old_pod["spec"], target)
+                target.volume and find_pod_config_map(pod, target) != find_pod_config_map(old_pod["spec"], target)
             ):
                 names.append(old_pod["metadata"]["name"])
         return f"pods that were there before, such as {names[0]}" if names else ""
@@ -243,7 +243,7 @@ class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
             named = f"{tracking.namespace}/{tracking.application}"
             try:
                 path = api_path(ARGO, tracking.namespace, "applications", tracking.application)
-                application = self.cluster(target.cluster).find(path)
+                application = self.cluster(target.cluster).find_object(path)
             except CallFailed as error:
                 if error.code not in DENIED:
                     raise

@@ -145,7 +145,7 @@ class Peer:
     """One peer of a WebRTC connection. As a context manager it closes the connection on exit."""
 
     def __init__(self, network: Network, limits: ChannelLimits) -> None:
-        """Create the connection. Nothing is sent before `offer` or `answer` is called."""
+        """Create the connection. Nothing is sent before `create_offer` or `create_answer` is called."""
         servers = [RTCIceServer(urls=list(network.stun_urls))] if network.stun_urls else []
         self._connection = RTCPeerConnection(RTCConfiguration(iceServers=servers))
         self._network = network
@@ -156,7 +156,7 @@ class Peer:
         return Channel(self._connection, self._connection.createDataChannel("snowflake", ordered=True), self._limits)
 
     def first_channel(self) -> asyncio.Future[Channel]:
-        """Return a future of the first channel that the other peer opens. Call this method before `answer`."""
+        """Return a future of the first channel that the other peer opens. Call this method before `create_answer`."""
         first: asyncio.Future[Channel] = asyncio.get_running_loop().create_future()
 
         def on_channel(channel: RTCDataChannel) -> None:
@@ -166,16 +166,16 @@ class Peer:
         self._connection.on("datachannel", on_channel)
         return first
 
-    async def offer(self) -> str:
+    async def create_offer(self) -> str:
         """Create the offer with all its candidates, as the JSON text of `{type, sdp}`. Call `open_channel` first."""
         return await self._set_local_description(await self._connection.createOffer())
 
-    async def answer(self, offer: str) -> str:
+    async def create_answer(self, offer: str) -> str:
         """Create the answer to an offer, with all its candidates. Raises `Malformed` for an unusable offer."""
         await self._set_remote_description(offer, kind="offer")
         return await self._set_local_description(await self._connection.createAnswer())
 
-    async def accept(self, answer: str) -> None:
+    async def accept_answer(self, answer: str) -> None:
         """Accept the answer to this peer's offer, and connect. Raises `Malformed` if it doesn't fit the offer."""
         await self._set_remote_description(answer, kind="answer")
 

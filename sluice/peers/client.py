@@ -47,14 +47,14 @@ async def connect(
     async with contextlib.AsyncExitStack() as unless_connected:
         unless_connected.push_async_callback(peer.close)
         channel = peer.open_channel()
-        message = build_offer_message(await peer.offer(), nat=nat, fingerprint=fingerprint)
+        message = build_offer_message(await peer.create_offer(), nat=nat, fingerprint=fingerprint)
         sent_at = clock()
         reply = await method(message)
         answered_at = clock()
         if not isinstance(reply, Answered):
             return reply
         try:
-            await peer.accept(reply.answer)
+            await peer.accept_answer(reply.answer)
             async with asyncio.timeout(open_timeout_s):
                 if not await channel.wait_until_open():
                     return NoReply("the connection failed before the data channel was open")

@@ -170,7 +170,7 @@ class Volunteer:
     async def _answer(self, match: ClientMatch, peer: Peer) -> bool:
         """Answer the offer. Returns whether the client was still waiting for the answer."""
         try:
-            answer = await peer.answer(match.offer)
+            answer = await peer.create_answer(match.offer)
         except Malformed as error:
             self._record(VolunteerStep.OFFER_UNUSABLE, match.sid, str(error))
             return False

@@ -118,7 +118,7 @@ class RendezvousDependencies(msgspec.Struct, frozen=True, kw_only=True):
             country=UNKNOWN_COUNTRY if offer.address is None else self.recorder.look_up_country(offer.address),
             trace=record.trace or self.recorder.trace() or None,
             token=self.new_id(),
-            waiting_shard=choose_shard(record.client_id, self.pacing.shards()),
+            waiting_shard=choose_shard(record.client_id, self.pacing.count_shards()),
         )
 
     def build_open_offer(self, record: OfferRecord, offer: Offer, *, reply_to: str, answers_until_ms: int) -> OpenOffer:
@@ -231,7 +231,7 @@ class Matchmaker:
                         pool,
                         now_ms=site.now_ms(),
                         limit=CANDIDATES + self.offers_due,
-                        shards=site.pacing.shards(),
+                        shards=site.pacing.count_shards(),
                         # The first query may miss a proxy that enters its pool meanwhile; the second query must find
                         # it.
                         consistent=after > 0,

@@ -19,7 +19,7 @@ from sluice.rendezvous.counts.events import (
     Event,
     PollEvent,
     combine_polls,
-    event_id,
+    derive_event_id,
 )
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY, parse_address
 from sluice.rendezvous.protocol.ends import End
@@ -55,7 +55,7 @@ class EventRecorder(msgspec.Struct, kw_only=True):
     _metrics: Counter[str] = msgspec.field(default_factory=Counter)
     _published_at_ms: int = -MAX_BUFFERED_MS  # The first invocation publishes at once.
 
-    def take(self) -> Sequence[Event]:
+    def take_events(self) -> Sequence[Event]:
         """Remove and return all recorded events, with polls combined. The caller must publish the events."""
         taken, self._events = self._events, []
         others = [event for event in taken if not isinstance(event, PollEvent)]
@@ -72,7 +72,7 @@ class EventRecorder(msgspec.Struct, kw_only=True):
         is_due = at_shutdown or now_ms - self._published_at_ms >= MAX_BUFFERED_MS
         if is_due or len(self._events) >= MAX_BUFFERED_POLLS:
             self._published_at_ms = now_ms
-            events = self.take()
+            events = self.take_events()
             lost = self.publisher(events) if self.publisher and events else 0
             self._metrics.update({NOT_PUBLISHED: lost} if lost else {})
         elif self._metrics.keys() <= self.buffered_metrics:
@@ -80,7 +80,7 @@ class EventRecorder(msgspec.Struct, kw_only=True):
         taken, self._metrics = self._metrics, Counter()
         return taken
 
-    def profile(self, poll: Poll, *, address: str) -> Profile:
+    def build_profile(self, poll: Poll, *, address: str) -> Profile:
         """Build the profile of a poll for its event. `address` is the proxy's address."""
         return Profile(
             type=poll.type,
@@ -97,7 +97,7 @@ class EventRecorder(msgspec.Struct, kw_only=True):
         self._events.append(
             PollEvent(
                 **pick_shared_fields(profile, PollEvent),
-                id=event_id(PollEvent.kind, self.new_id(), at_ms=polled_at_ms),
+                id=derive_event_id(PollEvent.kind, self.new_id(), at_ms=polled_at_ms),
                 at_ms=now_ms,
                 outcome=end.event,
                 proxy_type=profile.type,
@@ -111,7 +111,7 @@ class EventRecorder(msgspec.Struct, kw_only=True):
         now_ms = self.now_ms()
         self._events.append(
             AnswerEvent(
-                id=event_id(AnswerEvent.kind, self.new_id(), at_ms=now_ms),
+                id=derive_event_id(AnswerEvent.kind, self.new_id(), at_ms=now_ms),
                 at_ms=now_ms,
                 outcome=End.ANSWER_TOO_LATE.event,
                 country=self.look_up_country(address),

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from sluice.errors import CallFailed, Malformed, OfferRefused
 from sluice.rendezvous.broker import Matchmaker, RendezvousDependencies
-from sluice.rendezvous.counts.pages import CONTENT_TYPE, NATS, exposition, write_daily_log
+from sluice.rendezvous.counts.pages import CONTENT_TYPE, NATS, write_daily_log, write_prometheus_page
 from sluice.rendezvous.mailbox import Mailbox
 from sluice.rendezvous.protocol.addresses import find_forwarded_address
 from sluice.rendezvous.protocol.amp import armor_reply, decode_path
@@ -101,7 +101,7 @@ class HttpSite(msgspec.Struct, frozen=True, kw_only=True):
 
     site: RendezvousDependencies
 
-    def handlers(self) -> Mapping[str | None, Handler]:
+    def get_handlers(self) -> Mapping[str | None, Handler]:
         """Return the handlers of requests by route."""
         raise NotImplementedError
 
@@ -115,7 +115,7 @@ class HttpSite(msgspec.Struct, frozen=True, kw_only=True):
         if request.path == ROBOTS:
             response = HttpResponse(status=200, body="User-agent: *\nDisallow: /\n")
         else:
-            handler = self.handlers().get(match_route(request.path))
+            handler = self.get_handlers().get(match_route(request.path))
             response = HttpResponse(status=404) if handler is None else handler(request)
         return replace(response, body="") if request.method == "HEAD" else response
 
@@ -128,17 +128,17 @@ class ProxySite(HttpSite, frozen=True, kw_only=True):
     trusted_hops: int = 0
     _pages: dict[str, tuple[int, HttpResponse]] = msgspec.field(default_factory=dict)  # times and responses, by path
 
-    def handlers(self) -> Mapping[str | None, Handler]:
+    def get_handlers(self) -> Mapping[str | None, Handler]:
         """Return the handlers of proxies' requests and of statistics, by route."""
         return {
-            "/proxy": self.proxy,
-            "/answer": self.answer,
-            "/debug": self.page,
-            "/metrics": self.page,
-            "/prometheus": self.page,
+            "/proxy": self.serve_poll,
+            "/answer": self.serve_answer,
+            "/debug": self.serve_page,
+            "/metrics": self.serve_page,
+            "/prometheus": self.serve_page,
         }
 
-    def proxy(self, request: HttpRequest) -> HttpResponse:
+    def serve_poll(self, request: HttpRequest) -> HttpResponse:
         """Serve a proxy's poll, which may stay open for about ten seconds."""
         try:
             poll = parse_poll(request.body)
@@ -147,7 +147,7 @@ class ProxySite(HttpSite, frozen=True, kw_only=True):
         end, body = self.volunteers.poll(poll, address=self._get_client_address(request))
         return _build_json_response(body, end)
 
-    def answer(self, request: HttpRequest) -> HttpResponse:
+    def serve_answer(self, request: HttpRequest) -> HttpResponse:
         """Forward a proxy's answer to its client."""
         try:
             answer = parse_answer(request.body)
@@ -160,33 +160,37 @@ class ProxySite(HttpSite, frozen=True, kw_only=True):
         hops = self.trusted_hops
         return (hops and find_forwarded_address(request.headers, hops=hops)) or request.address
 
-    def page(self, request: HttpRequest) -> HttpResponse:
+    def serve_page(self, request: HttpRequest) -> HttpResponse:
         """Return a page of statistics, which may be cached for `PAGE_KEPT_MS`."""
         now_ms, path = self.site.now_ms(), request.path
         if path not in self._pages or now_ms - self._pages[path][0] >= PAGE_KEPT_MS:
-            pages = {"/debug": self.debug, "/metrics": self.metrics, "/prometheus": self.prometheus}
+            pages = {
+                "/debug": self.build_debug_page,
+                "/metrics": self.build_metrics_page,
+                "/prometheus": self.build_prometheus_page,
+            }
             self._pages[path] = now_ms, pages[path]()
         return self._pages[path][1]
 
-    def debug(self) -> HttpResponse:
+    def build_debug_page(self) -> HttpResponse:
         """Return the page with the numbers of waiting proxies by type and by NAT."""
         return HttpResponse(status=200, body=write_debug_page(self._list_waiting_proxies()))
 
     def _list_waiting_proxies(self) -> list[Profile]:
-        now_ms, shards = self.site.now_ms(), self.site.pacing.shards()
+        now_ms, shards = self.site.now_ms(), self.site.pacing.count_shards()
         return [profile for pool in Pool for profile in self.site.pools.profiles(pool, now_ms=now_ms, shards=shards)]
 
-    def metrics(self) -> HttpResponse:
+    def build_metrics_page(self) -> HttpResponse:
         """Return the daily logs of the past days that have counts, in order."""
         now_ms = self.site.now_ms()
         days = [format_day(now_ms - ago * DAY_MS) for ago in range(LOGGED_DAYS, 0, -1)]
         counted = ((day, self.statistics.of_day(day)) for day in days)
         return HttpResponse(status=200, body="".join(write_daily_log(day, counts) for day, counts in counted if counts))
 
-    def prometheus(self) -> HttpResponse:
+    def build_prometheus_page(self) -> HttpResponse:
         """Return the page of counts for Prometheus."""
         available = Counter((profile.type, str(profile.nat)) for profile in self._list_waiting_proxies())
-        page = exposition(self.statistics.totals(), available)
+        page = write_prometheus_page(self.statistics.totals(), available)
         return HttpResponse(status=200, body=page, headers={"Content-Type": CONTENT_TYPE})
 
 
@@ -196,11 +200,11 @@ class ClientSite(HttpSite, frozen=True, kw_only=True):
     mailbox: Mailbox
     bridges: Mapping[bytes, Bridge]
 
-    def handlers(self) -> Mapping[str | None, Handler]:
+    def get_handlers(self) -> Mapping[str | None, Handler]:
         """Return the handlers of clients' requests by route."""
-        return {"/client": self.client, AMP_PREFIX: self.serve_amp_client}
+        return {"/client": self.serve_client, AMP_PREFIX: self.serve_amp_client}
 
-    def client(self, request: HttpRequest) -> HttpResponse:
+    def serve_client(self, request: HttpRequest) -> HttpResponse:
         """Serve a client's offer. Old clients send a bare description, and get a bare answer or an HTTP status."""
         if len(request.body) > MAX_BODY_BYTES:
             return HttpResponse(status=400, metrics=(End.OFFER_REFUSED,))
@@ -233,7 +237,7 @@ class ClientSite(HttpSite, frozen=True, kw_only=True):
         received = OfferRecord(client_id=site.new_id(), sent_at_ms=sent_at_ms, method=method)
         record = site.complete_record(received, offer)
         site.offers.record(record)
-        reply_to = self.mailbox.url()
+        reply_to = self.mailbox.get_url()
         opened = site.build_open_offer(record, offer, reply_to=reply_to, answers_until_ms=sent_at_ms + PATIENCE_MS)
         end, answer = self._wait_for_answer(opened)
         if end is not End.OFFER_MATCHED:

@@ -37,7 +37,7 @@ class Mailbox:
     _url: str = ""
     _created_at_ms: int = 0
 
-    def url(self) -> str:
+    def get_url(self) -> str:
         """Return the mailbox's URL. Creates a new mailbox on first use and every hour. Raises `CallFailed`."""
         site, now_ms = self.site, self.site.now_ms()
         if not self._url or now_ms - self._created_at_ms >= USED_FOR_MS:
@@ -50,7 +50,7 @@ class Mailbox:
     def receive_for(self, addressee: str, *, until_ms: int) -> dict[str, Any] | None:
         """Wait for the message for `addressee`, until this time to half a second. Returns None if no message arrived.
 
-        The queue is read at least once. Raises `CallFailed`, or `QueueGone`, after which `url` creates a new mailbox.
+        The queue is read at least once. Raises `CallFailed`, or `QueueGone`; then `get_url` creates a new mailbox.
         """
         if not self._url:
             raise QueueGone(self.prefix)

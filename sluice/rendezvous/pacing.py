@@ -55,7 +55,7 @@ class Pacing:
     _written_at_ms: int = 0
     _lock: Lock = field(default_factory=Lock)
 
-    def pace(self) -> Pace:
+    def get_pace(self) -> Pace:
         """Return the recent rates of polls and offers, cached for a few seconds."""
         now_ms = self.now_ms()
         with self._lock:
@@ -70,9 +70,9 @@ class Pacing:
                     self._shards = self._pace.shards
             return self._pace
 
-    def shards(self) -> int:
+    def count_shards(self) -> int:
         """Return the number of partitions over which waiting items are spread, cached for a few seconds."""
-        self.pace()
+        self.get_pace()
         return self._shards
 
     def count_offer(self, pool: Pool) -> None:
@@ -104,7 +104,7 @@ class Pacing:
 
         Returns 1 if no cooldown holds, otherwise the elapsed fraction of the known cooldown.
         """
-        pace, now_ms = self.pace(), self.now_ms()
+        pace, now_ms = self.get_pace(), self.now_ms()
         if address is None:
             return 1.0
         with self._lock:
@@ -127,7 +127,7 @@ class Pacing:
         waiting time that the offer has waited. If the address may take the offer although its last cooldown isn't over,
         the cooldowns add up: otherwise an address that always polls too early would get too many offers.
         """
-        pace, now_ms = self.pace(), self.now_ms()
+        pace, now_ms = self.get_pace(), self.now_ms()
         if address is None or not (pace.has_crowd and pace.has_demand):
             return 1.0
         if not (is_held or self._has_stored_cooldown(address)):
@@ -169,7 +169,7 @@ class Pacing:
         while len(self._cooldowns) > MAX_COOLDOWNS:
             self._cooldowns.popitem(last=False)
 
-    def flush(self, *, at_shutdown: bool = False) -> None:
+    def flush_counts(self, *, at_shutdown: bool = False) -> None:
         """Add the counts to the table, at most every `WRITTEN_EVERY_MS` and at the environment's shutdown."""
         now_ms = self.now_ms()
         with self._lock:

@@ -1,7 +1,4 @@
-"""Sweeps: deletes old queues and waiting offers, and stores the end of offers that nobody answered.
-
-Each queue takes one `DeleteQueue` request. The sweep reads every offer anyway, so it also stores ends.
-"""
+"""Sweeps: deletes old queues and waiting offers, and stores the end of offers that nobody answered."""
 
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -48,7 +45,7 @@ class Sweeper(msgspec.Struct, frozen=True, kw_only=True):
         """
         swept: Counter[str] = Counter()
         until_ms = self.site.now_ms() - answers_age_ms
-        shards = SHARDS_BEFORE * self.site.pacing.shards()
+        shards = SHARDS_BEFORE * self.site.pacing.count_shards()
         pages = self.site.waiting.list_untaken(until_ms=until_ms, shards=shards)
         untaken = {offer: key for page in pages for offer, key in page.items()}
         if not self._sweep_offers(swept, may_go_on, until_ms=until_ms, untaken=untaken):
@@ -110,12 +107,12 @@ class Sweeper(msgspec.Struct, frozen=True, kw_only=True):
         begun = [(item, self.executor.submit(call, item)) for item in items]
         return [(item, future.result()) for item, future in begun if not isinstance(future.exception(), CallFailed)]
 
-    def show(self, asked: ShowRendezvous) -> RendezvousView:
+    def show(self, request: ShowRendezvous) -> RendezvousView:
         """Return the state of the rendezvous. Raises `CallFailed`, also for a queue that the function may not read."""
         site, now_ms = self.site, self.site.now_ms()
-        depths = self.executor.map(self.depth, asked.queues)
+        depths = self.executor.map(self.depth, request.queues)
         return RendezvousView(
-            waiting=site.pools.count(now_ms=now_ms, shards=site.pacing.shards()),
+            waiting=site.pools.count(now_ms=now_ms, shards=site.pacing.count_shards()),
             recent_offers=site.offers.count_recent_states(now_ms=now_ms),
-            depths=dict(zip(asked.queues, depths, strict=True)),
+            depths=dict(zip(request.queues, depths, strict=True)),
         )

@@ -56,7 +56,7 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
     def poll(self, poll: Poll, *, address: str) -> tuple[End, str]:
         """Serve a poll from `address`, within about ten seconds. Returns its end and the body of the response."""
         site = self.site
-        profile, polled_at_ms = site.recorder.profile(poll, address=address), site.now_ms()
+        profile, polled_at_ms = site.recorder.build_profile(poll, address=address), site.now_ms()
         end, body = self._match_poll(poll, profile)
         site.recorder.record_poll(poll, profile, end, polled_at_ms=polled_at_ms)
         return end, body
@@ -66,8 +66,8 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
         if poll.relay_pattern is None or not poll.relay_pattern.covers(self.allowed_relay_pattern):
             next_poll_ms = draw_interval(NEXT_POLL_REFUSED_MS, site.random())
             return End.POLL_REFUSED, write_poll_reply(End.POLL_REFUSED, next_poll_ms=next_poll_ms)
-        pool, now_ms, pace = select_pool_for_proxy(poll.nat), site.now_ms(), pacing.pace()
-        interval_ms = pace.next_poll_ms(pool, site.random())
+        pool, now_ms, pace = select_pool_for_proxy(poll.nat), site.now_ms(), pacing.get_pace()
+        interval_ms = pace.draw_next_poll_ms(pool, site.random())
         is_held = site.random() < pace.compute_hold_fraction(
             pool, on_average=self.held_proxies_min, at_most=self.held_proxies_max
         )
@@ -87,7 +87,7 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
         )
         held_ms = 0
         if is_held and elapsed_fraction >= 1:
-            end, offer = self._hold_poll(replace(proxy, mailbox=self.mailbox.url()))
+            end, offer = self._hold_poll(replace(proxy, mailbox=self.mailbox.get_url()))
             pacing.count_hold(site.now_ms() - now_ms)
             held_ms = HOLD_MS
         else:
@@ -144,9 +144,9 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
 
     def _list_waiting_offers(self, proxy: WaitingProxy, *, consistent: bool = False) -> Sequence[OpenOffer]:
         """List the offers that wait for proxies of this proxy's pool, the oldest first."""
-        site = self.site
+        site, shards = self.site, self.site.pacing.count_shards()
         return site.waiting.read_oldest(
-            proxy.pool, now_ms=site.now_ms(), limit=MAX_TRIED_OFFERS, shards=site.pacing.shards(), consistent=consistent
+            proxy.pool, now_ms=site.now_ms(), limit=MAX_TRIED_OFFERS, shards=shards, consistent=consistent
         )
 
     def _take_offer(

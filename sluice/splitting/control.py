@@ -18,10 +18,10 @@ from sluice.errors import BadConfiguration, CallFailed, DestinationFault, QueueG
 from sluice.message import Message
 from sluice.splitting.consumers.temporary_queues import (
     FIFO_SUFFIX,
-    name_prefix,
-    temporary_attributes,
+    build_name_prefix,
+    merge_tags,
+    select_attributes,
     temporary_queue_name,
-    temporary_tags,
 )
 from sluice.splitting.filters.values import EVERY_QUEUE, QueueFilters, select_filter
 from sluice.splitting.operations import ConsumerStep, StepReport
@@ -72,7 +72,7 @@ class RegistryCache:
     def load(self) -> Registry:
         """Return the registry, which an invocation reads only once unless it writes."""
         if not self._is_current:
-            if self._revision is not None and self.store.revision() == self._revision:
+            if self._revision is not None and self.store.read_revision() == self._revision:
                 self._registry = self.store.refresh(self._registry)
             else:
                 self._registry, self._revision = self.store.load()
@@ -115,15 +115,15 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         key = session_id if key is None else key
         if not KEY.fullmatch(key):
             raise events.SessionRefused(f"key {key[:80]!r} is not 1 to 64 letters, digits and _.@-")
-        unknown = filters.keys() - self.settings.by_id.keys() - {EVERY_QUEUE}
+        unknown = filters.keys() - self.settings.splits.keys() - {EVERY_QUEUE}
         if unknown:
-            known = ", ".join(sorted(self.settings.by_id)) or "none"
+            known = ", ".join(sorted(self.settings.splits)) or "none"
             raise events.SessionRefused(f"no such queue: {', '.join(sorted(unknown))}; there are {known}")
-        selected = {queue_id: select_filter(filters, queue_id) for queue_id in self.settings.by_id}
+        selected = {queue_id: select_filter(filters, queue_id) for queue_id in self.settings.splits}
         chosen = {queue_id: queue_filter for queue_id, queue_filter in selected.items() if queue_filter is not None}
 
         def new_name(queue_id: str, token: str, *, is_main: bool = False) -> str:
-            source = self.settings.by_id[queue_id].source
+            source = self.settings.splits[queue_id].source
             return temporary_queue_name(source, deployment=self.settings.deployment, token=token, is_main=is_main)
 
         names: dict[str, str] = {}
@@ -167,11 +167,11 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         """Store a heartbeat of the session's owner. Returns the session. Raises `NoSuchSession`."""
         session = self._get_session(session_id)
         if session.status in ALIVE:
-            self.registry_cache.store.heartbeat(session_id, at_ms=self.now_ms())
+            self.registry_cache.store.record_heartbeat(session_id, at_ms=self.now_ms())
         return session
 
     def _get_session(self, session_id: str) -> Session:
-        session = self.registry_cache.store.session(session_id)
+        session = self.registry_cache.store.read_session(session_id)
         if session is None:
             reason = self.registry_cache.store.find_ended_reason(session_id)
             cause = f"it has ended: {reason}" if reason else "it was never started here, or ended long ago"
@@ -186,7 +186,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         if strayed := list(self.pointing.find_strayed(self.registry_cache.load())):
             self._apply_events(strayed)
         # List queues before reading the registry: a queue that is created in between is then in the registry.
-        existing = list(self.queues.names(name_prefix(self.settings.deployment)))
+        existing = list(self.queues.names(build_name_prefix(self.settings.deployment)))
         self.registry_cache.begin()
         registered = self.registry_cache.load().queues
         orphaned = [name for name in existing if name not in registered]
@@ -218,7 +218,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
             registry, pending, written_at_ms = self._apply_events(pending), [], self.now_ms()
             is_settled = True
             for action in actions.find_due_actions(registry):
-                name, state = _action_subject(registry, action)
+                name, state = _find_action_subject(registry, action)
                 # An action runs once per state of its queue or consumers. A later tick repeats the action if necessary.
                 key = (action, state)
                 if key not in done and (only is None or name in only) and self.may_go_on():
@@ -263,7 +263,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         No splitter reads the source of a split that isn't configured, so its sessions end.
         """
         for session in registry.sessions.values():
-            if session.status in ALIVE and not session.filters.keys() <= self.settings.by_id.keys():
+            if session.status in ALIVE and not session.filters.keys() <= self.settings.splits.keys():
                 registry = registry.with_ended(session, Reason.QUEUE_REMOVED, now_ms=self.now_ms())
         configured = {
             config.queue_id: Split(
@@ -274,7 +274,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
                 consumer_at=config.source if config.queue_id in self.pointing.repointed else config.main,
                 drain_timeout_s=config.drain_timeout_s,
             )
-            for config in self.settings.by_id.values()
+            for config in self.settings.splits.values()
         }
         used = {queue.queue_id for queue in registry.queues.values()}
         used |= {split.queue_id for split in registry.splits.values() if not split.is_at_rest}
@@ -303,7 +303,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
     def _run_action(self, action: actions.Action) -> Iterator[Event]:
         match action:
             case actions.CreateQueue():
-                yield self._create(action)
+                yield self._create_queue(action)
             case actions.ReturnLeftovers():
                 yield from self._return_leftovers(action)
             case actions.DeleteQueue():
@@ -312,31 +312,31 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
             case actions.CountMain():
                 yield events.MainCounted(action.queue_id, self.queues.count(action.name))
             case actions.PointConsumer() | actions.SwitchSplitter():
-                yield from self.pointing.run(action, self.registry_cache.load())
+                yield from self.pointing.run_action(action, self.registry_cache.load())
 
-    def _create(self, action: actions.CreateQueue) -> Event:
-        config = self.settings.by_id.get(action.queue_id)
+    def _create_queue(self, action: actions.CreateQueue) -> Event:
+        config = self.settings.splits.get(action.queue_id)
         if config is None:  # A deployment has removed the split.
             return events.QueueNotCreated(action.name, f"no such queue: {action.queue_id}")
         try:
             attributes, tags = self.queues.describe(config.source)
         except QueueGone as error:
             return events.QueueNotCreated(action.name, str(error))
-        queue, session = self._look_up(action.name)
+        queue, session = self._find_queue(action.name)
         of_session = queue is not None and queue.session_id is not None
         own = {"user_id": session.user_id, "session_id": session.session_id, "name": session.name} if session else {}
         self.queues.create(
             action.name,
-            temporary_attributes(attributes, original_name=config.source, name=action.name, of_session=of_session),
-            temporary_tags(tags, configured=config.tags, **own),
+            select_attributes(attributes, original_name=config.source, name=action.name, of_session=of_session),
+            merge_tags(tags, configured=config.tags, **own),
         )
         return events.QueueCreated(action.name)
 
     def _return_leftovers(self, action: actions.ReturnLeftovers) -> Iterator[Event]:
-        number, (queue, session) = 0, self._look_up(action.name)
+        number, (queue, session) = 0, self._find_queue(action.name)
         try:
             while self.may_go_on() and (messages := self.queues.receive_batch(action.name)):
-                sent = self._send_back(messages, action, key=session.key if session else "")
+                sent = self._send_messages_back(messages, action, key=session.key if session else "")
                 number += sent
                 self.returned[queue.queue_id if queue else ""] += sent
                 if not sent:
@@ -350,7 +350,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
             yield events.LeftoversReturned(action.name, number, empty=False)
             yield events.CleanupFailed(action.name, str(error))
 
-    def _send_back(self, messages: Sequence[Message], action: actions.ReturnLeftovers, *, key: str) -> int:
+    def _send_messages_back(self, messages: Sequence[Message], action: actions.ReturnLeftovers, *, key: str) -> int:
         """Send messages to the action's target, then delete the sent messages; SQS redelivers the rest."""
         fifo = action.name.endswith(FIFO_SUFFIX)
         entries = [
@@ -369,7 +369,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
 
     def _is_empty(self, name: str) -> bool:
         """Return whether the queue is certainly empty, once SQS's counts have settled after the last message."""
-        queue, _ = self._look_up(name)
+        queue, _ = self._find_queue(name)
         since_ms = queue.quiet_since_ms if queue else None
         # For a while, SQS's counts may miss messages that an ended session's consumer still has in flight:
         # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/confirm-queue-is-empty.html
@@ -377,14 +377,14 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
             return False
         return self.queues.count(name) == 0
 
-    def _look_up(self, queue_name: str) -> tuple[TemporaryQueue | None, Session | None]:
+    def _find_queue(self, queue_name: str) -> tuple[TemporaryQueue | None, Session | None]:
         """Find a temporary queue and its session. Returns None for each that isn't in the registry any more."""
         registry = self.registry_cache.load()
         queue = registry.queues.get(queue_name)
         return queue, registry.sessions.get(queue.session_id or "") if queue else None
 
 
-def _action_subject(registry: Registry, action: actions.Action) -> tuple[str, object]:
+def _find_action_subject(registry: Registry, action: actions.Action) -> tuple[str, object]:
     """Return the name of the queue that an action changes, or "", and the state for which the action is due."""
     if isinstance(action, actions.PointConsumer | actions.SwitchSplitter):
         return "", registry.find_consumers(action.queue_id)
@@ -392,7 +392,7 @@ def _action_subject(registry: Registry, action: actions.Action) -> tuple[str, ob
     return action.name, queue and queue.state
 
 
-def next_tick_s(registry: Registry) -> int | None:
+def compute_next_tick_s(registry: Registry) -> int | None:
     """Return the seconds until the next tick is due; None if no session or queue needs ticks."""
     if any(not (split.static or split.is_at_rest or split.may_forward) for split in registry.splits.values()):
         return SOON_S

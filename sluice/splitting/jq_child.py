@@ -27,14 +27,14 @@ MODULE_ERROR = re.compile("module not found|error loading data file|may not trav
 PR_SET_PDEATHSIG = 1  # See https://man7.org/linux/man-pages/man2/PR_SET_PDEATHSIG.2const.html
 
 
-def main(parent: int) -> None:
+def main(parent_pid: int) -> None:
     """Run the programs in standard input until the input or the parent process ends."""
     if sys.platform == "linux":
         # Limit data instead of address space, because memory that is mapped but never used should not count.
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # The parent died before the call of prctl.
+        if os.getppid() != parent_pid:  # The parent died before the call of prctl.
             sys.exit(1)
     # Import jq after setting the limits, so that the limits also cover the memory that jq allocates while it is loaded.
     import jq  # noqa: PLC0415 - see above
@@ -43,12 +43,12 @@ def main(parent: int) -> None:
     compiled = lru_cache(maxsize=COMPILED)(jq.compile)
     for line in sys.stdin:
         program, document = json.loads(line)
-        said: object
+        reply: object
         if document is None:
-            said = _find_problem(compiled, program)
+            reply = _find_problem(compiled, program)
         else:
-            said = decision(iter(compiled(program).input_text(document)))
-        sys.stdout.write(json.dumps(said) + "\n")
+            reply = decision(iter(compiled(program).input_text(document)))
+        sys.stdout.write(json.dumps(reply) + "\n")
         sys.stdout.flush()
 
 

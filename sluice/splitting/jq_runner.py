@@ -42,10 +42,10 @@ class JqRunner:
         """Compile a jq program. Returns the compiler's error; None if it compiles. Raises `NotRunning`."""
         self.ensure_started()
         try:
-            words: str | None = self._send_request([program, None], COMPILE_LIMIT_S)
+            error_text: str | None = self._send_request([program, None], COMPILE_LIMIT_S)
         except ProgramTimedOut as error:
             return str(error)
-        return words
+        return error_text
 
     def ensure_started(self) -> None:
         """Start the child process, unless it is running. Raises `NotRunning`."""
@@ -65,12 +65,12 @@ class JqRunner:
             child.kill()
             child.communicate()
 
-    def _send_request(self, asked: object, limit_s: float) -> Any:
+    def _send_request(self, request: object, limit_s: float) -> Any:
         child = self._child
         if child is None or child.stdin is None or child.stdout is None:
             raise ProgramTimedOut("no process to run it")
         try:
-            child.stdin.write((json.dumps(asked) + "\n").encode())
+            child.stdin.write((json.dumps(request) + "\n").encode())
             child.stdin.flush()
             is_late = not select.select([child.stdout], [], [], limit_s)[0]
             line = b"" if is_late else child.stdout.readline()

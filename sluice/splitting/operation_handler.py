@@ -27,26 +27,23 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
     url: Callable[[str], str]  # returns the URL of a queue by its name
 
     def apply(self, operation: operations.ControlOperation) -> object:
-        """Apply the operation. Returns the operation's type of result.
-
-        Raises a `BadConfiguration` for an invalid request, which changes nothing.
-        """
+        """Apply the operation, and return its result. Raises `BadConfiguration`, without a change, if it is invalid."""
         result: object = None
         match operation:
             case operations.StartSession():
                 check_filters(operation.filters, compile_problem=self.compile_problem)
-                result = self.find(self.control.start(**msgspec.structs.asdict(operation)))
+                result = self.find_session(self.control.start(**msgspec.structs.asdict(operation)))
             case operations.StopSession():
                 self.control.stop(operation.session_id, operation.reason or Reason.STOPPED)
-                result = self.find(operation.session_id)
+                result = self.find_session(operation.session_id)
             case operations.KeepSession():
                 result = operations.SessionStatus(
                     **pick_shared_fields(self.control.heartbeat(operation.session_id), operations.SessionStatus)
                 )
             case operations.FindSession():
-                result = self.find(operation.session_id)
+                result = self.find_session(operation.session_id)
             case operations.ShowSplitting():
-                result = self.show()
+                result = self.show_splitting()
             case operations.ReleaseQueue():
                 self.control.release(operation.queue_id)
             case operations.TakeSteps():
@@ -59,7 +56,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
                 result = tuple(self.control.sweep()) if isinstance(operation, operations.SweepQueues) else None
         return result
 
-    def find(self, session_id: str) -> operations.AnySession:
+    def find_session(self, session_id: str) -> operations.AnySession:
         """Return the view of a session with the effects of elapsed time."""
         registry = self.control.view()
         session = registry.sessions.get(session_id)
@@ -68,13 +65,13 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
             return operations.EndedSession(session_id=session_id, reason=reason)
         return self._build_view(registry, session, self.counts())
 
-    def show(self) -> operations.SplittingView:
+    def show_splitting(self) -> operations.SplittingView:
         """Return the queues that can be split and all sessions, with the effects of elapsed time."""
         registry, counts = self.control.view(), self.counts()
         ordered = sorted(registry.sessions.values(), key=lambda session: (session.started_at_ms, session.session_id))
         return operations.SplittingView(
             version=registry.version,
-            queues=tuple(self._build_queue_view(registry, config) for config in self.control.settings.by_id.values()),
+            queues=tuple(self._build_queue_view(registry, config) for config in self.control.settings.splits.values()),
             sessions=tuple(self._build_view(registry, session, counts) for session in ordered),
             splits=tuple(
                 operations.SplitView(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sluice.errors import BadConfiguration, BadConsumer, CallFailed
-from sluice.splitting.consumers.targets import Consumer, Consumers, Target, agent_cluster, describe_target
+from sluice.splitting.consumers.targets import Consumer, Consumers, Target, describe_target, find_agent_cluster
 from sluice.splitting.operations import ConsumerStep, StepReport
 from sluice.splitting.sessions import events
 from sluice.splitting.sessions.actions import PointConsumer, SwitchSplitter, find_due_actions
@@ -58,7 +58,7 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
             for config in self.repointed.values()
         }
 
-    def run(self, action: PointConsumer | SwitchSplitter, registry: Registry) -> Iterator[Event]:
+    def run_action(self, action: PointConsumer | SwitchSplitter, registry: Registry) -> Iterator[Event]:
         """Run an action of re-pointing, and yield the events that result. `registry` must be the saved registry."""
         consumers = registry.find_consumers(action.queue_id)
         match action:
@@ -75,7 +75,7 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
             if split is None or split.consumer_at is None or split.consumer_at != split.main:
                 continue
             for place, consumer in enumerate(consumers.consumers):
-                if agent_cluster(consumer.target) is not None:
+                if find_agent_cluster(consumer.target) is not None:
                     continue
                 try:
                     is_back = self.consumers.reads(consumer.target, queue=split.source)
@@ -137,7 +137,7 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
             for place, (queue, others) in moves.items():
                 consumer = consumers.consumers[place]
                 target, original = consumer.target, consumer.original or ""
-                if agent_cluster(target) is not None:
+                if find_agent_cluster(target) is not None:
                     continue
                 try:
                     with _as_bad_consumer(frozenset() if queue == source else DENIED):
@@ -151,7 +151,7 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
                         yield events.ConsumerMoved(consumers.queue_id, place, queue)
 
     def _inspect_consumers(self, action: PointConsumer, unseen: Mapping[int, Target], source: str) -> Iterator[Event]:
-        own_targets = {place: target for place, target in unseen.items() if agent_cluster(target) is None}
+        own_targets = {place: target for place, target in unseen.items() if find_agent_cluster(target) is None}
         try:
             with _as_bad_consumer(DENIED):
                 originals = {
@@ -196,7 +196,7 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
                 raise StepsLost(f"{report.queue_id}: its consumers aren't held by {self.holder} any more")
             if (
                 report.place >= len(consumers.consumers)
-                or agent_cluster(consumers.consumers[report.place].target) is None
+                or find_agent_cluster(consumers.consumers[report.place].target) is None
             ):
                 raise StepsLost(f"{report.queue_id}: there is no consumer {report.place} that is for agents")
             is_new = report.place in _find_unseen(consumers)
@@ -239,7 +239,7 @@ def _waits_for_agents(action: PointConsumer, consumers: Consumers, registry: Reg
         left = dict(enumerate(consumer.target for consumer in moves))
         if any(consumer.to is None for consumer in moves):
             return False
-    return bool(left) and all(agent_cluster(target) is not None for target in left.values())
+    return bool(left) and all(find_agent_cluster(target) is not None for target in left.values())
 
 
 def _list_steps(registry: Registry, clusters: Collection[str]) -> Iterator[ConsumerStep]:
@@ -251,7 +251,7 @@ def _list_steps(registry: Registry, clusters: Collection[str]) -> Iterator[Consu
         for place, consumer in enumerate(consumers.consumers):
             queue, others = (source, ()) if unseen else moves.get(place, ("", ()))
             is_due = consumer.original is None if unseen else place in moves and consumer.to is not None
-            if is_due and agent_cluster(consumer.target) in clusters:
+            if is_due and find_agent_cluster(consumer.target) in clusters:
                 yield ConsumerStep(
                     queue_id=consumers.queue_id,
                     place=place,

@@ -45,7 +45,7 @@ class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def find_violations(self, asked: QueueFilter, *, time_limit_s: int | None, sessions: int) -> Iterator[str]:
         """Describe the rules that a session with this filter would break on a queue with `sessions` live sessions."""
-        named = attributes_named(asked.filter)
+        named = find_named_attributes(asked.filter)
         missing = [name for name in self.required_attributes if fold_name(name) not in named]
         if missing:
             yield f"required_attributes: its filter must name {', '.join(missing)}"
@@ -69,7 +69,7 @@ def list_refusals(
                 yield f"queue {queue_id}: splitting.policies[{number}].{rule}"
 
 
-def attributes_named(asked: Filter) -> frozenset[str]:
+def find_named_attributes(asked: Filter) -> frozenset[str]:
     """Return the folded names of the attributes that every matching message has, as far as the filter shows them.
 
     A pattern on lines names an attribute if it begins with `^name:`. If one of several patterns is enough, all must

@@ -66,7 +66,7 @@ class ControlSettings(SplitterSettings, frozen=True, kw_only=True):
     policies: tuple[Policy, ...] = ()
 
     @property
-    def by_id(self) -> Mapping[str, SplitConfig]:
+    def splits(self) -> Mapping[str, SplitConfig]:
         """Return the split queues by their queue ids."""
         return {config.queue_id: config for config in self.split_queues}
 

@@ -75,7 +75,7 @@ ObjectMetadata = Callable[[S3Object], Mapping[str, str]]
 CancelSession = Callable[[str, str], None]
 
 
-def first_received_ms(message: Message) -> int | None:
+def read_first_received_ms(message: Message) -> int | None:
     """Return the time at which a message was first received; None if this is its first receive, or if it is unknown."""
     at_ms = message.system.get("ApproximateFirstReceiveTimestamp")
     return None if at_ms is None or message.system.get("ApproximateReceiveCount", "1") == "1" else int(at_ms)
@@ -170,7 +170,7 @@ class CachedRegistry:
         if now_ms - self._checked_at_ms < CACHED_MS and now_ms - self._announced_at_ms < ANNOUNCED_FOR_MS:
             return
         for _ in range(MAX_READS):
-            now_ms, version = self.now_ms(), self.store.version()
+            now_ms, version = self.now_ms(), self.store.read_version()
             if version == self._registry.version and now_ms - self._announced_at_ms < ANNOUNCED_FOR_MS:
                 self._checked_at_ms = now_ms
                 return
@@ -178,7 +178,7 @@ class CachedRegistry:
                 self._registry, _ = self.store.load()
                 self._routes.clear()
                 self._announced_at_ms = 0  # If the next call fails, the next batch announces the version.
-            self.store.announce(self.splitter_id, version=self._registry.version, at_ms=now_ms)
+            self.store.announce_version(self.splitter_id, version=self._registry.version, at_ms=now_ms)
             self._announced_at_ms = now_ms
         raise RegistryUnsettled("the registry of sessions changes too fast to be read")
 
@@ -239,8 +239,8 @@ def split(
     )
     waiting = deque(range(len(messages)))
     while waiting:
-        batch.deliver(batch.take(waiting))
-    return batch.outcome()
+        batch.deliver_messages(batch.take_messages(waiting))
+    return batch.build_outcome()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -262,7 +262,7 @@ class _Batch:
     inputs_with_metadata: dict[int, FilterInput] = field(default_factory=dict)  # Keys are message positions.
     shares: dict[str, Share] = field(default_factory=dict)  # shares by session queue's name
 
-    def take(self, waiting: deque[int]) -> dict[int, Recipients]:
+    def take_messages(self, waiting: deque[int]) -> dict[int, Recipients]:
         """Take messages from the front of `waiting`, at least one, and route them until the slice's time is over."""
         until = self.circuit_breaker.clock_s() + SLICE_S
         routed: dict[int, Recipients] = {}
@@ -271,7 +271,7 @@ class _Batch:
             routed[position] = self.route(position)
         return self.settle_metadata(routed)
 
-    def deliver(self, decided: dict[int, Recipients]) -> None:
+    def deliver_messages(self, decided: dict[int, Recipients]) -> None:
         """Send routed messages. If a session's queue refuses messages, route these again without that session."""
         for _ in range(MAX_PASSES):
             stopped = self.dispatcher.dispatch(
@@ -302,11 +302,11 @@ class _Batch:
     def route(self, position: int) -> Recipients:
         """Route a message. A session whose filter has a fault is skipped from the next message on."""
         gone = self.skipped
-        first_ms = first_received_ms(self.messages[position]) if self.dispatcher.fifo else None
+        first_ms = read_first_received_ms(self.messages[position]) if self.dispatcher.fifo else None
         if first_ms is not None:
             # An earlier attempt may have sent the message to a session. A session that started after that attempt must
             # not get the same message.
-            gone = gone | self.routes.router.sessions_started_after(first_ms - KNOWN_WITHIN_MS)
+            gone = gone | self.routes.router.list_sessions_started_after(first_ms - KNOWN_WITHIN_MS)
         recipients = self.routes.router.find_recipients(self.filter_input(position), gone=gone, meter=self.meter)
         for fault in recipients.faults:
             self.faults.add((position, fault.session_id, fault.kind))
@@ -371,18 +371,18 @@ class _Batch:
             self.shares[target] = share
             yield Entry(position=position, target=target, outgoing=copy)
         if stealing not in reachable:
-            yield self.main_entry(position)
+            yield self.build_main_entry(position)
 
-    def main_entry(self, position: int) -> Entry:
+    def build_main_entry(self, position: int) -> Entry:
         """Build the entry that sends the message to the main queue."""
         outgoing = build_main_message(self.messages[position], fifo=self.dispatcher.fifo)
         return Entry(position=position, target=self.main_queue, outgoing=outgoing)
 
     def fail(self, position: int, fault: DestinationFault) -> None:
         """Report a message as failed, and with it all later messages of its message group."""
-        self.dispatcher.fail(self.main_entry(position), fault)
+        self.dispatcher.fail(self.build_main_entry(position), fault)
 
-    def outcome(self) -> SplitOutcome:
+    def build_outcome(self) -> SplitOutcome:
         """Return the outcome of the whole batch."""
         sent, failures = self.dispatcher.sent, self.dispatcher.failures
         unmatched = sum(entry.target == self.main_queue for entry in sent)

@@ -13,8 +13,8 @@ from sluice.aws.rendezvous.clients import (
     ClientUser,
     SecretUnknown,
     create_first_key,
-    revoke,
-    rotate,
+    revoke_keys,
+    rotate_keys,
     sqscreds,
 )
 from sluice.errors import CallFailed
@@ -89,31 +89,31 @@ def test_a_secret_that_nobody_can_know_again_is_not_replaced_unasked(user: Clien
 
 def test_a_rotation_leaves_only_the_new_key(user: ClientUser) -> None:
     old = create_first_key(user)
-    rotation = rotate(user, keep_previous=False)
+    rotation = rotate_keys(user, keep_previous=False)
     assert valid(user) == [rotation.credentials.access_key_id]
     assert (rotation.deleted, rotation.kept, rotation.fault) == ([old.access_key_id], [], None)
 
 
 def test_a_rotation_without_any_key_makes_the_first(user: ClientUser) -> None:
-    rotation = rotate(user, keep_previous=False)
+    rotation = rotate_keys(user, keep_previous=False)
     assert valid(user) == [rotation.credentials.access_key_id]
 
 
 def test_the_previous_key_stays_until_the_next_rotation(user: ClientUser) -> None:
     first = create_first_key(user)
-    second = rotate(user, keep_previous=True)
+    second = rotate_keys(user, keep_previous=True)
     assert valid(user) == [first.access_key_id, second.credentials.access_key_id]
     assert second.kept == [first.access_key_id]
-    third = rotate(user, keep_previous=False)
+    third = rotate_keys(user, keep_previous=False)
     assert valid(user) == [third.credentials.access_key_id]
 
 
 def test_with_both_places_taken_and_used_the_older_key_goes(user: ClientUser) -> None:
     first = create_first_key(user)
-    second = rotate(user, keep_previous=True).credentials
+    second = rotate_keys(user, keep_previous=True).credentials
     use(first)
     use(second)
-    third = rotate(user, keep_previous=True)
+    third = rotate_keys(user, keep_previous=True)
     assert third.deleted == [first.access_key_id]
     assert set(valid(user)) == {second.access_key_id, third.credentials.access_key_id}
 
@@ -121,17 +121,17 @@ def test_with_both_places_taken_and_used_the_older_key_goes(user: ClientUser) ->
 def test_a_key_that_was_never_given_out_does_not_push_out_the_one_that_clients_have(user: ClientUser) -> None:
     used = create_first_key(user)
     use(used)
-    unused = rotate(user, keep_previous=True).credentials
-    assert rotate(user, keep_previous=True).deleted == [unused.access_key_id]
+    unused = rotate_keys(user, keep_previous=True).credentials
+    assert rotate_keys(user, keep_previous=True).deleted == [unused.access_key_id]
     assert used.access_key_id in valid(user)
 
 
 def test_a_key_that_is_switched_off_goes_before_a_valid_one(user: ClientUser) -> None:
     old = create_first_key(user)
-    off = rotate(user, keep_previous=True).credentials
+    off = rotate_keys(user, keep_previous=True).credentials
     use(off)
     switch_off(user, off.access_key_id)
-    assert rotate(user, keep_previous=True).deleted == [off.access_key_id]
+    assert rotate_keys(user, keep_previous=True).deleted == [off.access_key_id]
     assert old.access_key_id in valid(user)
 
 
@@ -139,25 +139,25 @@ def test_a_key_that_is_switched_off_goes_before_a_valid_one(user: ClientUser) ->
 @pytest.mark.parametrize("keys", [1, 2])
 def test_at_no_time_is_there_no_valid_key_nor_a_third(user: ClientUser, keys: int, keep_previous: bool) -> None:
     for _ in range(keys):
-        user.create()
+        user.create_key()
     watched = Watched(user.client)
-    rotate(ClientUser(watched, NAME), keep_previous=keep_previous)  # type: ignore[arg-type]  # a client that is watched
+    rotate_keys(ClientUser(watched, NAME), keep_previous=keep_previous)  # type: ignore[arg-type]  # a client that is watched
     assert set(watched.valid) <= {1, 2}
 
 
 def test_where_the_new_key_cannot_be_made_a_valid_one_is_left(user: ClientUser) -> None:
     create_first_key(user)
-    rotate(user, keep_previous=True)
+    rotate_keys(user, keep_previous=True)
     failing = ClientUser(Watched(user.client, failing="create_access_key"), NAME)  # type: ignore[arg-type]  # see above
     with pytest.raises(CallFailed):
-        rotate(failing, keep_previous=False)
+        rotate_keys(failing, keep_previous=False)
     assert len(valid(user)) == 1
 
 
 def test_a_new_secret_is_given_out_though_the_old_key_cannot_be_deleted(user: ClientUser) -> None:
     old = create_first_key(user)
     failing = ClientUser(Watched(user.client, failing="delete_access_key"), NAME)  # type: ignore[arg-type]  # see above
-    rotation = rotate(failing, keep_previous=False)
+    rotation = rotate_keys(failing, keep_previous=False)
     assert rotation.fault is not None
     assert rotation.kept == [old.access_key_id]
     assert rotation.credentials.access_key_id in valid(user)
@@ -165,8 +165,8 @@ def test_a_new_secret_is_given_out_though_the_old_key_cannot_be_deleted(user: Cl
 
 def test_revoking_leaves_no_key_and_again_does_nothing(user: ClientUser) -> None:
     create_first_key(user)
-    rotate(user, keep_previous=True)
-    assert [len(revoke(user)), len(revoke(user))] == [2, 0]
+    rotate_keys(user, keep_previous=True)
+    assert [len(revoke_keys(user)), len(revoke_keys(user))] == [2, 0]
     assert valid(user) == []
 
 

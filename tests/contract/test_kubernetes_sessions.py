@@ -99,7 +99,7 @@ def until(world: World, roll: Callable[[], object], done: Callable[[], bool], *,
         if done():
             return
         for session_id in world.store.registry.sessions:
-            world.store.heartbeat(session_id, at_ms=world.clock.ms)
+            world.store.record_heartbeat(session_id, at_ms=world.clock.ms)
         with suppress(Killed):
             world.tick(seconds)
         roll()

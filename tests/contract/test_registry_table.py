@@ -59,12 +59,12 @@ def test_what_is_saved_is_loaded(store) -> None:
     assert empty == Registry()
     assert store.save(empty, FULL, revision=revision)
     assert store.load()[0] == FULL
-    assert store.version() == 7
+    assert store.read_version() == 7
 
 
 def test_one_session_is_found_by_its_id(store) -> None:
     assert store.save(Registry(), FULL, revision=store.load()[1])
-    assert (store.session("s"), store.session("other")) == (SESSION, None)
+    assert (store.read_session("s"), store.read_session("other")) == (SESSION, None)
 
 
 def test_what_is_left_out_is_gone(store) -> None:
@@ -78,14 +78,14 @@ def test_only_one_of_two_who_read_the_same_may_write(store) -> None:
     before, revision = store.load()
     assert store.save(before, FULL, revision=revision)
     assert not store.save(before, replace(FULL, version=99), revision=revision)
-    assert store.version() == 7
+    assert store.read_version() == 7
 
 
 def test_announcements_and_heartbeats_are_outside_of_any_revision(store) -> None:
     assert store.save(Registry(), FULL, revision=store.load()[1])
     _, revision = store.load()
-    store.announce("splitter", version=7, at_ms=123)
-    store.heartbeat("s", at_ms=456)
+    store.announce_version("splitter", version=7, at_ms=123)
+    store.record_heartbeat("s", at_ms=456)
     registry, same = store.load()
     assert same == revision
     assert registry.splitters == {"splitter": SplitterAnnouncement(7, 123)}
@@ -96,8 +96,8 @@ def test_what_comes_between_reading_and_writing_is_kept(store) -> None:
     """A registry that was read before doesn't take announcements and heartbeats back."""
     assert store.save(Registry(), FULL, revision=store.load()[1])
     before, revision = store.load()
-    store.announce("splitter", version=7, at_ms=123)
-    store.heartbeat("s", at_ms=456)
+    store.announce_version("splitter", version=7, at_ms=123)
+    store.record_heartbeat("s", at_ms=456)
     assert store.save(before, replace(before, version=8), revision=revision)
     registry, _ = store.load()
     assert registry.splitters == {"splitter": SplitterAnnouncement(7, 123)}
@@ -106,8 +106,8 @@ def test_what_comes_between_reading_and_writing_is_kept(store) -> None:
 
 def test_a_later_announcement_takes_the_place_of_an_earlier_one(store) -> None:
     for version in (1, 2):
-        store.announce("splitter", version=version, at_ms=version)
-    store.announce("other", version=1, at_ms=3)
+        store.announce_version("splitter", version=version, at_ms=version)
+    store.announce_version("other", version=1, at_ms=3)
     assert store.load()[0].splitters == {"splitter": SplitterAnnouncement(2, 2), "other": SplitterAnnouncement(1, 3)}
 
 
@@ -136,13 +136,13 @@ def test_nothing_to_write_is_no_race(store) -> None:
 
 def test_one_session_is_read_as_it_was_saved(store) -> None:
     assert store.save(Registry(), FULL, revision=store.load()[1])
-    assert (store.session("s"), store.session("other")) == (SESSION, None)
+    assert (store.read_session("s"), store.read_session("other")) == (SESSION, None)
 
 
 def test_messages_sent_are_added_up(store) -> None:
     for number in (2, 3):
-        store.count("s", number, at_ms=0)
-    assert store.counts() == {"s": 5}
+        store.add_count("s", number, at_ms=0)
+    assert store.read_counts() == {"s": 5}
 
 
 def test_why_a_session_ended_is_remembered(store) -> None:

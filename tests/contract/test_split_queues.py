@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from sluice.aws.splitting.queues import SplitQueues
 from sluice.errors import CallFailed, QueueGone
 from sluice.message import Message, Outgoing, Value
-from sluice.splitting.consumers.temporary_queues import temporary_attributes, temporary_tags
+from sluice.splitting.consumers.temporary_queues import merge_tags, select_attributes
 from sluice.splitting.routing.router import build_main_message, build_session_copy
 
 ATTRIBUTES = {
@@ -99,8 +99,8 @@ def test_a_queue_is_made_like_its_original(queues: SplitQueues) -> None:
     attributes, tags = queues.describe("original")
     queues.create(
         "copy",
-        temporary_attributes(attributes, original_name="original", name="copy", of_session=False),
-        temporary_tags(tags, configured={"team": "ours"}),
+        select_attributes(attributes, original_name="original", name="copy", of_session=False),
+        merge_tags(tags, configured={"team": "ours"}),
     )
     attributes, tags = queues.describe("copy")
     assert (attributes["VisibilityTimeout"], attributes["DelaySeconds"]) == ("77", "0")
@@ -123,7 +123,7 @@ def test_a_fifo_original_makes_a_fifo_queue(queues: SplitQueues) -> None:
     attributes, _ = queues.describe("original.fifo")
     queues.create(
         "copy.fifo",
-        temporary_attributes(attributes, original_name="original.fifo", name="copy.fifo", of_session=False),
+        select_attributes(attributes, original_name="original.fifo", name="copy.fifo", of_session=False),
         {},
     )
     made, _ = queues.describe("copy.fifo")

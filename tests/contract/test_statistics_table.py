@@ -12,8 +12,8 @@ from botocore.exceptions import ClientError
 from sluice.aws.rendezvous.address_keys import KEPT_MS, AddressHasher
 from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
 from sluice.errors import CallFailed
-from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id
-from sluice.rendezvous.counts.pages import exposition, write_daily_log
+from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, derive_event_id
+from sluice.rendezvous.counts.pages import write_daily_log, write_prometheus_page
 from sluice.rendezvous.counts.statistics import (
     ADDRESSES_BY_NAT,
     ADDRESSES_BY_TYPE,
@@ -60,7 +60,7 @@ def offer(
     nat: str = "unknown",
     at_ms: int = NOW,
 ) -> Tally:
-    id_ = event_id("offer", "c", at_ms=at_ms)
+    id_ = derive_event_id("offer", "c", at_ms=at_ms)
     event = OfferEvent(id=id_, at_ms=at_ms, outcome="denied", country=country, method=method, nat=nat)
     return tallied(event)
 
@@ -75,7 +75,7 @@ def poll(
     at_ms: int = NOW,
 ) -> Tally:
     event = PollEvent(
-        id=event_id("poll", "p", at_ms=at_ms),
+        id=derive_event_id("poll", "p", at_ms=at_ms),
         at_ms=at_ms,
         outcome=outcome,
         nat=nat,
@@ -189,7 +189,7 @@ def test_a_row_is_of_a_kilobyte_with_the_three_usual_nats_and_never_of_more_than
             statistics.add([poll(f"{nat}", nat=nat, type_="standalone", outcome=outcome, relay_extension=extended)])
         for nat, status in itertools.product(nats, list_outcomes("offer")):
             event = OfferEvent(
-                id=event_id("offer", "c", at_ms=NOW),
+                id=derive_event_id("offer", "c", at_ms=NOW),
                 at_ms=NOW,
                 outcome=status,
                 nat=nat,
@@ -198,7 +198,7 @@ def test_a_row_is_of_a_kilobyte_with_the_three_usual_nats_and_never_of_more_than
             )
             statistics.add([tallied(event)])
         for answered in list_outcomes("answer"):
-            id_ = event_id("answer", "c", at_ms=NOW)
+            id_ = derive_event_id("answer", "c", at_ms=NOW)
             answer = AnswerEvent(id=id_, at_ms=NOW, outcome=answered, country="DE", proxy_type="standalone")
             statistics.add([tallied(answer)])
         rows = [item for item in client.scan(TableName=TABLE)["Items"] if item["pk"]["S"].startswith("counters")]
@@ -231,7 +231,10 @@ def test_what_is_of_a_day_expires(client: Any) -> None:
 def test_another_versions_counts_are_left_alone(client: Any, name: str) -> None:
     client.put_item(TableName=TABLE, Item={"pk": {"S": "counters"}, "sk": {"S": "sqs|DE"}, f"={name}": {"N": "1"}})
     totals = DynamoStatisticsStore(client, TABLE, Clock(NOW)).totals()
-    assert (exposition(totals, {}), write_daily_log(DAY, totals)) == (exposition({}, {}), write_daily_log(DAY, {}))
+    assert (write_prometheus_page(totals, {}), write_daily_log(DAY, totals)) == (
+        write_prometheus_page({}, {}),
+        write_daily_log(DAY, {}),
+    )
 
 
 # The day's key
@@ -246,7 +249,7 @@ def test_all_environments_have_one_key_a_day(client: Any) -> None:
 
 
 def test_a_key_is_gone_after_two_days(client: Any) -> None:
-    AddressHasher(client, TABLE, Clock(NOW)).key(DAY)
+    AddressHasher(client, TABLE, Clock(NOW)).get_key(DAY)
     [item] = client.scan(TableName=TABLE)["Items"]
     assert int(item["expires_at"]["N"]) * 1000 == parse_day_ms(DAY) + KEPT_MS == parse_day_ms(DAY) + 2 * DAY_MS
 
@@ -254,9 +257,9 @@ def test_a_key_is_gone_after_two_days(client: Any) -> None:
 def test_a_hash_is_the_days_keys(client: Any) -> None:
     clock = Clock(NOW)
     hashes = AddressHasher(client, TABLE, clock, random_bytes=lambda size: b"k" * size)
-    assert hashes.of("192.0.2.1") == hash_address("192.0.2.1", b"k" * KEY_BYTES)
-    assert hashes.of("nowhere") is None
+    assert hashes.hash_address("192.0.2.1") == hash_address("192.0.2.1", b"k" * KEY_BYTES)
+    assert hashes.hash_address("nowhere") is None
 
 
 def test_where_there_is_no_key_there_is_no_hash(client: Any) -> None:
-    assert AddressHasher(client, "no such table", Clock(NOW)).of("192.0.2.1") is None
+    assert AddressHasher(client, "no such table", Clock(NOW)).hash_address("192.0.2.1") is None

@@ -21,7 +21,7 @@ from sluice.aws.rendezvous.pace import DynamoPaceStore
 from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
 from sluice.aws.rendezvous.waiting import DynamoMailboxStore, DynamoWaitingOffers, decompress_description
 from sluice.rendezvous.broker import build_mailbox_message
-from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id, parse_event
+from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, derive_event_id, parse_event
 from sluice.rendezvous.counts.statistics import POLLS, PROXIES, tally
 from sluice.rendezvous.counts.stream import read_events
 from sluice.rendezvous.protocol.ends import End
@@ -89,7 +89,7 @@ OFFER_EVENT = OfferEvent(
     waited_ms=650,
 )
 POLL_EVENT = PollEvent(
-    id=event_id("poll", PROXY.poll_id, at_ms=PROXY.polled_at_ms),
+    id=derive_event_id("poll", PROXY.poll_id, at_ms=PROXY.polled_at_ms),
     at_ms=NOW,
     outcome="matched",
     nat="unrestricted",
@@ -245,10 +245,10 @@ def test_a_mailbox(table: Table) -> None:
 
 
 def test_a_days_key(table: Table) -> None:
-    assert AddressHasher(table.client, "t", Clock(NOW), random_bytes=lambda number: KEY).key(DAY) == KEY
+    assert AddressHasher(table.client, "t", Clock(NOW), random_bytes=lambda number: KEY).get_key(DAY) == KEY
     assert table.items() == [item("address_key")]
     table.put("address_key")
-    assert AddressHasher(table.client, "t", Clock(NOW)).key(DAY) == KEY
+    assert AddressHasher(table.client, "t", Clock(NOW)).get_key(DAY) == KEY
 
 
 def test_statistics(table: Table) -> None:

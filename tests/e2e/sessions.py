@@ -108,12 +108,14 @@ class Splitting:
         its lease. A splitter without messages is silent, and its lease is half a minute. That the queues wait for it is
         proved in `tests/unit/splitting/sessions/test_lifecycle.py`. Only for tests whose messages have all arrived.
         """
-        version = self._registry.version()
+        version = self._registry.read_version()
         for page in query_pages(self.deployed.dynamodb, self._registry.table, SPLITTERS):
             for item in page:
                 seen, at_ms = number(item, "version"), number(item, "at")
                 if seen < version:
-                    self._registry.announce(text(item, "sk"), version=seen, at_ms=at_ms - SPLITTER_LEASE_S * 1000)
+                    self._registry.announce_version(
+                        text(item, "sk"), version=seen, at_ms=at_ms - SPLITTER_LEASE_S * 1000
+                    )
 
     @cached_property
     def _registry(self) -> DynamoRegistryStore:

@@ -263,7 +263,7 @@ def test_an_operator_may_make_and_delete_keys(operators: Operators, deployed: De
     )
     keys = {key.id for key in user.access_keys()}
     assert len(keys) < 2
-    user.delete(user.create().access_key_id)
+    user.delete_key(user.create_key().access_key_id)
     assert {key.id for key in user.access_keys()} == keys
 
 

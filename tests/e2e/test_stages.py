@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from sluice.aws.deployment import NotDeployed, read_stack_output, read_stack_outputs
-from sluice.aws.rendezvous.clients import ClientUser, revoke
+from sluice.aws.rendezvous.clients import ClientUser, revoke_keys
 from sluice.console.requests import Topic
 from sluice.console.sites import WatchedSite
 from sluice.console.watching import ACTIONS, QUESTIONS, READERS, WatchedSites
@@ -156,7 +156,7 @@ def test_where_one_is_destroyed_the_other_goes_on(deployer: Deployer, sites: lis
     unstaged, dev = sites
     for name in dev.queues:
         dev.sqs.delete_queue(QueueUrl=dev.url(name))
-    revoke(
+    revoke_keys(
         ClientUser(
             dev.connection.client("iam"), read_stack_output(dev.connection, "SluiceRendezvous", "ClientUserName")
         )

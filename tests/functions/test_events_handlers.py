@@ -26,7 +26,7 @@ from sluice.errors import CallFailed, QueueGone
 from sluice.federation.matching.bindings import Bindings, Destination, pack
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
 from sluice.federation.matching.metadata import ATTRIBUTE
-from sluice.rendezvous.counts.events import OfferEvent, PollEvent, event_id
+from sluice.rendezvous.counts.events import OfferEvent, PollEvent, derive_event_id
 from sluice.rendezvous.counts.stream import read_events
 from sluice.rendezvous.protocol.matching import OfferMethod, OfferRecord, OpenOffer
 from tests.functions.conftest import Surroundings
@@ -181,7 +181,7 @@ def test_without_an_exchange_nothing_is_told_of_and_no_key_is_made(surroundings:
 
 
 def denied(number: int = 0) -> str:
-    id_ = event_id("offer", str(number), at_ms=AT)
+    id_ = derive_event_id("offer", str(number), at_ms=AT)
     event = OfferEvent(id=id_, at_ms=AT, outcome="denied", country="DE", method="sqs")
     return event.to_json(site="s")
 

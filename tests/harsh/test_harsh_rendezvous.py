@@ -38,7 +38,7 @@ def test_a_client_hears_though_its_answer_queue_was_just_made(queues: SqsQueues)
 def test_a_proxy_function_polls_the_mailbox_that_it_has_made(queues: SqsQueues) -> None:
     mailboxes: Any = FakeMailboxStore()
     mailbox = Mailbox(replace(site(queues, Inline()), new_id=new_id), mailboxes)
-    made = mailbox.url()
+    made = mailbox.get_url()
     assert mailbox.receive_for("a poll", until_ms=now_ms() + 2_000) is None
-    assert mailbox.url() == made
+    assert mailbox.get_url() == made
     assert len(mailboxes.notes) == 1

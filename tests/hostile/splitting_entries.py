@@ -151,7 +151,10 @@ class Sessions:
 
     def make_operation_handler(self, control: Control) -> OperationHandler:
         return OperationHandler(
-            control=control, compile_problem=compile_problem, counts=self.store.counts, url=lambda name: f"url/{name}"
+            control=control,
+            compile_problem=compile_problem,
+            counts=self.store.read_counts,
+            url=lambda name: f"url/{name}",
         )
 
     def arm_tick(self) -> None:

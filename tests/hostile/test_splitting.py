@@ -167,7 +167,7 @@ def test_an_item_of_the_registry_is_read_or_it_is_said_why_not(text: str) -> Non
     st.booleans(),
 )
 def test_a_pattern_is_refused_or_a_search_by_it_ends(pattern: str, text: str, exact_case: bool) -> None:
-    if patterns.problem(pattern, exact_case=exact_case) is not None:
+    if patterns.find_problem(pattern, exact_case=exact_case) is not None:
         return
     try:
         found = patterns.matches(pattern, text, exact_case=exact_case)
@@ -206,7 +206,7 @@ def test_a_search_of_a_mebibyte_ends_within_its_memory(pattern: str) -> None:
     code = (
         "from sluice.splitting.filters import patterns\n"
         f"text = 'a' * {MIB - 100} + '!'\n"
-        f"assert patterns.problem({pattern!r}) is None\n"
+        f"assert patterns.find_problem({pattern!r}) is None\n"
         f"try: print(patterns.matches({pattern!r}, text))\n"
         "except patterns.PatternTimedOut: print('timed out')"
     )
@@ -225,7 +225,7 @@ def test_a_search_of_a_mebibyte_ends_within_its_memory(pattern: str) -> None:
     ),
 )
 def test_a_pattern_of_the_greatest_length_is_compiled_or_refused(pattern: str) -> None:
-    if patterns.problem(pattern) is None:
+    if patterns.find_problem(pattern) is None:
         derive_required_literals(pattern)
 
 

@@ -52,7 +52,7 @@ class NatProbe:
         offer = (await request.json())["Offer"]
         peer = Peer(Network(loopback=True), ChannelLimits())
         channel = peer.first_channel()
-        answer = await peer.answer(offer)
+        answer = await peer.create_answer(offer)
         probe = asyncio.create_task(self._hold(peer, channel))
         self._probes.add(probe)
         probe.add_done_callback(self._probes.discard)

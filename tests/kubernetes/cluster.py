@@ -183,7 +183,7 @@ def eventually(holds: Callable[[], bool]) -> None:
 
 def is_forbidden(api: Api, path: str) -> bool:
     try:
-        api.get(path)
+        api.get_object(path)
     except CallFailed as error:
         return error.code == "Forbidden"
     return False

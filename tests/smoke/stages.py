@@ -19,7 +19,7 @@ from benchmarks.site_templates import POLLERS
 from sluice.aws.clients import calls
 from sluice.aws.connections import Connection, build_environment, connect_environment, connect_user, fetch_account
 from sluice.aws.deployment import Deployment, read_deployment, read_stack_outputs
-from sluice.aws.rendezvous.clients import ClientCredentials, ClientUser, open_client, rotate
+from sluice.aws.rendezvous.clients import ClientCredentials, ClientUser, open_client, rotate_keys
 from sluice.building.interpreters import cdk
 from sluice.building.project import PROJECT
 from sluice.errors import BadConfiguration, CallFailed, SluiceError
@@ -159,7 +159,7 @@ class SmokeSite(Federation):
     def credentials(self) -> ClientCredentials:
         """A new access key for clients, once it acts: IAM tells SQS of it some seconds later."""
         clients = ClientUser(self.connection.client("iam"), self.deployment.client_user_name)
-        credentials = rotate(clients, keep_previous=False).credentials
+        credentials = rotate_keys(clients, keep_previous=False).credentials
         client = open_client(credentials, region=self.connection.region, endpoint_url=self.connection.endpoint_url)
         settled(lambda: client.get_queue_url(QueueName="any"), passing=UNKNOWN_KEY)
         return credentials

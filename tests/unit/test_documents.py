@@ -12,7 +12,7 @@ from sluice.documents import MAX_DEPTH, NestedTooDeep, check_depth, read_json
 from sluice.operator.documents import BadFile, read_document, read_document_with_lines, read_documents
 from sluice.splitting.filters.dialect import MAX_LEVELS
 from sluice.splitting.filters.index import derive_required_literals
-from sluice.splitting.filters.patterns import problem
+from sluice.splitting.filters.patterns import find_problem
 
 STACKS = pytest.mark.parametrize("calls", [0, 450], ids=["shallow", "deep"])
 
@@ -127,10 +127,10 @@ def test_a_pattern_is_taken_up_to_the_limit_and_refused_where_it_goes_beyond(
     calls: int, opening: str, closing: str
 ) -> None:
     good, bad = nested(MAX_LEVELS, opening, closing, "b"), nested(MAX_LEVELS + 1, opening, closing, "b")
-    assert within(calls, lambda: (problem(good), derive_required_literals(good) is not None)) == (None, True)
+    assert within(calls, lambda: (find_problem(good), derive_required_literals(good) is not None)) == (None, True)
     at = 0 if opening.startswith("[") else MAX_LEVELS * len(opening)
     assert (
-        within(calls, lambda: problem(bad))
+        within(calls, lambda: find_problem(bad))
         == f"doesn't compile: nests more than {MAX_LEVELS} groups and classes at position {at}"
     )
     assert within(calls, lambda: derive_required_literals(bad).is_whole) is False
@@ -138,4 +138,4 @@ def test_a_pattern_is_taken_up_to_the_limit_and_refused_where_it_goes_beyond(
 
 def test_what_a_pattern_only_quotes_is_no_level() -> None:
     for pattern in (r"\(" * 60, "(?#" + "(" * 60 + ")", "[()]" * 60, "(a)" * 60, r"[\[(\]]" * 60):
-        assert problem(pattern) is None
+        assert find_problem(pattern) is None

@@ -33,7 +33,7 @@ class AddressHasher:
     _day: str = ""
     _key: bytes = b""
 
-    def key(self, day: str) -> bytes:
+    def get_key(self, day: str) -> bytes:
         """Return the key of a UTC day, and create it if the table has none. Raises `CallFailed`."""
         if day == self._day:
             return self._key
@@ -46,12 +46,12 @@ class AddressHasher:
         self._day, self._key = day, key
         return key
 
-    def of(self, address: str) -> str | None:
+    def hash_address(self, address: str) -> str | None:
         """Hash an address. Returns None if the address is invalid or the day's key can't be read."""
         if parse_address(address) is None:
             return None
         try:
-            return hash_address(address, self.key(format_day(self.now_ms())))
+            return hash_address(address, self.get_key(format_day(self.now_ms())))
         except CallFailed as error:
             logger.warning("AddressKeyNotRead", reason=str(error))
             return None

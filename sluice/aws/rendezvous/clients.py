@@ -157,13 +157,13 @@ class ClientUser:
         with calls("GetAccessKeyLastUsed"):
             return "LastUsedDate" in self.client.get_access_key_last_used(AccessKeyId=key_id)["AccessKeyLastUsed"]
 
-    def create(self) -> ClientCredentials:
+    def create_key(self) -> ClientCredentials:
         """Create an access key, and return its id and secret."""
         with calls("CreateAccessKey"):
             key = self.client.create_access_key(UserName=self.name)["AccessKey"]
         return ClientCredentials(access_key_id=key["AccessKeyId"], secret_key=key["SecretAccessKey"])
 
-    def delete(self, key_id: str) -> None:
+    def delete_key(self, key_id: str) -> None:
         """Delete an access key. From then on, AWS refuses requests that are signed with it."""
         with calls("DeleteAccessKey"):
             self.client.delete_access_key(UserName=self.name, AccessKeyId=key_id)
@@ -177,10 +177,10 @@ def create_first_key(user: ClientUser) -> ClientCredentials:
             f"{user.name} has the access key {keys[-1].id} of {keys[-1].created_at:%Y-%m-%d}, and IAM shows a secret "
             "only once: find the text you kept, or make a new key with --rotate"
         )
-    return user.create()
+    return user.create_key()
 
 
-def rotate(user: ClientUser, *, keep_previous: bool) -> Rotation:
+def rotate_keys(user: ClientUser, *, keep_previous: bool) -> Rotation:
     """Create a new key, then delete the others; with `keep_previous`, one old key stays until the next rotation.
 
     If the user already has two keys, IAM's limit, the less used one is deleted before the new key is created. The other
@@ -191,7 +191,7 @@ def rotate(user: ClientUser, *, keep_previous: bool) -> Rotation:
     left = sorted(user.access_keys(), key=lambda key: (key.active, key.was_used, key.created_at))
     deleted = _delete_all(user, left[: len(left) - MAX_KEYS + 1])
     left = [key for key in left if key.id not in deleted]
-    credentials = user.create()
+    credentials = user.create_key()
     fault = None
     try:
         deleted += _delete_all(user, [] if keep_previous else left)
@@ -201,14 +201,14 @@ def rotate(user: ClientUser, *, keep_previous: bool) -> Rotation:
     return Rotation(credentials=credentials, deleted=deleted, kept=kept, fault=fault)
 
 
-def revoke(user: ClientUser) -> list[str]:
+def revoke_keys(user: ClientUser) -> list[str]:
     """Delete all access keys, so that no client can connect. Returns the ids of the deleted keys."""
     return _delete_all(user, user.access_keys())
 
 
 def _delete_all(user: ClientUser, keys: Sequence[AccessKey]) -> list[str]:
     for key in keys:
-        user.delete(key.id)
+        user.delete_key(key.id)
     return [key.id for key in keys]
 
 

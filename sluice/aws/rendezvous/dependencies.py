@@ -55,7 +55,7 @@ def make_dependencies(
         ),
         recorder=EventRecorder(
             look_up_country=Countries(countries).look_up,
-            hash_address=AddressHasher(dynamodb, table, now_ms).of,
+            hash_address=AddressHasher(dynamodb, table, now_ms).hash_address,
             trace=partial(os.environ.get, TRACE_VARIABLE),
             now_ms=now_ms,
             new_id=new_id,

@@ -66,7 +66,7 @@ class DynamoRegistryStore(msgspec.Struct, frozen=True):
     client: DynamoDBClient
     table: str
 
-    def version(self) -> int:
+    def read_version(self) -> int:
         """Read the current version of the registry."""
         return number(self._read_item(REGISTRY, HEAD), "version")
 
@@ -90,7 +90,7 @@ class DynamoRegistryStore(msgspec.Struct, frozen=True):
         }
         return self.refresh(Registry(version=version, **values))
 
-    def revision(self) -> int:
+    def read_revision(self) -> int:
         """Read the current revision, which a caller of `save` must pass."""
         return number(self._read_item(REGISTRY, HEAD), "revision")
 
@@ -108,7 +108,7 @@ class DynamoRegistryStore(msgspec.Struct, frozen=True):
         }
         return replace(registry, sessions={**registry.sessions, **later}, splitters=splitters)
 
-    def session(self, session_id: str) -> Session | None:
+    def read_session(self, session_id: str) -> Session | None:
         """Read one stored session by its id. Returns None if it isn't stored."""
         item = self._read_item(REGISTRY, SESSION + session_id)
         return SESSIONS.from_text(text(item, "value")) if item else None
@@ -116,7 +116,7 @@ class DynamoRegistryStore(msgspec.Struct, frozen=True):
     def save(self, before: Registry, after: Registry, *, revision: int) -> int | None:
         """Write the differences in one transaction. Returns its revision; None if another writer changed `revision`.
 
-        Splitters and heartbeats aren't written here: `announce` and `heartbeat` write them. Raises `TooManyChanges`.
+        Splitters and heartbeats are written by `announce_version` and `record_heartbeat`. Raises `TooManyChanges`.
         """
         old, new = list_stored_values(before), list_stored_values(after)
         changes: list[Any] = [
@@ -149,15 +149,15 @@ class DynamoRegistryStore(msgspec.Struct, frozen=True):
             raise
         return revision + 1
 
-    def announce(self, splitter_id: str, *, version: int, at_ms: int) -> None:
+    def announce_version(self, splitter_id: str, *, version: int, at_ms: int) -> None:
         """Store the version of the registry by which a splitter routes, and the time of this announcement."""
         self._write_item(SPLITTERS, splitter_id, {"version": version, "at": at_ms}, at_ms=at_ms)
 
-    def heartbeat(self, session_id: str, *, at_ms: int) -> None:
+    def record_heartbeat(self, session_id: str, *, at_ms: int) -> None:
         """Store the time of a session's last heartbeat."""
         self._write_item(HEARTBEATS, session_id, {"at": at_ms}, at_ms=at_ms)
 
-    def count(self, session_id: str, number: int, *, at_ms: int) -> None:
+    def add_count(self, session_id: str, number: int, *, at_ms: int) -> None:
         """Add to the stored number of messages that were sent to a session."""
         with calls("UpdateItem"):
             self.client.update_item(
@@ -167,7 +167,7 @@ class DynamoRegistryStore(msgspec.Struct, frozen=True):
                 ExpressionAttributeValues=attributes({":number": number, ":expires_at": at_ms // 1000 + COUNTED_FOR_S}),
             )
 
-    def counts(self) -> Mapping[str, int]:
+    def read_counts(self) -> Mapping[str, int]:
         """Read the number of messages that were sent to each session, by session id."""
         return {text(item, "sk"): number(item, "messages") for item in self._read_items(COUNTS)}
 

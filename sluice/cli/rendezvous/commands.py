@@ -87,12 +87,12 @@ def manage_credentials(
     deployment = read_deployment(connection)
     user = clients.ClientUser(connection.client("iam"), deployment.client_user_name)
     if revoke:
-        deleted = clients.revoke(user)
+        deleted = clients.revoke_keys(user)
         document = {"user": user.name, "deleted": deleted}
         print_result(document, _describe_keys("deleted", deleted) or f"{user.name} had no access key")
         return
     if rotate:
-        rotation = clients.rotate(user, keep_previous=keep_previous)
+        rotation = clients.rotate_keys(user, keep_previous=keep_previous)
     else:
         rotation = Rotation(credentials=clients.create_first_key(user))
     credentials = rotation.credentials

@@ -19,7 +19,7 @@ from sluice.operator.rendezvous_status import (
     format_status,
     read_shard_offers,
 )
-from sluice.rendezvous.counts.statistics import OFFERS, POLLS, PROXIES, Counts, by_label
+from sluice.rendezvous.counts.statistics import OFFERS, POLLS, PROXIES, Counts, sum_by_label
 from sluice.rendezvous.protocol.ends import End, list_metrics
 from sluice.rendezvous.protocol.matching import Pool
 from sluice.rendezvous.protocol.pace import MEAN, Pace, compute_pace
@@ -65,8 +65,8 @@ def _count_today(counts: Counts | None) -> Document | None:
         return None
     offers = {
         label: {
-            value: dict(by_label(counts, OFFERS, "status", **{label: value}))
-            for value, _ in by_label(counts, OFFERS, label).most_common()
+            value: dict(sum_by_label(counts, OFFERS, "status", **{label: value}))
+            for value, _ in sum_by_label(counts, OFFERS, label).most_common()
         }
         for label in ("cc", "nat", "rendezvous_method")
     }
@@ -75,10 +75,10 @@ def _count_today(counts: Counts | None) -> Document | None:
         "by_country": offers["cc"],
         "by_nat": offers["nat"],
         "by_method": offers["rendezvous_method"],
-        "polls": dict(by_label(counts, POLLS, "status").most_common()),
+        "polls": dict(sum_by_label(counts, POLLS, "status").most_common()),
         "proxies": {
-            "by_nat": dict(by_label(counts, PROXIES, "nat").most_common()),
-            "addresses_by_country": dict(by_label(counts, PROXIES, "cc").most_common()),
+            "by_nat": dict(sum_by_label(counts, PROXIES, "nat").most_common()),
+            "addresses_by_country": dict(sum_by_label(counts, PROXIES, "cc").most_common()),
         },
     }
 
@@ -90,7 +90,7 @@ def _describe_pools(waiting: Mapping[str, int], pace: Pace | None) -> Sequence[D
         rates: dict[str, Any] = dict.fromkeys(("population", "polls_per_s", "offers_per_s", "next_poll_ms"))
         if pace is not None:
             pool_rates = pace.of(pool)
-            rates = {"population": pool_rates.pollers, "next_poll_ms": pace.next_poll_ms(pool, MEAN)}
+            rates = {"population": pool_rates.pollers, "next_poll_ms": pace.draw_next_poll_ms(pool, MEAN)}
             rates |= {"polls_per_s": pool_rates.polls_per_s, "offers_per_s": pool_rates.offers_per_s}
         pools.append({"pool": pool.value, "held": waiting[pool.value], **rates})
     return pools

@@ -95,7 +95,7 @@ class AnswerEvent(Event, frozen=True, kw_only=True):
     kind = "answer"
 
 
-def event_id(kind: str, name: str, *, at_ms: int) -> str:
+def derive_event_id(kind: str, name: str, *, at_ms: int) -> str:
     """Derive the id of the event of this kind about the offer, poll or answer `name`, which began at this time."""
     return derive_ulid(f"{kind}/{name}", sent_at_ms=at_ms)
 

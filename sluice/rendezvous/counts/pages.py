@@ -20,9 +20,9 @@ from sluice.rendezvous.counts.statistics import (
     WITH_RELAY_URL,
     WITHOUT_RELAY_URL,
     Family,
-    by_label,
     iterate_labels,
     round_up,
+    sum_by_label,
     total,
 )
 from sluice.rendezvous.protocol.ends import End
@@ -47,7 +47,7 @@ def write_daily_log(day: str, counts: Mapping[str, int]) -> str:
 def _format_lines(day: str, counts: Mapping[str, int]) -> Iterator[str]:
     yield f"snowflake-stats-end {format_day(parse_day_ms(day) + DAY_MS)} 00:00:00 ({DAY_S} s)"
     # If no countries were counted, the line ends in a space, as in Snowflake's log.
-    yield f"snowflake-ips {_format_countries(by_label(counts, PROXIES, 'cc'))}"
+    yield f"snowflake-ips {_format_countries(sum_by_label(counts, PROXIES, 'cc'))}"
     for type_ in TYPES:
         yield f"snowflake-ips-{type_} {total(counts, ADDRESSES_BY_TYPE, type=type_)}"
     yield f"snowflake-ips-total {total(counts, PROXIES)}"
@@ -55,7 +55,7 @@ def _format_lines(day: str, counts: Mapping[str, int]) -> Iterator[str]:
     yield f"snowflake-proxy-poll-with-relay-url-count {round_up(total(counts, WITH_RELAY_URL))}"
     yield f"snowflake-proxy-poll-without-relay-url-count {round_up(total(counts, WITHOUT_RELAY_URL))}"
     yield f"snowflake-proxy-rejected-for-relay-url-count {round_up(total(counts, REJECTED))}"
-    denied = by_label(counts, OFFERS, "nat", status=End.OFFER_DENIED.event)
+    denied = sum_by_label(counts, OFFERS, "nat", status=End.OFFER_DENIED.event)
     unrestricted = denied[Nat.UNRESTRICTED] + denied[Nat.OPEN]
     yield f"client-denied-count {round_up(denied.total())}"
     # Snowflake counts a client with unknown NAT as restricted.
@@ -66,7 +66,7 @@ def _format_lines(day: str, counts: Mapping[str, int]) -> Iterator[str]:
     yield f"client-snowflake-match-count {round_up(total(counts, OFFERS, status=End.OFFER_MATCHED.event))}"
     yield f"client-snowflake-timeout-count {round_up(total(counts, OFFERS, status=End.OFFER_TIMED_OUT.event))}"
     for method in (OfferMethod.HTTP, OfferMethod.AMP_CACHE, OfferMethod.SQS):
-        countries = by_label(counts, OFFERS, "cc", rendezvous_method=method)
+        countries = sum_by_label(counts, OFFERS, "cc", rendezvous_method=method)
         yield f"client-{method}-count {round_up(countries.total())}"
         yield f"client-{method}-ips {_format_countries(countries, shown=round_up)}"
     for nat in NATS:
@@ -79,7 +79,7 @@ def _format_countries(counts: Counter[str], *, shown: Callable[[int], int] = int
     return ",".join(f"{country}={-number}" for number, country in in_order)
 
 
-def exposition(counts: Mapping[str, int], available: Mapping[tuple[str, str], int]) -> str:
+def write_prometheus_page(counts: Mapping[str, int], available: Mapping[tuple[str, str], int]) -> str:
     """Write the page for Prometheus. `available` counts waiting proxies by type and NAT.
 
     Families without counts are omitted. Types and NATs that polled before stay on the page with 0 waiting proxies.

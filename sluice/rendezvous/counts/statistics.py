@@ -141,7 +141,7 @@ def total(counts: Mapping[str, int], family: Family, **wanted: str) -> int:
     return sum(number for labels, number in iterate_labels(counts, family) if wanted.items() <= labels.items())
 
 
-def by_label(counts: Mapping[str, int], family: Family, label: str, **wanted: str) -> Counter[str]:
+def sum_by_label(counts: Mapping[str, int], family: Family, label: str, **wanted: str) -> Counter[str]:
     """Sum a family's counts with the `wanted` label values, separately for each value of one label."""
     sums: Counter[str] = Counter()
     for labels, number in iterate_labels(counts, family):

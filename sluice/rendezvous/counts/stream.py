@@ -10,7 +10,7 @@ from typing import Any
 
 from sluice.codec import decode
 from sluice.errors import Malformed
-from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, event_id, parse_event
+from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, derive_event_id, parse_event
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
 from sluice.rendezvous.protocol.ends import OPEN, End
 
@@ -56,9 +56,9 @@ def _build_offer_events(image: Mapping[str, Any]) -> Sequence[Event]:
         raise Malformed(f"no offer that ended: {error!r}") from None
     end = ENDS[_read_text(image, "state")]
 
-    def build(kind: type[OfferEvent | AnswerEvent], whose: str, outcome: str, **more: Any) -> Event:
+    def build_event(kind: type[OfferEvent | AnswerEvent], whose: str, outcome: str, **more: Any) -> Event:
         return kind(
-            id=event_id(kind.kind, client_id, at_ms=sent_at_ms),
+            id=derive_event_id(kind.kind, client_id, at_ms=sent_at_ms),
             at_ms=ended_at_ms,
             outcome=outcome,
             nat=_read_text(image, f"{whose}nat") or "unknown",
@@ -69,9 +69,9 @@ def _build_offer_events(image: Mapping[str, Any]) -> Sequence[Event]:
         )
 
     method, waited_ms = _read_text(image, "method"), ended_at_ms - sent_at_ms
-    offer = build(OfferEvent, "", end.event, method=method, waited_ms=waited_ms)
+    offer = build_event(OfferEvent, "", end.event, method=method, waited_ms=waited_ms)
     is_answered = end is End.OFFER_MATCHED
-    return [offer, build(AnswerEvent, "proxy_", End.ANSWER_DELIVERED.event)] if is_answered else [offer]
+    return [offer, build_event(AnswerEvent, "proxy_", End.ANSWER_DELIVERED.event)] if is_answered else [offer]
 
 
 def _read_text(image: Mapping[str, Any], name: str) -> str:

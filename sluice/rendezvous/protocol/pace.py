@@ -58,7 +58,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     held_ms: int = 0
     offers: int = 0
 
-    def of(self, pool: Pool) -> PoolPace:
+    def for_pool(self, pool: Pool) -> PoolPace:
         """Return the recent rates of one pool."""
         return self.pools.get(pool, PoolPace())
 
@@ -72,7 +72,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether any client sent an offer recently."""
         return self.offers_per_s > 0
 
-    def next_poll_ms(self, pool: Pool, draw: float) -> int:
+    def draw_next_poll_ms(self, pool: Pool, draw: float) -> int:
         """Draw the next poll interval of a proxy, so that the polls of its pool reach the target rate.
 
         The recent interval is multiplied by the ratio of the actual rate to the target rate. An interval of an hour has
@@ -80,7 +80,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
         hours and seconds. If the interval becomes much longer, it is drawn from the recent interval upwards, because
         otherwise no proxy would poll for that long. `draw` is a random number in [0, 1).
         """
-        pace = self.of(pool)
+        pace = self.for_pool(pool)
         target_polls_per_s = max(POLLS_WITHOUT_DEMAND, POLLS_PER_OFFER * pace.offers_per_s)
         interval_ms = max(pace.interval_ms, NEXT_POLL_MS)
         change: float = (pace.polls_per_s / target_polls_per_s) ** min(1.0, SETTLES_MS / interval_ms)
@@ -89,7 +89,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
 
     def compute_hold_fraction(self, pool: Pool, *, on_average: int, at_most: int) -> float:
         """Return the fraction of polls to hold, limited to `at_most` polls at once and `on_average` over a day."""
-        pollers = self.of(pool).pollers
+        pollers = self.for_pool(pool).pollers
         if pollers > MAX_POLLERS_TO_HOLD:
             return 0.0
         allowed_ms = on_average * DAY_MS + self.offers * OFFER_ALLOWS_MS - self.held_ms
@@ -150,7 +150,7 @@ def compute_pace(minutes: Mapping[int, Counts], hours: Mapping[int, Counts], *, 
     of_day = {number: counts for number, counts in hours.items() if number > hour - DAY_MS // HOUR_MS}
     of_hours = [counts for number, counts in of_day.items() if number > hour - PROVEN_HOURS]
 
-    def of_pool(pool: Pool) -> PoolPace:
+    def compute_pool_pace(pool: Pool) -> PoolPace:
         proven = min(_compute_answered_share(pool, counted.values()), _compute_answered_share(pool, of_hours))
         promised_ms = proven * sum(counts.get(f"{pool}_promised_ms") for counts in counted.values())
         polls = proven * sum(counts.get(f"{pool}_polls") for counts in counted.values())
@@ -163,7 +163,7 @@ def compute_pace(minutes: Mapping[int, Counts], hours: Mapping[int, Counts], *, 
         )
 
     return Pace(
-        pools={pool: of_pool(pool) for pool in Pool},
+        pools={pool: compute_pool_pace(pool) for pool in Pool},
         groups=max(len(counts.groups) for counts in counted.values()),
         held_ms=sum(counts.get("held_ms") for counts in of_day.values()),
         offers=sum(counts.get("offers") for counts in of_day.values()),

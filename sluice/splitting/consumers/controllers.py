@@ -63,7 +63,7 @@ def read_progress(workload: Json) -> Progress:
     # Argo Rollouts writes this number as a string.
     if str(status.get("observedGeneration", "")) != str(workload["metadata"].get("generation")):
         return Progress(waits_for="its controller")
-    given_up = _failure_reason(status)
+    given_up = _find_failure_reason(status)
     if given_up:
         return Progress(waits_for=given_up, gave_up=True)
     replicas = workload["spec"].get("replicas")
@@ -81,7 +81,7 @@ def read_progress(workload: Json) -> Progress:
     return Progress()
 
 
-def _failure_reason(status: Mapping[str, Any]) -> str | None:
+def _find_failure_reason(status: Mapping[str, Any]) -> str | None:
     for condition in status.get("conditions") or []:
         if condition.get("type") == "Progressing" and condition.get("reason") == GAVE_UP:
             return f"{GAVE_UP}: {condition.get('message', '')}"
@@ -104,12 +104,12 @@ class Tracking(msgspec.Struct, frozen=True, kw_only=True):
     certain: bool
 
 
-def find_trackings(found: Json, *, namespace: str) -> Iterator[Tracking]:
+def find_trackings(resource: Json, *, namespace: str) -> Iterator[Tracking]:
     """Yield the Argo CD Applications that may manage the object. An Application without a namespace is in `namespace`.
 
     https://argo-cd.readthedocs.io/en/stable/user-guide/resource_tracking/
     """
-    annotations, labels = found["metadata"].get("annotations") or {}, found["metadata"].get("labels") or {}
+    annotations, labels = resource["metadata"].get("annotations") or {}, resource["metadata"].get("labels") or {}
     texts = [
         (annotations.get(TRACKED, "").split(":")[0], True),
         (annotations.get(INSTANCE) or labels.get(INSTANCE, ""), True),
@@ -122,55 +122,55 @@ def find_trackings(found: Json, *, namespace: str) -> Iterator[Tracking]:
             yield Tracking(namespace=of or namespace, application=name, certain=certain)
 
 
-def reverts_changes(application: Json, found: Json) -> bool:
+def reverts_changes(application: Json, resource: Json) -> bool:
     """Return whether Argo CD reverts Sluice's changes of the object. It can be configured to ignore these changes."""
     automated = (application["spec"].get("syncPolicy") or {}).get("automated") or {}
     if not automated.get("selfHeal") or automated.get("enabled") is False:
         return False
-    group, metadata = found["apiVersion"].rpartition("/")[0], found["metadata"]
+    group, metadata = resource["apiVersion"].rpartition("/")[0], resource["metadata"]
     return not any(
         MANAGER in (ignored.get("managedFieldsManagers") or [])
         and ignored.get("group", "") in {group, "*"}
-        and ignored.get("kind") in {found["kind"], "*"}
+        and ignored.get("kind") in {resource["kind"], "*"}
         and ignored.get("name", metadata["name"]) == metadata["name"]
         and ignored.get("namespace", metadata["namespace"]) == metadata["namespace"]
         for ignored in application["spec"].get("ignoreDifferences") or []
     )
 
 
-def find_kustomization(found: Json) -> str | None:
+def find_kustomization(resource: Json) -> str | None:
     """Return the name of the Flux Kustomization that keeps reapplying the object; None if no Kustomization does."""
-    annotations, labels = found["metadata"].get("annotations") or {}, found["metadata"].get("labels") or {}
+    annotations, labels = resource["metadata"].get("annotations") or {}, resource["metadata"].get("labels") or {}
     settings = {annotations.get(FLUX + "reconcile"), annotations.get(FLUX + "ssa")}
     name: str | None = labels.get(FLUX + "name")
     return None if settings & OFF else name
 
 
-def is_scaling(scaled: Json, target: KubernetesWorkload) -> bool:
+def is_scaling(scaled_object: Json, target: KubernetesWorkload) -> bool:
     """Return whether a KEDA ScaledObject scales the workload."""
-    ref = scaled["spec"].get("scaleTargetRef") or {}
+    ref = scaled_object["spec"].get("scaleTargetRef") or {}
     group = ref.get("apiVersion", "apps/v1").partition("/")[0]
     same = ref.get("name") == target.name and ref.get("kind", "Deployment") == target.kind
     return bool(same and group == GROUPS[target.kind])
 
 
-def check_scaled(scaled: Json, target: KubernetesWorkload) -> None:
+def check_scaled_object(scaled_object: Json, target: KubernetesWorkload) -> None:
     """Check that Sluice can revert its change of the ScaledObject. Raises `BadConsumer`."""
-    for number, metadata in _list_sqs_triggers(scaled):
+    for number, metadata in _list_sqs_triggers(scaled_object):
         if metadata.get(NAMED) and metadata.get(BY_VARIABLE):
             raise BadConsumer(
-                _trigger_label(scaled, target, number), f"names its queue by both {NAMED} and {BY_VARIABLE}"
+                _name_trigger(scaled_object, target, number), f"names its queue by both {NAMED} and {BY_VARIABLE}"
             )
 
 
 def rewrite_triggers(
-    scaled: Json, target: KubernetesWorkload, values: Mapping[str, str], *, old: Collection[str], new: str
+    scaled_object: Json, target: KubernetesWorkload, values: Mapping[str, str], *, old: Collection[str], new: str
 ) -> Json:
     """Make KEDA triggers that name a queue of `old` name `new` instead. Other triggers stay unchanged. Queues are ARNs.
 
     `values` has the current values of the workload's rewritten variables, by name.
     """
-    changed = deepcopy(scaled)
+    changed = deepcopy(scaled_object)
     for number, metadata in _list_sqs_triggers(changed):
         variable, named = metadata.get(BY_VARIABLE), metadata.get(NAMED)
         is_temporary = PREFIX in new.rpartition(":")[2]
@@ -180,14 +180,14 @@ def rewrite_triggers(
             metadata[NAMED] = values[variable]
         elif named:
             try:
-                metadata[NAMED] = rewrite(named, Place(), old=old, new=new, of=_trigger_label(changed, target, number))
+                metadata[NAMED] = rewrite(named, Place(), old=old, new=new, of=_name_trigger(changed, target, number))
             except BadConsumer:
                 continue  # This trigger names another queue.
     return changed
 
 
-def _list_sqs_triggers(scaled: Json) -> list[tuple[int, Json]]:
-    triggers = scaled["spec"].get("triggers") or []
+def _list_sqs_triggers(scaled_object: Json) -> list[tuple[int, Json]]:
+    triggers = scaled_object["spec"].get("triggers") or []
     return [
         (number, trigger["metadata"])
         for number, trigger in enumerate(triggers)
@@ -195,5 +195,5 @@ def _list_sqs_triggers(scaled: Json) -> list[tuple[int, Json]]:
     ]
 
 
-def _trigger_label(scaled: Json, target: KubernetesWorkload, number: int) -> str:
-    return f"trigger {number} of ScaledObject {target.cluster}/{target.namespace}/{scaled['metadata']['name']}"
+def _name_trigger(scaled_object: Json, target: KubernetesWorkload, number: int) -> str:
+    return f"trigger {number} of ScaledObject {target.cluster}/{target.namespace}/{scaled_object['metadata']['name']}"

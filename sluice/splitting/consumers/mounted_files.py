@@ -12,14 +12,14 @@ from sluice.codec import encode
 from sluice.errors import BadConsumer
 from sluice.splitting.consumers.targets import KubernetesWorkload, describe_target
 from sluice.splitting.consumers.temporary_queues import PREFIX
-from sluice.splitting.consumers.workloads import Json, pod_spec
+from sluice.splitting.consumers.workloads import Json, get_pod_spec
 
 COPY_OF = "sluice-copy-of"  # This annotation of a copy names the original ConfigMap.
 VOLUME = "sluice-volume"  # All copies for the same volume have this label with the same value.
 CHARACTERS = 20  # A hash has this many hexadecimal digits, 80 bits.
 
 
-def config_map_name(workload: Json, target: KubernetesWorkload) -> str:
+def find_config_map_name(workload: Json, target: KubernetesWorkload) -> str:
     """Return the name of the ConfigMap in the target's volume. Raises `BadConsumer` if the volume has none."""
     volume = _find_volume(workload, target)
     if volume is None:
@@ -31,13 +31,13 @@ def config_map_name(workload: Json, target: KubernetesWorkload) -> str:
     return cast("str", volume["configMap"]["name"])
 
 
-def root_name(config_map: Json) -> str:
+def get_original_name(config_map: Json) -> str:
     """Return the name of the original ConfigMap of a copy; for an original, its own name."""
     metadata = config_map["metadata"]
     return cast("str", (metadata.get("annotations") or {}).get(COPY_OF, metadata["name"]))
 
 
-def file_text(config_map: Json, target: KubernetesWorkload) -> str:
+def read_file_text(config_map: Json, target: KubernetesWorkload) -> str:
     """Return the text of the target's file. Raises `BadConsumer` if the ConfigMap has no such text."""
     text = (config_map.get("data") or {}).get(target.file)
     if text is None:
@@ -61,10 +61,10 @@ def build_copy(config_map: Json, workload: Json, target: KubernetesWorkload, tex
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {
-            "name": PREFIX + _digest([volume_label(target), root_name(config_map), content]),
+            "name": PREFIX + _digest([build_volume_label(target), get_original_name(config_map), content]),
             "namespace": target.namespace,
-            "labels": {VOLUME: volume_label(target)},
-            "annotations": {COPY_OF: root_name(config_map)},
+            "labels": {VOLUME: build_volume_label(target)},
+            "annotations": {COPY_OF: get_original_name(config_map)},
             "ownerReferences": [
                 {"apiVersion": workload["apiVersion"], "kind": target.kind, "name": owner["name"], "uid": owner["uid"]}
             ],
@@ -72,7 +72,7 @@ def build_copy(config_map: Json, workload: Json, target: KubernetesWorkload, tex
     }
 
 
-def volume_label(target: KubernetesWorkload) -> str:
+def build_volume_label(target: KubernetesWorkload) -> str:
     """Return the label's value that identifies the workload's volume."""
     return _digest([target.kind, target.name, target.volume])
 
@@ -86,14 +86,14 @@ def with_config_map(workload: Json, target: KubernetesWorkload, name: str) -> Js
     return changed
 
 
-def pod_config_map_name(pod: Json, target: KubernetesWorkload) -> str | None:
+def find_pod_config_map(pod: Json, target: KubernetesWorkload) -> str | None:
     """Return the name of the ConfigMap in the target's volume of a pod, given the pod's spec."""
     volumes = [volume for volume in pod.get("volumes") or [] if volume["name"] == target.volume]
     return volumes[0].get("configMap", {}).get("name") if volumes else None
 
 
 def _find_volume(workload: Json, target: KubernetesWorkload) -> Json | None:
-    volumes = pod_spec(workload).get("volumes") or []
+    volumes = get_pod_spec(workload).get("volumes") or []
     return next((volume for volume in volumes if volume["name"] == target.volume), None)
 
 

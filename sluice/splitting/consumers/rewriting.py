@@ -25,7 +25,7 @@ _WRITTEN = re.compile(
 )
 
 
-class _Leaf(msgspec.Struct, frozen=True):
+class _TextAtPlace(msgspec.Struct, frozen=True):
     """A text that may name a queue, and the position of each of its characters in the configured text."""
 
     value: str
@@ -42,16 +42,16 @@ def rewrite(text: str, place: Place, *, old: Collection[str], new: str, of: str)
     where = _describe_place(place, of)
     spans_by_queue = {arn: spans for arn in (*old, new) if (spans := _find_spans(text, place, arn, where))}
     if len(spans_by_queue) > 1:
-        raise BadConsumer(where, f"names both {' and '.join(map(_queue_name, spans_by_queue))}")
+        raise BadConsumer(where, f"names both {' and '.join(map(_get_queue_name, spans_by_queue))}")
     if new in spans_by_queue:
         return text
     if not spans_by_queue:
-        raise BadConsumer(where, f"doesn't name {' or '.join(map(_queue_name, old))}")
+        raise BadConsumer(where, f"doesn't name {' or '.join(map(_get_queue_name, old))}")
     [(current, spans)] = spans_by_queue.items()
-    changed = _substitute(text, spans, _queue_name(new))
+    changed = _substitute(text, spans, _get_queue_name(new))
     again = _find_spans(changed, place, new, where)
-    if _find_spans(changed, place, current, where) or _substitute(changed, again, _queue_name(current)) != text:
-        raise BadConsumer(where, f"wouldn't be found again once it names {_queue_name(new)}")
+    if _find_spans(changed, place, current, where) or _substitute(changed, again, _get_queue_name(current)) != text:
+        raise BadConsumer(where, f"wouldn't be found again once it names {_get_queue_name(new)}")
     return changed
 
 
@@ -59,7 +59,7 @@ def check_named(text: str, place: Place, *, queue: str, of: str) -> None:
     """Check that the text names the queue, given as an ARN, at this place. Raises `BadConsumer`."""
     where = _describe_place(place, of)
     if not _find_spans(text, place, queue, where):
-        raise BadConsumer(where, f"doesn't name {_queue_name(queue)}")
+        raise BadConsumer(where, f"doesn't name {_get_queue_name(queue)}")
 
 
 def _describe_place(place: Place, of: str) -> str:
@@ -67,7 +67,7 @@ def _describe_place(place: Place, of: str) -> str:
     return " ".join(part for part in (of, path, place.pattern) if part)
 
 
-def _queue_name(arn: str) -> str:
+def _get_queue_name(arn: str) -> str:
     return arn.rsplit(":", 1)[-1]
 
 
@@ -82,7 +82,7 @@ def _find_spans(text: str, place: Place, arn: str, where: str) -> list[tuple[int
     account, name = arn.split(":")[-2:]
     url = re.compile(rf"https?://[^/?#]+/(?:[^?#]+/)?{account}/{re.escape(name)}")  # An endpoint can have any host.
     spans = set[tuple[int, int]]()
-    for leaf in _iter_leaves(text, place.path, where):
+    for leaf in _iterate_texts(text, place.path, where):
         for start, end in _find_candidates(leaf.value, place.pattern, where):
             candidate = leaf.value[start:end]
             if candidate in {name, arn} or url.fullmatch(candidate):
@@ -107,9 +107,9 @@ def _find_candidates(value: str, pattern: str | None, where: str) -> Iterator[tu
             yield match.span(group)
 
 
-def _iter_leaves(text: str, path: Sequence[str], where: str) -> Iterator[_Leaf]:
+def _iterate_texts(text: str, path: Sequence[str], where: str) -> Iterator[_TextAtPlace]:
     if not path:
-        yield _Leaf(text, range(len(text) + 1))
+        yield _TextAtPlace(text, range(len(text) + 1))
         return
     try:
         read_json(text)
@@ -126,4 +126,4 @@ def _iter_leaves(text: str, path: Sequence[str], where: str) -> Iterator[_Leaf]:
         elif len(steps) == len(path) and all(one in {step, EACH} for one, step in zip(path, steps, strict=True)):
             start, end = token.start() + 1, token.end() - 1
             written = [match.start() for match in _WRITTEN.finditer(text, start, end)]
-            yield _Leaf(json.loads(token["string"]), [*written, end])
+            yield _TextAtPlace(json.loads(token["string"]), [*written, end])

@@ -166,15 +166,15 @@ def describe_target(target: Target) -> str:
             of = f"container {target.container} of service {target.cluster}/{target.service}"
             return f"variable {target.variable} of {of}"
         case KubernetesWorkload():
-            return f"{_describe_target(target)} of {target.kind} {target.cluster}/{target.namespace}/{target.name}"
+            return f"{_describe_setting(target)} of {target.kind} {target.cluster}/{target.namespace}/{target.name}"
 
 
-def agent_cluster(target: Target) -> str | None:
+def find_agent_cluster(target: Target) -> str | None:
     """Return the cluster whose agent changes this target; None if the control function changes the target itself."""
     return target.cluster if isinstance(target, KubernetesWorkload) and target.agent else None
 
 
-def _describe_target(target: KubernetesWorkload) -> str:
+def _describe_setting(target: KubernetesWorkload) -> str:
     if target.volume is not None:
         return f"file {target.file} of volume {target.volume}"
     variables = f"variable {target.env}" if target.env is not None else f"variables like {target.env_like}"

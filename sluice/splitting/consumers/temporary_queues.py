@@ -54,11 +54,11 @@ def temporary_queue_name(original: str, *, deployment: str, token: str, is_main:
     if not _TOKEN.fullmatch(token):
         raise ValueError(f"a token is {TOKEN_CHARACTERS} of a-z0-9, not {token!r}")
     suffix = FIFO_SUFFIX if original.endswith(FIFO_SUFFIX) else ""
-    head = f"{name_prefix(deployment)}{token}-{MAIN if is_main else ''}"
+    head = f"{build_name_prefix(deployment)}{token}-{MAIN if is_main else ''}"
     return head + original.removesuffix(FIFO_SUFFIX)[: MAX_NAME - len(head) - len(suffix)] + suffix
 
 
-def name_prefix(deployment: str) -> str:
+def build_name_prefix(deployment: str) -> str:
     """Return the prefix of the names of this deployment's temporary queues. Raises ValueError for an invalid tag."""
     stage, hyphen, tag = deployment.rpartition("-")
     if not _TAG.fullmatch(tag) or (hyphen and not is_stage(stage)):
@@ -66,7 +66,7 @@ def name_prefix(deployment: str) -> str:
     return add_stage_prefix(PREFIX, stage or None) + tag
 
 
-def temporary_attributes(
+def select_attributes(
     original: Mapping[str, str], *, original_name: str, name: str, of_session: bool
 ) -> dict[str, str]:
     """Select the attributes with which to create the queue `name`, from the attributes of its original.
@@ -117,7 +117,7 @@ def _rename_resource(resource: Any, original_name: str, name: str) -> Any:
     return ":".join([*arn[:5], name]) if is_the_queue else resource
 
 
-def temporary_tags(
+def merge_tags(
     original: Mapping[str, str],
     *,
     configured: Mapping[str, str],

@@ -66,14 +66,14 @@ class PointedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[BadConsumer, ...] = ()
 
 
-def pod_spec(workload: Mapping[str, Any]) -> Json:
+def get_pod_spec(workload: Mapping[str, Any]) -> Json:
     """Return the spec of the workload's pods; {} if the workload has no pod template of its own."""
     return (workload["spec"].get("template") or {}).get("spec") or {}
 
 
 def list_config_maps(workload: Json, target: KubernetesWorkload) -> frozenset[str]:
     """List the ConfigMaps that may set the containers' variables. Raises `BadConsumer` for a missing container."""
-    return frozenset(name for container in _select_containers(workload, target) for name in config_map_refs(container))
+    return frozenset(name for container in _select_containers(workload, target) for name in list_map_names(container))
 
 
 def find_entries(
@@ -97,7 +97,7 @@ def find_entries(
             if entry is None:
                 continue
             where, shared = (
-                _variable_label(target, container["name"], variable),
+                _describe_variable(target, container["name"], variable),
                 kept.get((container["name"], variable)),
             )
             try:
@@ -109,7 +109,7 @@ def find_entries(
             is_temporary_queue = shared is not None and PREFIX in entry.value
             entries.append(shared if shared is not None and is_temporary_queue else entry)
         if target.containers and len(entries) == before:
-            raise problems[-1] if problems else BadConsumer(_variable_label(target, container["name"]), "isn't set")
+            raise problems[-1] if problems else BadConsumer(_describe_variable(target, container["name"]), "isn't set")
     if not entries:
         raise problems[0] if problems else BadConsumer(describe_target(target), "isn't set")
     return tuple(entries)
@@ -145,7 +145,7 @@ def point_workload(
     return PointedWorkload(workload=changed, problems=tuple(problems))
 
 
-def is_alike(pod: Json, other: Json, entries: Sequence[Entry]) -> bool:
+def have_equal_entries(pod: Json, other: Json, entries: Sequence[Entry]) -> bool:
     """Return whether the specs of two pods have the same entries for these variables."""
     return all(
         find_entry(find_container(pod, entry.container), entry.variable)
@@ -154,25 +154,25 @@ def is_alike(pod: Json, other: Json, entries: Sequence[Entry]) -> bool:
     )
 
 
-def current_values(workload: Json, entries: Sequence[Entry]) -> dict[str, str]:
+def read_values(workload: Json, entries: Sequence[Entry]) -> dict[str, str]:
     """Return the current values of these variables, by name."""
     values = {}
     for entry in entries:
-        current = find_entry(find_container(pod_spec(workload), entry.container), entry.variable)
+        current = find_entry(find_container(get_pod_spec(workload), entry.container), entry.variable)
         is_literal = current is not None and "valueFrom" not in current
         values[entry.variable] = current.get("value", "") if current and is_literal else entry.value
     return values
 
 
 def _select_containers(workload: Json, target: KubernetesWorkload) -> list[Json]:
-    containers = list_containers(pod_spec(workload))
+    containers = list_containers(get_pod_spec(workload))
     for name in target.containers:
         if name not in {container["name"] for container in containers}:
             raise BadConsumer(describe_target(target), f"there is no container {name}")
     return [container for container in containers if not target.containers or container["name"] in target.containers]
 
 
-def _variable_label(target: KubernetesWorkload, container: str, variable: str | None = None) -> str:
+def _describe_variable(target: KubernetesWorkload, container: str, variable: str | None = None) -> str:
     """Describe a variable of one container for error messages."""
     named = variable or target.env
     of = f"container {container} of {target.kind} {target.cluster}/{target.namespace}/{target.name}"
@@ -181,10 +181,10 @@ def _variable_label(target: KubernetesWorkload, container: str, variable: str | 
 
 def _read_entry(container: Json, variable: str, target: KubernetesWorkload, config_maps: ConfigMaps) -> Entry | None:
     """Read a variable's entry and value. Returns None if nothing sets it. Raises `BadConsumer` if it can't be read."""
-    where = _variable_label(target, container["name"], variable)
+    where = _describe_variable(target, container["name"], variable)
     value = read_value(container, variable, config_maps, where=where, with_secrets=target.fallback is None)
     if value is None and target.fallback is not None:
-        value = literal(target.fallback)
+        value = escape_literal(target.fallback)
     if value is None:
         return None
     if len(value) > MAX_TEXT:
@@ -197,8 +197,8 @@ def _rewrite_variable(
     workload: Json, target: KubernetesWorkload, entry: Entry, *, old: Collection[str], new: str
 ) -> bool:
     """Rewrite a variable in place. Returns whether the variable is now a literal that names a temporary queue."""
-    where = _variable_label(target, entry.container, entry.variable)
-    container = find_container(pod_spec(workload), entry.container)
+    where = _describe_variable(target, entry.container, entry.variable)
+    container = find_container(get_pod_spec(workload), entry.container)
     if not container:
         raise BadConsumer(where, "there is no such container any more")
     current = find_entry(container, entry.variable)
@@ -212,11 +212,11 @@ def _rewrite_variable(
     if changed != value:
         kept = {} if current is None or "valueFrom" in current else current
         made = {**kept, "name": entry.variable, "value": changed}
-        _replace(container, entry, entry.was if changed == entry.value else made)
+        _replace_entry(container, entry, entry.was if changed == entry.value else made)
     return PREFIX in changed and find_entry(container, entry.variable) != entry.was
 
 
-def _replace(container: Json, entry: Entry, made: Json | None) -> None:
+def _replace_entry(container: Json, entry: Entry, made: Json | None) -> None:
     """Replace the variable's entry by `made`, or remove the entry if `made` is None."""
     entries: list[Json] = container.setdefault("env", [])
     place = find_index(container, entry.variable)
@@ -262,7 +262,7 @@ def find_entry(container: Json, variable: str) -> Json | None:
     return None if place is None else container["env"][place]
 
 
-def config_map_refs(container: Json) -> Iterator[str]:
+def list_map_names(container: Json) -> Iterator[str]:
     """Yield the names of the ConfigMaps that set variables of the container."""
     refs = [entry.get("valueFrom", {}).get("configMapKeyRef") for entry in container.get("env") or []]
     refs += [source.get("configMapRef") for source in container.get("envFrom") or []]
@@ -309,9 +309,9 @@ def read_value(
             raise BadConsumer(where, f"may be of Secret {secret}, which isn't read: give its fallback")
         config_map = config_maps.get(source.get("configMapRef", {}).get("name", "")) or {}
         text = (config_map.get("data") or {}).get(variable.removeprefix(prefix))
-    return None if text is None else literal(text)
+    return None if text is None else escape_literal(text)
 
 
-def literal(value: str) -> str:
+def escape_literal(value: str) -> str:
     """Escape a value so that Kubernetes doesn't expand `$(NAME)` in it when it becomes a literal."""
     return value.replace("$", "$$")

@@ -51,26 +51,26 @@ _SINGLE = {")": Kind.CLOSE, "|": Kind.OR, "^": Kind.START, "$": Kind.END, ".": K
 def tokens(pattern: str) -> Iterator[Token]:
     """Yield the tokens of a valid pattern in order. The joined texts of the tokens are the pattern."""
     modes = [_Modes()]
-    at = 0
-    while at < len(pattern):
-        kind, end = _next_token(pattern, at, verbose=modes[-1].verbose)
-        text = pattern[at:end]
+    position = 0
+    while position < len(pattern):
+        kind, end = _next_token(pattern, position, verbose=modes[-1].verbose)
+        text = pattern[position:end]
         yield Token(kind, text, modes[-1].multiline, modes[-1].verbose)
         if kind is Kind.FLAGS:
-            modes[-1] = modes[-1].after(text[2:-1])
+            modes[-1] = modes[-1].apply_flags(text[2:-1])
         elif kind is Kind.OPEN:
             match = _GROUP.fullmatch(text)
-            modes.append(modes[-1].after((match["flags"] or "") if match else ""))
+            modes.append(modes[-1].apply_flags((match["flags"] or "") if match else ""))
         elif kind is Kind.CLOSE and len(modes) > 1:
             modes.pop()
-        at = end
+        position = end
 
 
 class _Modes(msgspec.Struct, frozen=True):
     multiline: bool = False
     verbose: bool = False
 
-    def after(self, flags: str) -> "_Modes":
+    def apply_flags(self, flags: str) -> "_Modes":
         on, _, off = flags.partition("-")
         return _Modes(
             multiline=(self.multiline or "m" in on) and "m" not in off,
@@ -78,68 +78,68 @@ class _Modes(msgspec.Struct, frozen=True):
         )
 
 
-def _next_token(pattern: str, at: int, *, verbose: bool) -> tuple[Kind, int]:
-    """Return the kind of the token that begins at position `at`, and the token's end."""
-    character = pattern[at]
-    kind, end = _SINGLE.get(character, Kind.LITERAL), at + 1
+def _next_token(pattern: str, position: int, *, verbose: bool) -> tuple[Kind, int]:
+    """Return the kind of the token that begins at `position`, and the token's end."""
+    character = pattern[position]
+    kind, end = _SINGLE.get(character, Kind.LITERAL), position + 1
     if verbose and character.isspace():
         kind = Kind.SKIPPED
     elif verbose and character == "#":
-        line_end = pattern.find("\n", at)
+        line_end = pattern.find("\n", position)
         kind, end = Kind.SKIPPED, len(pattern) if line_end < 0 else line_end
     elif character == "\\":
-        escape = _ESCAPE.match(pattern, at)
-        kind, end = Kind.ESCAPE, escape.end() if escape else at + 1
+        escape = _ESCAPE.match(pattern, position)
+        kind, end = Kind.ESCAPE, escape.end() if escape else position + 1
     elif character == "[":
-        kind, (end, _) = Kind.SET, _parse_class(pattern, at)
+        kind, (end, _) = Kind.SET, _parse_class(pattern, position)
     elif character == "(":
-        comment, group = _COMMENT.match(pattern, at), _GROUP.match(pattern, at)
+        comment, group = _COMMENT.match(pattern, position), _GROUP.match(pattern, position)
         if comment:
             kind, end = Kind.SKIPPED, comment.end()
         elif group:  # `_GROUP` also matches a bare parenthesis.
             kind, end = Kind.FLAGS if group["end"] == ")" else Kind.OPEN, group.end()
-    elif quantifier := _QUANTIFIER.match(pattern, at):
+    elif quantifier := _QUANTIFIER.match(pattern, position):
         kind, end = Kind.QUANTIFIER, quantifier.end()
     return kind, end
 
 
-def _parse_class(pattern: str, at: int) -> tuple[int, int]:
-    """Return the end of the character class that begins at `at`, and the number of levels of nested classes in it.
+def _parse_class(pattern: str, position: int) -> tuple[int, int]:
+    """Return the end of the character class that begins at `position`, and its number of nested levels.
 
     A `]` directly after the opening bracket is a member of the class, not its end.
     """
     depth, levels, first = 0, 0, False
-    while at < len(pattern):
-        character = pattern[at]
+    while position < len(pattern):
+        character = pattern[position]
         if character == "[":
             depth += 1
             levels = max(levels, depth)
             first = True
-            at += 2 if pattern.startswith("[^", at) else 1
+            position += 2 if pattern.startswith("[^", position) else 1
             continue
         if character == "]" and not first:
             depth -= 1
-            at += 1
+            position += 1
             if not depth:
                 break
             continue
-        first = pattern.startswith(_SET_OPERATORS, at)
+        first = pattern.startswith(_SET_OPERATORS, position)
         if first:
-            at += 2
+            position += 2
         elif character == "\\":
-            match = _ESCAPE.match(pattern, at)
-            at = match.end() if match else at + 1
+            match = _ESCAPE.match(pattern, position)
+            position = match.end() if match else position + 1
         else:
-            at += 1
-    return at, levels
+            position += 1
+    return position, levels
 
 
-def too_deep_at(pattern: str) -> int | None:
+def find_excess_depth(pattern: str) -> int | None:
     """Return the position at which a pattern nests more than `MAX_LEVELS` groups and classes, or None.
 
     The library itself refuses such patterns only if the caller's stack is exhausted.
     """
-    at, depth = 0, 0
+    position, depth = 0, 0
     for token in tokens(pattern):
         levels = depth
         if token.kind is Kind.OPEN:
@@ -149,6 +149,6 @@ def too_deep_at(pattern: str) -> int | None:
         elif token.kind is Kind.SET:
             levels = depth + _parse_class(token.text, 0)[1]
         if levels > MAX_LEVELS:
-            return at
-        at += len(token.text)
+            return position
+        position += len(token.text)
     return None

@@ -58,12 +58,12 @@ def parse_filters(
     """
     whole = find_feature(document)
     root = ROOT if whole is None else WHOLE_ROOT
-    queues = _check_map("filter file", document, known={ROOT}) if whole is None else whole
+    queues = _check_map("filter file", document, known_fields={ROOT}) if whole is None else whole
     if ROOT not in queues:
         raise BadFilter(root, "is missing")
-    reader = _Reader(templates)
+    reader = _EntryParser(templates)
     parsed: dict[str, QueueFilter] = {}
-    for place, template, fields in _iter_entries(root, queues[ROOT], passed_over=whole is not None):
+    for place, template, fields in _iter_entries(root, queues[ROOT], sqs_only=whole is not None):
         queue_id = templates.fill(place, template, kind="text")
         if queue_id in parsed:
             raise BadFilter(place, f"queue_id {queue_id!r} is listed twice")
@@ -91,38 +91,38 @@ def check(place: str, filter_: Filter, *, compile_problem: CompileProblem) -> No
         if not _ATTRIBUTE.fullmatch(name):
             words = f"no attribute is called {name[:80]!r}: SQS has 1 to 256 letters, digits, _, - and . for a name"
             raise BadFilter(f"{place}.message_filter", words)
-        cause = patterns.problem(pattern)
+        cause = patterns.find_problem(pattern)
         if cause is not None:
             raise BadFilter(f"{place}.message_filter.{name}", f"{pattern[:80]!r} {cause}")
     for form, lines in (("all_of", filter_.all_of), ("any_of", filter_.any_of)):
         for number, pattern in enumerate(lines or ()):
             _check_metadata_line(f"{place}.filter.{form}.{number}.metadata", pattern)
-    cause = None if filter_.jq is None else jq.problem(filter_.jq, compile_problem=compile_problem)
+    cause = None if filter_.jq is None else jq.find_problem(filter_.jq, compile_problem=compile_problem)
     if cause is not None:
         raise BadFilter(f"{place}.jq_filter", f"{(filter_.jq or '')[:80]!r} {cause}")
 
 
 def _check_metadata_line(place: str, pattern: str) -> None:
     """Check a pattern on lines. An empty pattern would match every line, so it is refused as a mistake."""
-    cause = patterns.problem(pattern, exact_case=True) if pattern else "is empty"
+    cause = patterns.find_problem(pattern, exact_case=True) if pattern else "is empty"
     if cause is not None:
         raise BadFilter(place, f"{pattern[:80]!r} {cause}")
 
 
-def _iter_entries(root: str, queues: object, *, passed_over: bool) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Yield each queue's place in the file, id and fields. `passed_over`: skip other brokers' queues."""
+def _iter_entries(root: str, queues: object, *, sqs_only: bool) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Yield each queue's place in the file, id and fields. `sqs_only`: skip other brokers' queues."""
     if not isinstance(queues, list):
         for queue_id, entry in _check_map(root, queues).items():
             if not queue_id:
                 raise BadFilter(root, "a queue id is empty")
-            if not (passed_over and is_of_another_broker(entry)):
-                yield f"{root}.{queue_id}", queue_id, _check_map(f"{root}.{queue_id}", entry, known=FIELDS)
+            if not (sqs_only and is_of_another_broker(entry)):
+                yield f"{root}.{queue_id}", queue_id, _check_map(f"{root}.{queue_id}", entry, known_fields=FIELDS)
         return
     for number, entry in enumerate(queues):
-        if passed_over and is_of_another_broker(entry):
+        if sqs_only and is_of_another_broker(entry):
             continue
         place = f"{root}.{number}"
-        fields = _check_map(place, entry, known=LISTED_FIELDS)
+        fields = _check_map(place, entry, known_fields=LISTED_FIELDS)
         if "queue_id" not in fields:
             raise BadFilter(f"{place}.queue_id", "is missing")
         queue_id = _check_text(f"{place}.queue_id", fields["queue_id"])
@@ -131,7 +131,7 @@ def _iter_entries(root: str, queues: object, *, passed_over: bool) -> Iterator[t
         yield place, queue_id, fields
 
 
-class _Reader(msgspec.Struct, frozen=True):
+class _EntryParser(msgspec.Struct, frozen=True):
     """Parses the fields of one queue in a filter file."""
 
     templates: Templates
@@ -156,7 +156,7 @@ class _Reader(msgspec.Struct, frozen=True):
 
     def _parse_line_patterns(self, place: str, value: object) -> dict[str, tuple[str, ...]]:
         """Parse patterns on lines: a single pattern, or a flat list of patterns of which all, or any, must match."""
-        fields = _check_map(place, value, known=LINE_FORMS)
+        fields = _check_map(place, value, known_fields=LINE_FORMS)
         if len(fields) != 1:
             raise BadFilter(place, f"has {len(fields)} fields, not one of {', '.join(sorted(LINE_FORMS))}")
         form, patterns = next(iter(fields.items()))
@@ -171,7 +171,7 @@ class _Reader(msgspec.Struct, frozen=True):
         patterns_ = []
         for number, entry in enumerate(patterns):
             at = f"{place}.{form}.{number}"
-            if "metadata" not in _check_map(at, entry, known={"metadata"}):
+            if "metadata" not in _check_map(at, entry, known_fields={"metadata"}):
                 raise BadFilter(f"{at}.metadata", "is missing")
             patterns_.append(self._parse_pattern(f"{at}.metadata", entry["metadata"]))
         return {form: tuple(patterns_)}
@@ -183,8 +183,8 @@ class _Reader(msgspec.Struct, frozen=True):
         return self.templates.fill(place, _check_text(place, value), kind=kind)
 
 
-def _check_map(place: str, value: object, *, known: Collection[str] | None = None) -> Mapping[str, Any]:
-    """Check that a value is a map, and return it. If `known` is set, refuse all other field names."""
+def _check_map(place: str, value: object, *, known_fields: Collection[str] | None = None) -> Mapping[str, Any]:
+    """Check that a value is a map, and return it. If `known_fields` is set, refuse all other field names."""
     if not isinstance(value, dict):
         raise BadFilter(place, f"is {_yaml_type_name(value)}, not a map")
     for name in value:
@@ -192,9 +192,9 @@ def _check_map(place: str, value: object, *, known: Collection[str] | None = Non
             raise BadFilter(f"{place}.{name}", f"its name is {_yaml_type_name(name)}, not text: quote it")
         if not _is_unicode(name):
             raise BadFilter(place, f"the name {name[:80]!r} isn't Unicode: it has half a character")
-        if known is not None and name not in known:
-            at = name or "''" if known == {ROOT} else f"{place}.{name}"
-            raise BadFilter(at, f"unknown field; there are {', '.join(sorted(known))}")
+        if known_fields is not None and name not in known_fields:
+            at = name or "''" if known_fields == {ROOT} else f"{place}.{name}"
+            raise BadFilter(at, f"unknown field; there are {', '.join(sorted(known_fields))}")
     return value
 
 

@@ -57,7 +57,7 @@ def _unescape(literal: str) -> str:
 
 
 @dataclass(slots=True)
-class _Entries:
+class _IndexedFilters:
     """The filters indexed under one attribute's name."""
 
     equal: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -67,7 +67,7 @@ class _Entries:
 class Index(msgspec.Struct, frozen=True):
     """Indexes filters by required literals. A filter's number is its position in the sequence given to `build`."""
 
-    _by_name: Mapping[str, _Entries]
+    _by_name: Mapping[str, _IndexedFilters]
     _unconditional: Sequence[int]  # numbers of filters that have only a jq program
 
     @classmethod
@@ -83,14 +83,14 @@ class Index(msgspec.Struct, frozen=True):
         ]
         crowds = Counter(one for of_filter in conditions for condition in of_filter for one in condition)
 
-        def worth(condition: _Condition) -> tuple[int, int]:
+        def rank_condition(condition: _Condition) -> tuple[int, int]:
             """Rank conditions: the best are shared by the fewest filters; among equals, long literals are better."""
             shortest = min(len(literal) for _, need in condition for literal in need.literals)
             return -max(crowds[one] for one in condition), shortest
 
-        by_name: defaultdict[str, _Entries] = defaultdict(_Entries)
+        by_name: defaultdict[str, _IndexedFilters] = defaultdict(_IndexedFilters)
         for number, of_filter in enumerate(conditions):
-            for name, need in max(of_filter, key=worth, default=()):
+            for name, need in max(of_filter, key=rank_condition, default=()):
                 for literal in need.literals:
                     if need.is_whole:
                         by_name[name].equal[literal].append(number)
@@ -99,7 +99,7 @@ class Index(msgspec.Struct, frozen=True):
         unconditional = [number for number, of_filter in enumerate(conditions) if not of_filter]
         return cls(by_name, unconditional)
 
-    def candidates(self, filter_input: FilterInput) -> list[int]:
+    def find_candidates(self, filter_input: FilterInput) -> list[int]:
         """List the numbers of the filters that this message may match, in order. It can't match any other filter."""
         candidates = set(self._unconditional)
         for name, entries in self._by_name.items():

@@ -27,7 +27,7 @@ class NotRunning(Exception):  # This exception is control flow, not a SluiceErro
     """The process for jq programs can't be started now. No session caused this error."""
 
 
-def problem(program: str, *, compile_problem: CompileProblem) -> str | None:
+def find_problem(program: str, *, compile_problem: CompileProblem) -> str | None:
     """Return why the jq program can't be used; None if it can. Empty programs are refused: they decide nothing."""
     if not program.strip():
         return "is empty"
@@ -37,7 +37,7 @@ def problem(program: str, *, compile_problem: CompileProblem) -> str | None:
     return None if cause is None else f"doesn't compile: {cause}"
 
 
-def names_metadata(program: str) -> bool:
+def mentions_metadata(program: str) -> bool:
     """Return whether the program mentions the metadata of S3 objects, which is fetched only for such programs."""
     return METADATA in program
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import regex
 
-from sluice.splitting.filters.dialect import MAX_LEVELS, Kind, tokens, too_deep_at
+from sluice.splitting.filters.dialect import MAX_LEVELS, Kind, find_excess_depth, tokens
 from sluice.splitting.filters.values import MAX_PATTERN_CHARACTERS
 
 TIME_LIMIT_S = 0.05  # A search may take this many seconds; slower patterns backtrack almost endlessly.
@@ -39,11 +39,11 @@ def matches(pattern: str, text: str, *, exact_case: bool = False, time_limit_s: 
         raise PatternFailed(pattern) from error
 
 
-def problem(pattern: str, *, exact_case: bool = False) -> str | None:
+def find_problem(pattern: str, *, exact_case: bool = False) -> str | None:
     """Return the reason why the pattern can't be used; None if it can be used."""
     if len(pattern) > MAX_PATTERN_CHARACTERS:
         return f"is longer than {MAX_PATTERN_CHARACTERS} characters"
-    at = too_deep_at(pattern)
+    at = find_excess_depth(pattern)
     if at is not None:
         return f"doesn't compile: nests more than {MAX_LEVELS} groups and classes at position {at}"
     try:
@@ -60,10 +60,10 @@ def problem(pattern: str, *, exact_case: bool = False) -> str | None:
 @lru_cache(MAX_COMPILED)
 def _compile(pattern: str, exact_case: bool) -> regex.Pattern[str]:  # noqa: FBT001 - a cache keeps no keywords in order
     flags = _EXACT if exact_case else _FLAGS
-    return regex.compile(_SIMPLE_CASE + with_true_ends(pattern), flags, cache_pattern=False)
+    return regex.compile(_SIMPLE_CASE + replace_end_anchors(pattern), flags, cache_pattern=False)
 
 
-def with_true_ends(pattern: str) -> str:
+def replace_end_anchors(pattern: str) -> str:
     r"""Replace by `\Z` each `$` that means the text's end: outside character classes, and not in multiline mode."""
     if "$" not in pattern:
         return pattern

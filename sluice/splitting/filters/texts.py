@@ -50,10 +50,10 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
         records = event.get("Records") if event is not None else None
         objects: list[S3Object] = []
         for record in records[:MAX_OBJECTS] if isinstance(records, list) else []:
-            bucket = _object_at(record, "s3", "bucket", "name")
-            key = _object_at(record, "s3", "object", "key")
-            version_id = _object_at(record, "s3", "object", "versionId")
-            if _object_at(record, "eventSource") == "aws:s3" and isinstance(bucket, str) and isinstance(key, str):
+            bucket = _get_nested(record, "s3", "bucket", "name")
+            key = _get_nested(record, "s3", "object", "key")
+            version_id = _get_nested(record, "s3", "object", "versionId")
+            if _get_nested(record, "eventSource") == "aws:s3" and isinstance(bucket, str) and isinstance(key, str):
                 version = version_id if isinstance(version_id, str) else None
                 # Keys in events are form-encoded, with a plus sign for a space.
                 objects.append(S3Object(bucket=bucket, key=unquote_plus(key), version_id=version))
@@ -104,7 +104,7 @@ class FilterInput:
 
     def document(self, program: str) -> str:
         """Return the input document for a jq program, built when the first program needs it."""
-        metadata = jq.names_metadata(program)
+        metadata = jq.mentions_metadata(program)
         if metadata not in self._documents:
             self._documents[metadata] = jq.document(self.message, s3_metadata=self.s3_metadata if metadata else None)
         return self._documents[metadata]
@@ -154,7 +154,7 @@ def _parse_object(text: str) -> dict[str, Any] | None:
     return decoded if isinstance(decoded, dict) else None
 
 
-def _object_at(decoded: Any, *path: str) -> Any:
+def _get_nested(decoded: Any, *path: str) -> Any:
     for name in path:
         if not isinstance(decoded, dict):
             return None

@@ -26,7 +26,7 @@ MARK_TYPE = "String.sluice"  # A producer's own attribute with the same value ha
 # Clients that keep a large payload in S3 set one of these attributes. A mirroring session's client would delete the S3
 # object together with its copy of the message, but the deployed consumer still needs the object.
 PAYLOAD_ATTRIBUTES = frozenset({"extendedpayloadsize", "sqslargepayloadsize"})
-NOBODY: AbstractSet[str] = frozenset()
+NO_SESSIONS: AbstractSet[str] = frozenset()
 
 
 class FaultKind(StrEnum):
@@ -79,7 +79,7 @@ class Meter:
     runs_programs: bool = True
     _spent: dict[int, float] = field(default_factory=dict)
 
-    def is_over(self, group: int, seconds: float) -> bool:
+    def exceeds_budget(self, group: int, seconds: float) -> bool:
         """Add the seconds that a group's filter took for one message. Returns whether the group exceeds its budget."""
         spent = self._spent[group] = self._spent.get(group, 0.0) + seconds
         return spent > self.budget_s
@@ -124,7 +124,7 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
         return cls(decide=decide, ensure_started=ensure_started, _ordered_shares=line, _groups=groups, _index=index)
 
     def find_recipients(
-        self, filter_input: FilterInput, *, gone: AbstractSet[str] = NOBODY, meter: Meter | None = None
+        self, filter_input: FilterInput, *, gone: AbstractSet[str] = NO_SESSIONS, meter: Meter | None = None
     ) -> Recipients:
         """Find the message's recipients. Sessions whose ids are in `gone` are skipped, as if they didn't exist.
 
@@ -135,7 +135,7 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
         matched: list[int] = []
         faulty: dict[int, FaultKind] = {}
         missing: MissingInput | None = None
-        for number in self._index.candidates(filter_input):
+        for number in self._index.find_candidates(filter_input):
             group = self._groups[number]
             if group.positions[0] > taker:
                 break
@@ -169,7 +169,7 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
             missing=missing,
         )
 
-    def sessions_started_after(self, at_ms: int) -> AbstractSet[str]:
+    def list_sessions_started_after(self, at_ms: int) -> AbstractSet[str]:
         """Return the ids of the sessions to which messages are routed only since a time after this one."""
         return {share.session_id for share in self._ordered_shares if share.since_ms > at_ms}
 
@@ -193,7 +193,7 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
         if began >= meter.until:
             return MissingInput.TIME, False
         decided = evaluation.evaluate(filter_)
-        return decided, meter.is_over(number, meter.clock() - began)
+        return decided, meter.exceeds_budget(number, meter.clock() - began)
 
 
 def _asks_for_payloads(filter_: Filter) -> bool:
@@ -211,17 +211,17 @@ class _Evaluation:
 
     filter_input: FilterInput
     decide: jq.Decide
-    _of_patterns: dict[tuple[str, str], _Decided] = field(default_factory=dict)
-    _of_lines: dict[str, _Decided] = field(default_factory=dict)
-    _of_programs: dict[str, _Decided] = field(default_factory=dict)
+    _pattern_results: dict[tuple[str, str], _Decided] = field(default_factory=dict)
+    _line_results: dict[str, _Decided] = field(default_factory=dict)
+    _program_results: dict[str, _Decided] = field(default_factory=dict)
 
     def evaluate(self, filter_: Filter) -> "_Decided | MissingInput":
         """Return whether the message matches. Cheap conditions run first; the first mismatch ends the evaluation."""
         for name, pattern in filter_.attributes:
             condition = fold_name(name), pattern
-            decided = self._of_patterns.get(condition)
+            decided = self._pattern_results.get(condition)
             if decided is None:
-                decided = self._of_patterns[condition] = _search_texts(
+                decided = self._pattern_results[condition] = _search_texts(
                     self.filter_input.texts.get(condition[0], ()), pattern
                 )
             if decided is not True:
@@ -234,24 +234,24 @@ class _Evaluation:
 
     def _run_program(self, program: str) -> "_Decided | MissingInput":
         """Run the jq program, once per message. Returns its decision, or why it couldn't decide."""
-        if self.filter_input.awaits_metadata and jq.names_metadata(program):
+        if self.filter_input.awaits_metadata and jq.mentions_metadata(program):
             return MissingInput.METADATA
-        if program not in self._of_programs:
+        if program not in self._program_results:
             try:
-                self._of_programs[program] = self.decide(program, self.filter_input.document(program)) is True
+                self._program_results[program] = self.decide(program, self.filter_input.document(program)) is True
             except jq.ProgramTimedOut:
-                self._of_programs[program] = FaultKind.JQ_TIMED_OUT
+                self._program_results[program] = FaultKind.JQ_TIMED_OUT
             except jq.NotRunning:
-                self._of_programs[program] = FaultKind.JQ_NOT_RUN
-        return self._of_programs[program]
+                self._program_results[program] = FaultKind.JQ_NOT_RUN
+        return self._program_results[program]
 
     def _search_lines(self, any_of: Iterable[str]) -> _Decided:
         """Return whether one of the patterns is found in a line. A fault ends the search, as a match does."""
         decided: _Decided = False
         for pattern in any_of:
-            if pattern not in self._of_lines:
-                self._of_lines[pattern] = _search_texts(self.filter_input.lines(), pattern, exact_case=True)
-            decided = self._of_lines[pattern]
+            if pattern not in self._line_results:
+                self._line_results[pattern] = _search_texts(self.filter_input.lines(), pattern, exact_case=True)
+            decided = self._line_results[pattern]
             if decided is not False:
                 break
         return decided
@@ -269,7 +269,7 @@ def _search_texts(texts: Iterable[str], pattern: str, *, exact_case: bool = Fals
 
 def build_main_message(message: Message, *, fifo: bool) -> Outgoing:
     """Build the message for the deployed consumer's queue. `fifo`: source and main queue are FIFO queues."""
-    return _build_outgoing(message, message.attributes, known_as=message.message_id if fifo else None)
+    return _build_outgoing(message, message.attributes, dedup_id=message.message_id if fifo else None)
 
 
 def build_session_copy(message: Message, *, key: str, fifo: bool) -> Outgoing:
@@ -279,7 +279,7 @@ def build_session_copy(message: Message, *, key: str, fifo: bool) -> Outgoing:
         marked = {**attributes, SESSION_ATTRIBUTE: Value(MARK_TYPE, key)}
         # A message near SQS's size limit has no room for another attribute.
         attributes = marked if message_size(message.body, marked) <= MAX_MESSAGE_BYTES else attributes
-    return _build_outgoing(message, attributes, known_as=message.message_id if fifo else None)
+    return _build_outgoing(message, attributes, dedup_id=message.message_id if fifo else None)
 
 
 def build_returned_message(message: Message, *, key: str, fifo: bool) -> Outgoing:
@@ -290,16 +290,16 @@ def build_returned_message(message: Message, *, key: str, fifo: bool) -> Outgoin
     """
     marked = message.attributes.get(SESSION_ATTRIBUTE) == Value(MARK_TYPE, key)
     kept = {name: value for name, value in message.attributes.items() if not (marked and name == SESSION_ATTRIBUTE)}
-    return _build_outgoing(message, kept, known_as=(message.deduplication_id or message.message_id) if fifo else None)
+    return _build_outgoing(message, kept, dedup_id=(message.deduplication_id or message.message_id) if fifo else None)
 
 
-def _build_outgoing(message: Message, attributes: Attributes, *, known_as: str | None) -> Outgoing:
-    """Copy a message. `known_as` is the deduplication id in FIFO queues: only retries have the same id."""
+def _build_outgoing(message: Message, attributes: Attributes, *, dedup_id: str | None) -> Outgoing:
+    """Copy a message. `dedup_id` is the deduplication id in FIFO queues: only retries have the same id."""
     return Outgoing(
         body=message.body,
         attributes=attributes,
         # Standard queues accept a message group too, for fairness between groups.
         group_id=message.group_id,
-        deduplication_id=known_as,
+        deduplication_id=dedup_id,
         trace_header=message.trace_header,
     )

@@ -38,10 +38,10 @@ class Trial:
 def try_filter(filter_: Filter, filter_input: FilterInput, *, decide: Decide) -> Trial:
     """Try a filter on a message. The filter's patterns and program must have been checked."""
     conditions = tuple(
-        Condition(place=place, asked=condition, answer=_answer(part, filter_input, decide))
+        Condition(place=place, asked=condition, answer=_evaluate(part, filter_input, decide))
         for place, condition, part in _iter_conditions(filter_)
     )
-    return Trial(matches=_answer(filter_, filter_input, decide) == YES, conditions=conditions)
+    return Trial(matches=_evaluate(filter_, filter_input, decide) == YES, conditions=conditions)
 
 
 def _iter_conditions(filter_: Filter) -> Iterator[tuple[str, str, Filter]]:
@@ -55,7 +55,7 @@ def _iter_conditions(filter_: Filter) -> Iterator[tuple[str, str, Filter]]:
         yield "jq_filter", filter_.jq, Filter(jq=filter_.jq)
 
 
-def _answer(filter_: Filter, filter_input: FilterInput, decide: Decide) -> str:
+def _evaluate(filter_: Filter, filter_input: FilterInput, decide: Decide) -> str:
     alone = Share(session_id="", key="", started_at_ms=0, filter=filter_)
     recipients = Router.build([alone], decide=decide).find_recipients(filter_input)
     if recipients.faults:

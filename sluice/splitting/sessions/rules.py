@@ -128,14 +128,14 @@ def forget(registry: Registry, now_ms: int) -> Registry:
     """Remove sessions whose queues are deleted. Sessions that failed to start are kept for a while."""
     owners = {queue.session_id for queue in registry.queues.values()}
 
-    def is_over(session: Session) -> bool:
+    def is_removable(session: Session) -> bool:
         if session.status in ALIVE or session.session_id in owners:
             return False
         if session.status is not Status.START_ERROR or session.ended_at_ms is None:
             return True
         return now_ms - session.ended_at_ms >= KEEP_FAILED_S * 1_000
 
-    left = {session_id: session for session_id, session in registry.sessions.items() if not is_over(session)}
+    left = {session_id: session for session_id, session in registry.sessions.items() if not is_removable(session)}
     return replace(registry, sessions=left)
 
 

@@ -14,7 +14,7 @@ from sluice.aws.rendezvous.event_publisher import MAX_EVENTS, TableEventPublishe
 from sluice.aws.rendezvous.exchange_publisher import BindingCounts, ExchangePublisher
 from sluice.federation.matching.bindings import Bindings, BindingsChange, Destination, build_replica, pack
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
-from sluice.rendezvous.counts.events import Event, OfferEvent, PollEvent, event_id
+from sluice.rendezvous.counts.events import Event, OfferEvent, PollEvent, derive_event_id
 from sluice.rendezvous.counts.stream import read_events
 from sluice.rendezvous.event_recorder import MAX_BUFFERED_POLLS
 from tests.fakes import Clock
@@ -24,7 +24,7 @@ NOW = 1_700_000_000_000
 
 
 def event(number: int, *, country: str = "??") -> OfferEvent:
-    id_ = event_id("offer", str(number), at_ms=1)
+    id_ = derive_event_id("offer", str(number), at_ms=1)
     return OfferEvent(id=id_, at_ms=1, outcome="denied", method="sqs", country=country)
 
 
@@ -73,7 +73,7 @@ def test_what_an_item_doesnt_hold_is_in_the_next() -> None:
     table = Table()
     polls = [
         PollEvent(
-            id=event_id("poll", str(number), at_ms=1),
+            id=derive_event_id("poll", str(number), at_ms=1),
             at_ms=1_700_000_000_000,
             outcome="idle",
             nat="unrestricted",

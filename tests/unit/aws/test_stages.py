@@ -26,7 +26,7 @@ from sluice.peers.methods import ClientTimeouts, Denied, RendezvousMethod, Reply
 from sluice.pipeline.jobs import Landing, SqsEndpoint, StorageLocations
 from sluice.rendezvous.mailbox import Mailbox
 from sluice.splitting.consumers.mounted_files import is_temporary
-from sluice.splitting.consumers.temporary_queues import name_prefix, temporary_queue_name
+from sluice.splitting.consumers.temporary_queues import build_name_prefix, temporary_queue_name
 from sluice.splitting.settings import ControlSettings
 from sluice.stages import STAGE, add_stage_prefix, is_stage, parse_stage
 from tests.fakes import Meeting
@@ -64,8 +64,10 @@ def test_temporary_queues_are_the_stages_and_the_deployments() -> None:
             temporary_queue_name("o" * 80, deployment=tag, token="t" * 12, is_main=which) for which in (False, True)
         ]
         assert all(name.startswith(add_stage_prefix("sluice-tmp-", stage)) and len(name) == 80 for name in names)
-        assert all(is_temporary(name) and name.startswith(name_prefix(tag)) for name in names)
-        assert not any(name.startswith(name_prefix(other)) for name in names for other in tags.values() if other != tag)
+        assert all(is_temporary(name) and name.startswith(build_name_prefix(tag)) for name in names)
+        assert not any(
+            name.startswith(build_name_prefix(other)) for name in names for other in tags.values() if other != tag
+        )
 
 
 @pytest.mark.parametrize("tag", ["Dev-abcdef", "-abcdef", "sluice-abcdef", "dev-2-abcdef"])
@@ -89,7 +91,7 @@ def test_a_mailbox_is_the_stages() -> None:
     mailboxes: Any = SimpleNamespace(record=lambda *_, **__: None)
     queues: Any = Queues()
     site = replace(Meeting().dependencies(), queues=queues, new_id=lambda: "id")
-    assert Mailbox(site, mailboxes, "dev-sluice-mailbox-").url() == made[0]
+    assert Mailbox(site, mailboxes, "dev-sluice-mailbox-").get_url() == made[0]
     assert made == ["dev-sluice-mailbox-id"]
 
 

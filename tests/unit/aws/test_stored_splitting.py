@@ -152,9 +152,9 @@ def test_what_is_stored_is_read(store: DynamoRegistryStore) -> None:
         sessions={SESSION.session_id: heard, OF_LINES.session_id: OF_LINES},
         splitters={"01HF00000000000000000000": SplitterAnnouncement(7, ANNOUNCED_MS)},
     )
-    assert (revision, store.version()) == (12, 7)
-    assert store.session(SESSION.session_id) == SESSION
-    assert store.counts() == {SESSION.session_id: 42}
+    assert (revision, store.read_version()) == (12, 7)
+    assert store.read_session(SESSION.session_id) == SESSION
+    assert store.read_counts() == {SESSION.session_id: 42}
     assert store.find_ended_reason("f5e4d3c2b1a0") == "Unused"
     assert not store.claim_tick(due_at_ms=1_700_000_007_000, now_ms=1_700_000_006_000)
 
@@ -162,9 +162,9 @@ def test_what_is_stored_is_read(store: DynamoRegistryStore) -> None:
 def test_what_is_written_is_what_is_stored(store: DynamoRegistryStore) -> None:
     put(store, {"pk": {"S": "registry"}, "sk": {"S": "head"}, "version": {"N": "6"}, "revision": {"N": "11"}})
     assert store.save(Registry(version=6), REGISTRY, revision=11)
-    store.announce("01HF00000000000000000000", version=7, at_ms=ANNOUNCED_MS)
-    store.heartbeat(SESSION.session_id, at_ms=HEARTBEAT_MS)
-    store.count(SESSION.session_id, 42, at_ms=HEARTBEAT_MS)
+    store.announce_version("01HF00000000000000000000", version=7, at_ms=ANNOUNCED_MS)
+    store.record_heartbeat(SESSION.session_id, at_ms=HEARTBEAT_MS)
+    store.add_count(SESSION.session_id, 42, at_ms=HEARTBEAT_MS)
     store.record_end("f5e4d3c2b1a0", "Unused", at_ms=HEARTBEAT_MS)
     assert store.claim_tick(due_at_ms=1_700_000_007_000, now_ms=1_700_000_006_000)
     written = {(item["pk"]["S"], item["sk"]["S"]): item for item in store.client.scan(TableName="t")["Items"]}

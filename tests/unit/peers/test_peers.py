@@ -437,7 +437,7 @@ async def test_a_client_that_is_gone_gets_no_channel() -> None:
     broker.client_gone = True
     async with site(broker) as here, Peer(ON_LOOPBACK, ChannelLimits()) as peer:
         peer.open_channel()
-        await broker.send_offer("gone", "1.0\n" + json.dumps({"offer": await peer.offer()}))
+        await broker.send_offer("gone", "1.0\n" + json.dumps({"offer": await peer.create_offer()}))
         await here.saw(VolunteerStep.CLIENT_GONE)
         assert here.volunteer.counts[VolunteerStep.OPENED] == 0
 
@@ -462,7 +462,7 @@ async def test_a_client_that_opens_no_channel_is_given_up() -> None:
     async with site(limits=VolunteerLimits(pause_s=0, open_timeout_s=0.2)) as here:
         async with Peer(ON_LOOPBACK, ChannelLimits()) as peer:
             peer.open_channel()
-            await here.broker.send_offer("mute", "1.0\n" + json.dumps({"offer": await peer.offer()}))
+            await here.broker.send_offer("mute", "1.0\n" + json.dumps({"offer": await peer.create_offer()}))
             await here.saw(VolunteerStep.NOT_OPENED)
         await until(lambda: here.volunteer.clients == 0)
 
@@ -531,7 +531,7 @@ async def test_a_service_that_fails_ends_the_channel() -> None:
 async def test_on_loopback_nothing_but_loopback_is_offered() -> None:
     async with Peer(ON_LOOPBACK, ChannelLimits()) as peer:
         peer.open_channel()
-        assert set(candidate_addresses(await peer.offer())) == {LOOPBACK}
+        assert set(candidate_addresses(await peer.create_offer())) == {LOOPBACK}
 
 
 @run

@@ -404,7 +404,7 @@ def test_a_batch_over_an_empty_pool_asks_it_twice() -> None:
 def test_demand_is_counted_for_the_pool_that_was_wanted_first() -> None:
     world = World()
     world.serve(post("a"), post("b", nat="unrestricted"), post("c", nat="restricted"))
-    world.pacing.flush()
+    world.pacing.flush_counts()
     [counts] = world.pace.minutes.values()
     assert counts.numbers == {"unrestricted_offers": 2, "restricted_offers": 1}
     assert [counts.numbers for counts in world.pace.hours.values()] == [{"offers": 3}]

@@ -163,7 +163,7 @@ def test_an_offer_over_http_is_counted_as_demand() -> None:
     world = World()
     world.silent_proxy()
     world.request("POST", "/client", CLIENT)
-    world.pacing.flush()
+    world.pacing.flush_counts()
     [minute], [hour] = world.pace.minutes.values(), world.pace.hours.values()
     assert (minute.numbers, hour.numbers) == ({"unrestricted_offers": 1}, {"offers": 1})
 

@@ -23,7 +23,7 @@ POOL = Pool.UNRESTRICTED
 def told(*, away_s: float, polls_per_s: float, offers_per_s: float = 0.0, draw: float = 0.5) -> int:
     """Say what is told where proxies that were sent away for so long come so often."""
     lately = PoolPace(pollers=away_s * polls_per_s, polls_per_s=polls_per_s, offers_per_s=offers_per_s)
-    return Pace(pools={POOL: lately}).next_poll_ms(POOL, draw)
+    return Pace(pools={POOL: lately}).draw_next_poll_ms(POOL, draw)
 
 
 @pytest.mark.parametrize("seeds", [1, pytest.param(5, marks=pytest.mark.slow)])
@@ -52,7 +52,7 @@ def test_after_a_burst_of_demand_proxies_come_without_gaps(volunteers: int) -> N
 
 
 def test_a_site_that_knows_nothing_asks_for_polls_as_often_as_may_be() -> None:
-    assert Pace().next_poll_ms(POOL, 0.5) == NEXT_POLL_MS
+    assert Pace().draw_next_poll_ms(POOL, 0.5) == NEXT_POLL_MS
 
 
 @pytest.mark.parametrize("away_s", [20, 600, 10_000])

@@ -41,16 +41,16 @@ def test_few_addresses_have_no_cooldowns_and_are_counted() -> None:
     for number in range(CROWD):
         for _ in range(2):
             assert site.pacing.start_cooldown(f"{number:016x}", COOLDOWN_MS) == 1
-    site.pacing.flush()
+    site.pacing.flush_counts()
     site.clock.ms += READ_EVERY_MS
-    assert site.pacing.pace().groups == CROWD
+    assert site.pacing.get_pace().groups == CROWD
 
 
 def test_an_address_whose_polls_all_get_an_offer_is_counted() -> None:
     site = Meeting()
     site.pacing.start_cooldown(ADDRESS, COOLDOWN_MS)
     site.pacing.count_given(POOL)
-    site.pacing.flush()
+    site.pacing.flush_counts()
     assert [len(counts.groups) for counts in site.pace.minutes.values()] == [1]
 
 
@@ -112,7 +112,7 @@ def test_an_address_that_takes_another_offer_at_the_same_time_is_refused_one() -
 
 def test_an_address_gets_its_offer_though_the_table_fails() -> None:
     site = crowded()
-    site.pacing.pace()
+    site.pacing.get_pace()
     site.pace.failing = CallFailed("PutItem", "Throttled", "later")
     assert [site.pacing.confirm(ADDRESS, COOLDOWN_MS, is_held=is_held) for is_held in (False, True)] == [1, 1]
 
@@ -175,7 +175,7 @@ def test_without_demand_the_table_confirms_nothing() -> None:
 
 
 def told(site: Meeting) -> int:
-    return site.new_pacing().pace().next_poll_ms(POOL, 0.5)
+    return site.new_pacing().get_pace().draw_next_poll_ms(POOL, 0.5)
 
 
 def test_polls_count_only_as_far_as_offers_are_answered() -> None:
@@ -188,7 +188,7 @@ def test_polls_count_only_as_far_as_offers_are_answered() -> None:
         site.pace.minutes = {minute: Counts(polls | offers)}
         site.pace.hours = {hour: Counts(offers)}
         proven = 0.1 if count > answered else 1.0
-        pace = site.new_pacing().pace().of(POOL)
+        pace = site.new_pacing().get_pace().of(POOL)
         assert pace.polls_per_s == pytest.approx(proven * 1000 * 3_000 / max(site.clock.ms % MINUTE_MS, MINUTE_MS // 2))
         assert pace.interval_ms == pytest.approx(NEXT_POLL_MS)
 
@@ -208,7 +208,7 @@ def test_an_offer_and_its_answer_are_counted_by_minute_and_hour() -> None:
     site = Meeting()
     for is_answered in (False, False, True):
         site.pacing.count_given(POOL, is_answered=is_answered)
-    site.pacing.flush()
+    site.pacing.flush_counts()
     counted = {"restricted_given": 2, "restricted_answered": 1}
     assert [counts.numbers for counts in itertools.chain(site.pace.minutes.values(), site.pace.hours.values())] == [
         counted,

@@ -251,4 +251,4 @@ def test_offers_are_looked_for_in_as_many_shards_as_there_may_have_been() -> Non
 
     world.waiting.list_untaken = look  # type: ignore[method-assign, assignment]
     world.sweep()
-    assert asked == [SHARDS_BEFORE * world.new_pacing().pace().shards] == [4]
+    assert asked == [SHARDS_BEFORE * world.new_pacing().get_pace().shards] == [4]

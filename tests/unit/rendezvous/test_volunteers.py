@@ -155,7 +155,7 @@ def test_letters_for_an_earlier_poll_are_skipped() -> None:
     world = World()
 
     def two_letters() -> None:
-        world.queues.send(world.mailbox.url(), json.dumps({"for": "earlier", "offer": "o", "nat": "", "relay": ""}))
+        world.queues.send(world.mailbox.get_url(), json.dumps({"for": "earlier", "offer": "o", "nat": "", "relay": ""}))
         world.broker_gives(world.offer())
 
     world.meanwhile(two_letters)
@@ -323,7 +323,7 @@ def test_where_many_poll_none_is_held_and_each_is_told_to_come_so_seldom_that_fi
 def test_a_poll_that_got_nothing_is_counted_by_how_long_it_is_away() -> None:
     world = World()
     world.poll()
-    world.pacing.flush()
+    world.pacing.flush_counts()
     [minute], [hour] = world.pace.minutes.values(), world.pace.hours.values()
     assert (minute.numbers, len(minute.groups)) == (
         {"unrestricted_promised_ms": HOLD_MS + 20_000, "unrestricted_polls": 1},
@@ -354,26 +354,26 @@ def test_an_address_whose_turn_it_is_takes_an_offer_at_once() -> None:
 
 def test_an_environment_keeps_its_mailbox_for_an_hour() -> None:
     world = World()
-    first = world.mailbox.url()
-    assert world.mailbox.url() == first
+    first = world.mailbox.get_url()
+    assert world.mailbox.get_url() == first
     world.clock.ms += USED_FOR_MS
-    assert world.mailbox.url() != first
+    assert world.mailbox.get_url() != first
     assert len(world.mailboxes.notes) == 2
 
 
 def test_a_mailbox_that_has_vanished_ends_the_poll_and_is_made_anew_next_time() -> None:
     world = World()
-    first = world.mailbox.url()
+    first = world.mailbox.get_url()
     world.clock.ms += MINUTE_MS
     world.queues.made.clear()
     assert world.poll()[0] is End.POLL_IDLE
     assert world.pools.proxies == {}
-    assert world.mailbox.url() != first
+    assert world.mailbox.get_url() != first
 
 
 def test_a_poll_that_is_matched_when_its_mailbox_has_vanished_is_lost_without_another_look() -> None:
     world = World()
-    world.mailbox.url()
+    world.mailbox.get_url()
     world.clock.ms += MINUTE_MS
     receive, asked = world.queues.receive, list[str]()
 
@@ -493,7 +493,7 @@ def test_an_answer_that_cannot_be_sent_is_tried_until_the_clients_time_is_over()
 
 def test_who_asks_a_mailbox_that_has_vanished_is_told_so() -> None:
     world = World()
-    world.mailbox.url()
+    world.mailbox.get_url()
     world.clock.ms += MINUTE_MS
     world.queues.made.clear()
     for _ in range(2):

@@ -107,10 +107,10 @@ def test_the_control_function_writes_nothing_while_it_waits_for_an_agent(world: 
     world.start()
     for _ in range(5):
         world.tick()
-    revision = world.store.revision()
+    revision = world.store.read_revision()
     for _ in range(20):
         world.tick()
-    assert world.store.revision() == revision
+    assert world.store.read_revision() == revision
 
 
 def test_an_agent_of_other_clusters_has_nothing_to_do(world: World):

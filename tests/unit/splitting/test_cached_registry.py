@@ -63,14 +63,14 @@ def test_within_a_second_nothing_is_read() -> None:
 
 def test_a_change_between_reading_and_announcing_is_not_missed() -> None:
     seen, store, _ = seen_and_store()
-    announce = store.announce
+    announce = store.announce_version
 
     def announce_late(splitter_id: str, *, version: int, at_ms: int) -> None:
         if version == 1:
             change(store)
         announce(splitter_id, version=version, at_ms=at_ms)
 
-    store.announce = announce_late  # type: ignore[method-assign]
+    store.announce_version = announce_late  # type: ignore[method-assign]
     assert routed_version(seen) == 2
 
 
@@ -95,10 +95,10 @@ def test_an_announcement_that_fails_is_made_again_before_anything_is_routed() ->
     seen.routes("q")
     change(store)
     clock.ms += CACHED_MS
-    announce, store.announce = store.announce, refuse  # type: ignore[method-assign]
+    announce, store.announce_version = store.announce_version, refuse  # type: ignore[method-assign]
     with pytest.raises(CallFailed):
         seen.routes("q")
-    store.announce = announce  # type: ignore[method-assign]
+    store.announce_version = announce  # type: ignore[method-assign]
     assert routed_version(seen) == 2
     assert store.registry.splitters["s"].version == 2
 
@@ -109,13 +109,13 @@ def refuse(splitter_id: str, *, version: int, at_ms: int) -> None:
 
 def test_a_registry_that_changes_with_every_look_brings_the_batch_again() -> None:
     seen, store, _ = seen_and_store()
-    version = store.version
+    version = store.read_version
 
     def changing() -> int:
         change(store)
         return version()
 
-    store.version = changing  # type: ignore[method-assign]
+    store.read_version = changing  # type: ignore[method-assign]
     with pytest.raises(RegistryUnsettled):
         seen.routes("q")
 

@@ -20,7 +20,7 @@ from sluice.splitting.control import (
     Control,
     NoSuchSession,
     RegistryCache,
-    next_tick_s,
+    compute_next_tick_s,
 )
 from sluice.splitting.filters.values import Filter, Mode, QueueFilter
 from sluice.splitting.policies import Policy
@@ -200,13 +200,13 @@ def test_what_is_left_goes_back_without_the_mark_and_is_counted_and_the_queue_go
 
 def test_a_splitter_that_has_not_seen_the_end_keeps_the_queue_but_not_its_messages(world: World) -> None:
     session_id = world.start()
-    world.store.announce("splitter", version=world.store.version(), at_ms=world.clock())
+    world.store.announce_version("splitter", version=world.store.read_version(), at_ms=world.clock())
     world.queues.messages[SESSION_QUEUE] = [Message(message_id="1", body="1")]
     world.control.stop(session_id, Reason.STOPPED)
     world.control.advance()
     assert world.queues.bodies("main") == ["1"]
     assert ("delete", SESSION_QUEUE) not in world.queues.calls
-    world.store.announce("splitter", version=world.store.version(), at_ms=world.clock())
+    world.store.announce_version("splitter", version=world.store.read_version(), at_ms=world.clock())
     world.control.advance()
     assert ("delete", SESSION_QUEUE) in world.queues.calls
 
@@ -265,9 +265,9 @@ def test_a_lost_race_is_run_again_and_too_many_are_an_error(world: World) -> Non
 
 def test_looking_changes_nothing(world: World) -> None:
     world.start()
-    before, calls = world.store.revision(), list(world.queues.calls)
+    before, calls = world.store.read_revision(), list(world.queues.calls)
     world.control.view()
-    assert (world.store.revision(), world.queues.calls) == (before, calls)
+    assert (world.store.read_revision(), world.queues.calls) == (before, calls)
 
 
 def test_one_session_in_a_hurry_does_not_do_the_work_of_others(world: World) -> None:
@@ -292,13 +292,13 @@ def test_the_sweep_deletes_this_deployments_unknown_queues_and_no_others(world: 
 
 
 def test_ticks_come_soon_while_something_moves_later_while_sessions_live_and_not_at_all_without(world: World) -> None:
-    assert next_tick_s(world.store.registry) is None
+    assert compute_next_tick_s(world.store.registry) is None
     session_id = world.start()
     world.pass_s(2)
-    assert next_tick_s(world.store.registry) == LATER_S
-    world.store.announce("splitter", version=world.store.version(), at_ms=world.clock())
+    assert compute_next_tick_s(world.store.registry) == LATER_S
+    world.store.announce_version("splitter", version=world.store.read_version(), at_ms=world.clock())
     world.control.stop(session_id, Reason.STOPPED)
-    assert next_tick_s(world.store.registry) == SOON_S
+    assert compute_next_tick_s(world.store.registry) == SOON_S
 
 
 def test_a_queue_that_aws_refuses_fails_the_session_with_awss_words(world: World) -> None:
@@ -312,7 +312,7 @@ def test_a_queue_that_aws_refuses_fails_the_session_with_awss_words(world: World
 def test_a_queue_that_aws_has_no_time_for_is_made_by_the_next_tick(world: World) -> None:
     world.queues.failing.add(SESSION_QUEUE)
     session_id = world.start()
-    assert next_tick_s(world.store.registry) == SOON_S
+    assert compute_next_tick_s(world.store.registry) == SOON_S
     world.pass_s(SOON_S)
     assert world.status(session_id) is Status.STARTING
     world.queues.failing.clear()
@@ -468,7 +468,7 @@ def test_what_goes_back_in_order_is_not_overtaken_by_its_group(world: World) -> 
 
 def test_ending_twice_is_ending_once(world: World) -> None:
     session_id = world.start()
-    world.store.announce("splitter", version=world.store.version(), at_ms=world.clock())
+    world.store.announce_version("splitter", version=world.store.read_version(), at_ms=world.clock())
     world.control.stop(session_id, Reason.STOPPED)
     ended = world.store.registry.sessions[session_id]
     world.clock.ms += 1_000
@@ -477,11 +477,11 @@ def test_ending_twice_is_ending_once(world: World) -> None:
 
 
 def test_a_session_is_ready_when_every_splitter_has_seen_it(world: World) -> None:
-    world.store.announce("splitter", version=0, at_ms=world.clock())
+    world.store.announce_version("splitter", version=0, at_ms=world.clock())
     session_id = world.start()
     world.clock.ms += QUEUE_IS_USED_AFTER_MS
     assert world.status(session_id) is Status.RESOURCES_READY
-    world.store.announce("splitter", version=world.store.version(), at_ms=world.clock())
+    world.store.announce_version("splitter", version=world.store.read_version(), at_ms=world.clock())
     assert world.status(session_id) is Status.READY
 
 

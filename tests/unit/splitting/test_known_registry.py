@@ -32,7 +32,7 @@ def test_the_next_invocation_asks_for_splitters_and_heartbeats_alone() -> None:
     store = CountedStore()
     known = RegistryCache(store)
     known.load()
-    store.announce("s", version=0, at_ms=5)
+    store.announce_version("s", version=0, at_ms=5)
     assert known.load().splitters == {}
     known.begin()
     assert known.load().splitters == {"s": SplitterAnnouncement(0, 5)}
@@ -44,7 +44,7 @@ def test_splitters_are_read_after_a_version_is_written() -> None:
     store = CountedStore()
     known = RegistryCache(store)
     before = known.load()
-    store.announce("s", version=0, at_ms=5)
+    store.announce_version("s", version=0, at_ms=5)
     assert known.save(replace(before, version=1))
     assert known.load().splitters == {"s": SplitterAnnouncement(0, 5)}
 

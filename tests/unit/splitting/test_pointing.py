@@ -16,7 +16,7 @@ from sluice.splitting.consumers.targets import (
     Target,
     describe_target,
 )
-from sluice.splitting.control import LATER_S, Control, RegistryCache, next_tick_s
+from sluice.splitting.control import LATER_S, Control, RegistryCache, compute_next_tick_s
 from sluice.splitting.filters.values import Filter, QueueFilter
 from sluice.splitting.operation_handler import OperationHandler
 from sluice.splitting.operations import SplittingView
@@ -70,7 +70,7 @@ class World:
     def show(self) -> SplittingView:
         return OperationHandler(
             control=self.control(), compile_problem=lambda _: None, counts=dict, url=lambda name: name
-        ).show()
+        ).show_splitting()
 
     @property
     def config(self) -> SplitConfig:
@@ -125,7 +125,7 @@ def test_a_first_session_moves_all_consumers_to_a_main_queue_and_the_last_ones_e
     assert not world.consumers.triggers["trigger"]
     assert ("delete", main) in world.queues.calls
     assert world.store.registry.find_consumers("q").held_by == ""
-    assert next_tick_s(world.store.registry) is None
+    assert compute_next_tick_s(world.store.registry) is None
 
 
 def test_the_splitter_reads_the_source_only_while_all_consumers_read_main(world: World):
@@ -378,9 +378,9 @@ def test_consumers_stay_where_they_are_while_a_session_lingers_and_the_next_one_
     world.tick()
     assert world.at == {main}
     world.control().stop(again, Reason.STOPPED)
-    assert next_tick_s(world.store.registry) is not None
+    assert compute_next_tick_s(world.store.registry) is not None
     world.until(lambda: again not in world.store.registry.sessions)
-    assert next_tick_s(world.store.registry) == LATER_S
+    assert compute_next_tick_s(world.store.registry) == LATER_S
     world.tick(60)
     world.until(lambda: world.store.registry.splits["q"].is_at_rest)
     assert world.at == {"source"}
@@ -529,6 +529,6 @@ def test_a_trigger_that_another_invocation_is_about_to_switch_is_not_believed() 
     held = Consumers(queue_id="q", splitter_on=None, held_by="another", held_until_ms=world.clock.ms + HOLD_MS)
     registry = Registry(splits={"q": Split(queue_id="q", source="source", static=False)}, consumers={"q": held})
     switch = SwitchSplitter("q", on=False)
-    assert list(world.control().pointing.run(switch, registry)) == []
+    assert list(world.control().pointing.run_action(switch, registry)) == []
     world.clock.ms += HOLD_MS
-    assert list(world.control().pointing.run(switch, registry)) == [SplitterSwitched("q", False)]
+    assert list(world.control().pointing.run_action(switch, registry)) == [SplitterSwitched("q", False)]

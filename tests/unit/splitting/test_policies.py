@@ -5,7 +5,7 @@ from msgspec import UNSET
 
 from sluice.codec import encode
 from sluice.splitting.filters.values import Filter, Mode, QueueFilter
-from sluice.splitting.policies import Policy, attributes_named, list_refusals
+from sluice.splitting.policies import Policy, find_named_attributes, list_refusals
 
 
 def refused(policy: Policy, asked: Filter, *, mode: Mode = Mode.STEAL, limit_s: int | None = None) -> list[str]:
@@ -90,15 +90,15 @@ def test_who_keeps_the_rules_may_begin() -> None:
     ],
 )
 def test_a_line_pattern_names_the_attribute_that_it_begins_with(pattern: str, named: set[str]) -> None:
-    assert attributes_named(Filter(all_of=(pattern,))) == named
-    assert attributes_named(Filter(any_of=(pattern, pattern))) == named
+    assert find_named_attributes(Filter(all_of=(pattern,))) == named
+    assert find_named_attributes(Filter(any_of=(pattern, pattern))) == named
 
 
 def test_of_patterns_that_are_each_enough_all_name_the_same() -> None:
-    assert attributes_named(Filter(any_of=("^a: 1", "^A: 2"))) == {"a"}
-    assert attributes_named(Filter(any_of=("^a: 1", "^b: 2"))) == set()
-    assert attributes_named(Filter(all_of=("^a: 1", "^b: 2"), any_of=UNSET)) == {"a", "b"}
-    assert attributes_named(Filter(attributes=(("C", "."),), jq=".MessageAttributes.d")) == {"c"}
+    assert find_named_attributes(Filter(any_of=("^a: 1", "^A: 2"))) == {"a"}
+    assert find_named_attributes(Filter(any_of=("^a: 1", "^b: 2"))) == set()
+    assert find_named_attributes(Filter(all_of=("^a: 1", "^b: 2"), any_of=UNSET)) == {"a", "b"}
+    assert find_named_attributes(Filter(attributes=(("C", "."),), jq=".MessageAttributes.d")) == {"c"}
 
 
 def test_the_rules_are_said_in_words_and_written_only_where_they_are_given() -> None:

@@ -18,7 +18,7 @@ from sluice.rendezvous.counts.events import (
     OfferEvent,
     PollEvent,
     combine_polls,
-    event_id,
+    derive_event_id,
     parse_event,
 )
 from sluice.rendezvous.counts.statistics import tally
@@ -43,7 +43,7 @@ PROXY_ADDRESS = "198.51.100.7"
 
 texts = st.text(st.characters(codec="utf-8"), max_size=20)
 common = {
-    "id": st.integers(0, 2**47).map(lambda at_ms: event_id("offer", "c", at_ms=at_ms)),
+    "id": st.integers(0, 2**47).map(lambda at_ms: derive_event_id("offer", "c", at_ms=at_ms)),
     "at_ms": st.integers(0, 4_102_444_800_000),
     "outcome": st.sampled_from(["matched", "idle", "of the future"]),
     "nat": st.sampled_from(Nat),
@@ -78,7 +78,7 @@ def test_fields_that_nobody_knows_are_ignored(event: Event, more: dict[str, int]
 
 def test_a_denied_offer_as_it_is_published() -> None:
     event = OfferEvent(
-        id=event_id("offer", "c", at_ms=AT - 20),
+        id=derive_event_id("offer", "c", at_ms=AT - 20),
         at_ms=AT,
         outcome="denied",
         nat="restricted",
@@ -97,7 +97,7 @@ def test_a_denied_offer_as_it_is_published() -> None:
 
 
 def document(**changes: Any) -> dict[str, Any]:
-    event = OfferEvent(id=event_id("offer", "c", at_ms=AT), at_ms=AT, outcome="denied", method="sqs")
+    event = OfferEvent(id=derive_event_id("offer", "c", at_ms=AT), at_ms=AT, outcome="denied", method="sqs")
     changed = json.loads(event.to_json(site="s")) | changes
     return {name: value for name, value in changed.items() if value is not ...}
 
@@ -166,7 +166,7 @@ def polled(
     at_ms: int = AT,
 ) -> PollEvent:
     return PollEvent(
-        id=event_id("poll", f"{next(NUMBERS)}", at_ms=AT + next(NUMBERS)),
+        id=derive_event_id("poll", f"{next(NUMBERS)}", at_ms=AT + next(NUMBERS)),
         at_ms=at_ms,
         outcome=outcome,
         nat=nat,
@@ -195,9 +195,9 @@ def test_a_time_may_be_spelled_otherwise(text: str) -> None:
 
 
 def told(world: Any) -> list[Event]:
-    events = list(world.recorder.take())
+    events = list(world.recorder.take_events())
     assert all(re.fullmatch(ULID, event.id) for event in events)
-    assert world.recorder.take() == ()
+    assert world.recorder.take_events() == ()
     return events
 
 
@@ -384,10 +384,10 @@ def test_a_poll_that_takes_an_offer_that_waits_is_matched_at_once() -> None:
 def test_a_poll_that_got_a_client_is_told_of_by_who_held_it() -> None:
     clock = Clock(AT)
     recorder = make_recorder(clock)
-    profile = recorder.profile(proxy_poll(), address=PROXY_ADDRESS)
+    profile = recorder.build_profile(proxy_poll(), address=PROXY_ADDRESS)
     clock.ms += 7_000
     recorder.record_poll(proxy_poll(), profile, End.POLL_MATCHED, polled_at_ms=AT)
-    [event] = recorder.take()
+    [event] = recorder.take_events()
     assert isinstance(event, PollEvent)
     assert (event.outcome, event.waited_ms, event.clients, event.polls) == ("matched", 7_000, 3, 1)
     assert event.address == f"hash of {PROXY_ADDRESS}"
@@ -399,7 +399,7 @@ def test_polls_without_a_client_are_held_back_and_told_of_together() -> None:
 
     def invoked(address: str) -> list[int]:
         poll, before = proxy_poll(), len(published)
-        profile = recorder.profile(poll, address=address)
+        profile = recorder.build_profile(poll, address=address)
         recorder.record_poll(poll, profile, End.POLL_IDLE, polled_at_ms=clock.ms)
         recorder.publish()
         return [each.polls for each in published[before:] if isinstance(each, PollEvent)]

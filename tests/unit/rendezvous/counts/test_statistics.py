@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id
-from sluice.rendezvous.counts.pages import exposition, write_daily_log
+from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, derive_event_id
+from sluice.rendezvous.counts.pages import write_daily_log, write_prometheus_page
 from sluice.rendezvous.counts.statistics import (
     ADDRESSES_BY_NAT,
     ADDRESSES_BY_TYPE,
@@ -85,7 +85,7 @@ class Script:
 
     def _next(self, kind: str) -> tuple[str, int]:
         self.number += 1
-        return event_id(kind, str(self.number), at_ms=self.at_ms), self.at_ms
+        return derive_event_id(kind, str(self.number), at_ms=self.at_ms), self.at_ms
 
     def _add(self, event: Event) -> None:
         self.statistics.add([counts for counts in [tally(event)] if counts])
@@ -167,7 +167,7 @@ def test_countries_with_one_rounded_number_are_in_the_order_of_their_names() -> 
 
 
 def test_the_page_for_prometheus() -> None:
-    page = exposition(scripted().statistics.totals(), {("webext", "restricted"): 2, ("badge", "unknown"): 1})
+    page = write_prometheus_page(scripted().statistics.totals(), {("webext", "restricted"): 2, ("badge", "unknown"): 1})
     samples = [line for line in page.splitlines() if not line.startswith("#")]
     assert samples == [
         'snowflake_available_proxies{type="badge",nat="unknown"} 1',
@@ -213,7 +213,7 @@ def test_the_page_for_prometheus() -> None:
 
 
 def test_every_family_of_the_page_says_what_it_is_before_its_first_sample() -> None:
-    page = exposition(scripted().statistics.totals(), {("webext", "restricted"): 2}).splitlines()
+    page = write_prometheus_page(scripted().statistics.totals(), {("webext", "restricted"): 2}).splitlines()
     declared: dict[str, str] = {}
     for line in page:
         if line.startswith("# TYPE "):
@@ -232,7 +232,7 @@ def test_every_family_of_the_page_says_what_it_is_before_its_first_sample() -> N
 
 
 def test_without_anything_counted_the_pages_are_empty() -> None:
-    samples = [line for line in exposition(Counter(), {}).splitlines() if not line.startswith("#")]
+    samples = [line for line in write_prometheus_page(Counter(), {}).splitlines() if not line.startswith("#")]
     assert samples == ['snowflake_available_proxies{type="unknown",nat="unknown"} 0']
     assert HttpWorld().request("GET", "/metrics").body == ""
 

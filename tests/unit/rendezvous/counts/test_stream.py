@@ -8,14 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import Malformed
-from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id
+from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, derive_event_id
 from sluice.rendezvous.counts.stream import read_events
 
 AT = 1_700_000_000_000
 SEQUENCE = "4421584500000000017450439091"
-OFFER = OfferEvent(id=event_id("offer", "c", at_ms=AT), at_ms=AT, outcome="denied", country="DE", method="sqs")
+OFFER = OfferEvent(id=derive_event_id("offer", "c", at_ms=AT), at_ms=AT, outcome="denied", country="DE", method="sqs")
 POLLS = PollEvent(
-    id=event_id("poll", "p", at_ms=AT), at_ms=AT, outcome="idle", polls=3, addresses=("a", "b"), proxy_type="webext"
+    id=derive_event_id("poll", "p", at_ms=AT),
+    at_ms=AT,
+    outcome="idle",
+    polls=3,
+    addresses=("a", "b"),
+    proxy_type="webext",
 )
 
 
@@ -77,7 +82,7 @@ def answered(**changes: Any) -> dict[str, Any]:
 def test_an_answered_offer_tells_of_its_end_and_of_the_answer() -> None:
     assert read_events(answered()) == [
         OfferEvent(
-            id=event_id("offer", "0123456789abcdef", at_ms=AT),
+            id=derive_event_id("offer", "0123456789abcdef", at_ms=AT),
             at_ms=AT + 650,
             outcome="matched",
             nat="restricted",
@@ -88,7 +93,7 @@ def test_an_answered_offer_tells_of_its_end_and_of_the_answer() -> None:
             waited_ms=650,
         ),
         AnswerEvent(
-            id=event_id("answer", "0123456789abcdef", at_ms=AT),
+            id=derive_event_id("answer", "0123456789abcdef", at_ms=AT),
             at_ms=AT + 650,
             outcome="success",
             nat="unrestricted",

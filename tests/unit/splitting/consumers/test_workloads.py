@@ -15,11 +15,11 @@ from sluice.splitting.consumers.workloads import (
     MAX_TEXT,
     ORIGINAL,
     Original,
-    current_values,
     find_entries,
-    is_alike,
+    have_equal_entries,
     list_config_maps,
     point_workload,
+    read_values,
 )
 
 Json = dict[str, Any]
@@ -150,13 +150,13 @@ def test_there_and_back_is_what_it_was_and_only_the_queue_is_another(found: Json
         ]
         assert others[0] == others[1]
         assert {**was, "env": None} == {**now, "env": None}
-    assert not is_alike(pods[0], pods[1], kept)
+    assert not have_equal_entries(pods[0], pods[1], kept)
     back = point_workload(there.workload, of, kept, old=(NEW,), new=OLD)
     assert back.problems == ()
     assert back.workload["spec"] == before["spec"]
     annotations = before["metadata"].get("annotations")
     assert back.workload["metadata"].get("annotations") in ([annotations, None] if not annotations else [annotations])
-    assert is_alike(back.workload["spec"]["template"]["spec"], pods[0], kept)
+    assert have_equal_entries(back.workload["spec"]["template"]["spec"], pods[0], kept)
 
 
 @given(workloads, targets)
@@ -207,7 +207,7 @@ def test_dollars_of_a_config_map_stay_what_they_are() -> None:
     found, of = workload({"name": "app", "env": [REF]}), target(env="QUEUE", place=Place(pattern="q=(.+)"))
     kept = find_entries(found, of, maps, queue=OLD)
     there = point_workload(found, of, kept, old=(OLD,), new=NEW).workload
-    assert current_values(there, kept) == {"QUEUE": f"price=$$(A) q={MAIN}"}
+    assert read_values(there, kept) == {"QUEUE": f"price=$$(A) q={MAIN}"}
 
 
 def test_a_literal_that_its_owner_has_put_in_place_of_a_reference_stays() -> None:

@@ -12,7 +12,7 @@ from regex import _regex_core
 
 from sluice.splitting.filters.dialect import tokens
 from sluice.splitting.filters.index import RequiredLiterals, derive_required_literals, fold
-from sluice.splitting.filters.patterns import PatternTimedOut, matches, problem, with_true_ends
+from sluice.splitting.filters.patterns import PatternTimedOut, find_problem, matches, replace_end_anchors
 from tests.splitting_fakes import meets_need
 
 FLAGS = regex.VERSION1 | regex.IGNORECASE
@@ -41,13 +41,13 @@ FLAGS = regex.VERSION1 | regex.IGNORECASE
     ],
 )
 def test_the_dialect(pattern: str, text: str, found: bool) -> None:
-    assert problem(pattern) is None
+    assert find_problem(pattern) is None
     assert matches(pattern, text) is found
 
 
 @pytest.mark.parametrize("pattern", ["(", "a{3,1}", "(?V0)a", "[", "*", "(" * 1_500 + ")" * 1_500, "a" * 5_000])
 def test_what_does_not_compile_says_why(pattern: str) -> None:
-    assert problem(pattern)
+    assert find_problem(pattern)
 
 
 def test_a_pattern_that_backtracks_without_end_times_out() -> None:
@@ -67,7 +67,7 @@ TEXTS = st.text("aAbBkKsSiI$^\n,-]\u212a\u017f\u0130\u0131ß", max_size=8)
 
 
 def with_the_parser_mended(pattern: str) -> "regex.Pattern[str]":
-    """The library's own parser, with the one node replaced: what `with_true_ends` stands in for."""
+    """The library's own parser, with the one node replaced: what `replace_end_anchors` stands in for."""
     core: Any = _regex_core
     ends = {"EndOfStringLine": core.EndOfString, "EndOfStringLineU": core.EndOfString}
     with mock.patch.multiple(_regex_core, **ends):
@@ -85,7 +85,7 @@ def test_each_dollar_is_the_end_of_the_text_as_the_parser_itself_would_have_it(p
         oracle = with_the_parser_mended(pattern)
     except (regex.error, ValueError, RecursionError, KeyError, IndexError, TypeError, AttributeError):
         assume(False)
-    ours = regex.compile("(?-f)" + with_true_ends(pattern), FLAGS, cache_pattern=False)
+    ours = regex.compile("(?-f)" + replace_end_anchors(pattern), FLAGS, cache_pattern=False)
     assert bool(ours.search(text, timeout=1)) == bool(oracle.search(text, timeout=1))
 
 
@@ -121,7 +121,7 @@ SHAPES = st.recursive(
 @example("a(?i)*b", "b", True)
 @example("(?i)k", "\u212a", True)
 def test_a_text_in_which_a_pattern_is_found_meets_its_need(pattern: str, text: str, exact_case: bool) -> None:
-    if problem(pattern, exact_case=exact_case) is not None:
+    if find_problem(pattern, exact_case=exact_case) is not None:
         assume(False)
     try:
         found = matches(pattern, text, exact_case=exact_case)

@@ -12,11 +12,11 @@ from sluice.message import MAX_MESSAGE_BYTES, Message, Value
 from sluice.splitting.consumers.temporary_queues import (
     MAX_NAME,
     MAX_TAGS,
-    name_prefix,
+    build_name_prefix,
+    merge_tags,
     rename_in_policy,
-    temporary_attributes,
+    select_attributes,
     temporary_queue_name,
-    temporary_tags,
 )
 from sluice.splitting.routing.router import build_main_message, build_returned_message, build_session_copy
 
@@ -149,8 +149,8 @@ def test_names_are_valid_ours_and_say_fifo_last(original: str, is_main: bool) ->
     assert len(name) <= MAX_NAME
     assert name.endswith(".fifo") == original.endswith(".fifo")
     assert ".fifo" not in name[:-5]
-    assert name.startswith(name_prefix("dep001"))
-    assert not name.startswith(name_prefix("dep002"))
+    assert name.startswith(build_name_prefix("dep001"))
+    assert not name.startswith(build_name_prefix("dep002"))
 
 
 def test_names_as_the_spec_writes_them() -> None:
@@ -184,7 +184,7 @@ def test_a_temporary_queue_is_like_its_original_but_for_what_was_served_or_decid
         "FifoQueue": "false",
         "Policy": "",
     }
-    assert temporary_attributes(original, original_name="orders", name="new", of_session=False) == {
+    assert select_attributes(original, original_name="orders", name="new", of_session=False) == {
         name: original[name]
         for name in (
             "VisibilityTimeout",
@@ -197,7 +197,7 @@ def test_a_temporary_queue_is_like_its_original_but_for_what_was_served_or_decid
 
 
 def test_a_sessions_queue_takes_what_its_mark_makes_longer_than_the_original_takes() -> None:
-    made = temporary_attributes({"MaximumMessageSize": "1024"}, original_name="o", name="n", of_session=False)
+    made = select_attributes({"MaximumMessageSize": "1024"}, original_name="o", name="n", of_session=False)
     copied = build_session_copy(replace(MESSAGE, body="b" * 1_000), key="k" * 64, fifo=False)
     assert 1_024 < copied.size <= int(made["MaximumMessageSize"])
 
@@ -206,13 +206,13 @@ def test_a_sessions_queue_has_no_dead_letters_so_that_what_fails_there_goes_back
     original = {
         "RedrivePolicy": '{"deadLetterTargetArn":"arn:aws:sqs:eu-west-1:000000000000:dead","maxReceiveCount":3}'
     }
-    made = temporary_attributes(original, original_name="o", name="n", of_session=True)
+    made = select_attributes(original, original_name="o", name="n", of_session=True)
     assert made == {"MaximumMessageSize": str(MAX_MESSAGE_BYTES)}
 
 
 def test_a_fifo_queue_stays_one() -> None:
     original = {"FifoQueue": "true", "ContentBasedDeduplication": "false", "DeduplicationScope": "messageGroup"}
-    made = temporary_attributes(original, original_name="o.fifo", name="n.fifo", of_session=False)
+    made = select_attributes(original, original_name="o.fifo", name="n.fifo", of_session=False)
     assert made == original | {"MaximumMessageSize": str(MAX_MESSAGE_BYTES)}
 
 
@@ -237,12 +237,12 @@ def test_only_the_queues_name_changes_in_a_policy() -> None:
 
 def test_configured_tags_win_and_those_of_aws_stay_behind() -> None:
     original = {"team": "a", "cost": "1", "aws:cloudformation:stack-name": "s"}
-    assert temporary_tags(original, configured={"team": "b"}) == {"team": "b", "cost": "1"}
+    assert merge_tags(original, configured={"team": "b"}) == {"team": "b", "cost": "1"}
     of_user = {"sluice-user": "another's", "team": "a"}
-    assert temporary_tags(of_user, configured=of_user) == {"team": "a"}
-    assert temporary_tags(of_user, configured=of_user, user_id="AIDA") == {"sluice-user": "AIDA", "team": "a"}
-    of_session = temporary_tags({"sluice-session": "other"}, configured={}, user_id="AIDA", session_id="s")
+    assert merge_tags(of_user, configured=of_user) == {"team": "a"}
+    assert merge_tags(of_user, configured=of_user, user_id="AIDA") == {"sluice-user": "AIDA", "team": "a"}
+    of_session = merge_tags({"sluice-session": "other"}, configured={}, user_id="AIDA", session_id="s")
     assert of_session == {"sluice-user": "AIDA", "sluice-session": "s"}
-    many = temporary_tags({f"o{n}": "" for n in range(50)}, configured={"mine": "x"})
+    many = merge_tags({f"o{n}": "" for n in range(50)}, configured={"mine": "x"})
     assert len(many) == MAX_TAGS
     assert many["mine"] == "x"

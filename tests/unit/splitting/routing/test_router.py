@@ -349,7 +349,7 @@ def test_recipients_are_those_of_the_oracle(shares: list[Share], message: Messag
 
 @given(st.lists(FILTERS.filter(lambda one: not one.matches_nothing), max_size=12), MESSAGES)
 def test_the_index_leads_to_every_filter_that_matches(filters: list[Filter], message: Message) -> None:
-    candidates = Index.build(filters).candidates(FilterInput.from_message(message))
+    candidates = Index.build(filters).find_candidates(FilterInput.from_message(message))
     assert candidates == sorted(set(candidates))
     assert {number for number, one in enumerate(filters) if matches(one, message)} <= set(candidates)
 
@@ -366,7 +366,7 @@ def test_few_of_a_thousand_sessions_are_asked(attributes: dict[str, str], most: 
         for n in range(1_000)
     ]
     filters.append(Filter(attributes=(("baggage", "session=dev-17(,|$)"),)))
-    assert len(Index.build(filters).candidates(sight(**attributes))) <= most
+    assert len(Index.build(filters).find_candidates(sight(**attributes))) <= most
 
 
 @pytest.mark.parametrize(("attributes", "most"), [({"baggage": "k=v,session=dev-17,x=1"}, 3), ({"z": "z"}, 0)])
@@ -377,4 +377,4 @@ def test_few_of_a_thousand_sessions_with_patterns_on_lines_are_asked(attributes:
         else Filter(all_of=(f"session=dev-{n}(,|$)", "^baggage: "))
         for n in range(1_000)
     ]
-    assert len(Index.build(filters).candidates(sight(**attributes))) <= most
+    assert len(Index.build(filters).find_candidates(sight(**attributes))) <= most
