@@ -119,7 +119,7 @@ def compare_with_machines(
         run.until(every_ms)
     taken = run.outcome.matched[Manner.ROTATING]
     allowed = machines * (2 + minutes * MINUTE_MS / (COOLDOWN * NEXT_POLL_MS))
-    next_poll_ms = run.brokers[0].pace().draw_next_poll_ms(Pool.UNRESTRICTED, MEAN)
+    next_poll_ms = run.brokers[0].get_pace().draw_next_poll_ms(Pool.UNRESTRICTED, MEAN)
     return Beside(share=taken / run.outcome.offers, next_poll_s=next_poll_ms / 1000, bound=taken / allowed)
 
 

@@ -324,7 +324,7 @@ class Run:
         now_ms, pool = self.now_ms, volunteer.pool
         place = len(self.idle) - 1 - int(self.chance.random() * min(len(self.idle), self.site.environments))
         environment = self.idle[place]
-        pace = environment.pace()
+        pace = environment.get_pace()
         interval_ms = pace.draw_next_poll_ms(pool, self.chance.random())
         compute_hold_fraction = pace.compute_hold_fraction(
             pool, on_average=self.site.held_min, at_most=self.site.held_max
@@ -348,7 +348,7 @@ class Run:
         if elapsed_fraction >= 1:
             environment.count_poll(pool, interval_ms=interval_ms)
         self._count(Step.EARLY if elapsed_fraction < 1 else Step.DEFERRED, volunteer)
-        environment.flush()
+        environment.flush_counts()
         self._go(volunteer, interval_ms)
 
     def _go(self, volunteer: Volunteer, interval_ms: int) -> None:
@@ -381,7 +381,7 @@ class Run:
             return
         self._count(Step.ANSWER, volunteer)
         environment.count_given(volunteer.pool, is_answered=True)
-        environment.flush()
+        environment.flush_counts()
         self.available[volunteer.pool] -= 1
         serves_ms = self.chance.expovariate(1 / self.population.serves_ms)
         self.at(self.now_ms + max(serves_ms, interval_ms), self._served, volunteer)
@@ -421,7 +421,7 @@ class Run:
         self._end(held)
         held.environment.count_poll(volunteer.pool, interval_ms=held.interval_ms + HOLD_MS)
         self._count(Step.HELD_IDLE, volunteer)
-        held.environment.flush()
+        held.environment.flush_counts()
         self._go(volunteer, held.interval_ms)
 
     def _end(self, held: Held) -> None:
@@ -481,8 +481,8 @@ class Run:
         """As `Broker._serve` and `Matchmaker`: a proxy whose poll is held, or a place among those that wait."""
         broker = self.brokers[int(self.chance.random() * len(self.brokers))]
         broker.count_offer(list_pools_for_client(nat)[0])
-        broker.pace()
-        broker.flush()
+        broker.get_pace()
+        broker.flush_counts()
         if self.counts:
             self.outcome.offers += 1
             able = sum(self.available[pool] for pool in list_pools_for_client(nat))

@@ -138,7 +138,7 @@ def test_a_pod_that_has_ended_is_not_waited_for(cluster: Cluster) -> None:
     del evicted["metadata"]["resourceVersion"], evicted["metadata"]["uid"]
     cluster.put("v1", "pods", evicted)
     assert not ours.point(target, original, queue=MAIN, instead_of=(SOURCE,))
-    cluster.admin.replace(f"{path}/status", {**cluster.admin.get(path), "status": {"phase": "Failed"}})
+    cluster.admin.replace_object(f"{path}/status", {**cluster.admin.get_object(path), "status": {"phase": "Failed"}})
     assert ours.point(target, original, queue=MAIN, instead_of=(SOURCE,))
 
 
@@ -185,7 +185,7 @@ def test_a_copy_that_somebody_has_deleted_is_not_needed_for_the_way_back(cluster
     original = ours.read_original(target, queue=SOURCE)
     there(ours, target, original, cluster)
     (copy,) = (each for each in cluster.config_maps() if each.startswith("sluice-tmp-"))
-    cluster.admin.delete(api_path("v1", cluster.namespace, "configmaps", copy))
+    cluster.admin.delete_object(api_path("v1", cluster.namespace, "configmaps", copy))
     back(ours, target, original, cluster)
     assert state(cluster) == first
 
@@ -194,7 +194,7 @@ def test_a_config_map_that_is_gone_since_is_a_reason_not_to_go_on(cluster: Clust
     cluster.deploy(MOUNTED)
     target, ours = target_of(cluster, **FILE), consumers(cluster.role)
     original = ours.read_original(target, queue=SOURCE)
-    cluster.admin.delete(api_path("v1", cluster.namespace, "configmaps", "files"))
+    cluster.admin.delete_object(api_path("v1", cluster.namespace, "configmaps", "files"))
     with pytest.raises(BadConsumer, match="there is no ConfigMap files"):
         ours.point(target, original, queue=MAIN, instead_of=(SOURCE,))
 

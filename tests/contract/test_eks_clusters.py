@@ -64,7 +64,7 @@ def test_a_cluster_is_described_once_and_asked_with_a_token(server: Server) -> N
     found = clusters({"endpoint": server.url, "certificateAuthority": authority, "status": "ACTIVE"})
     assert found("shop") is found("shop")
     with pytest.raises(CallFailed, match="GET /api/v1/namespaces/shop/pods: Unauthorized: Unauthorized"):
-        found("shop").get("/api/v1/namespaces/shop/pods")
+        found("shop").get_object("/api/v1/namespaces/shop/pods")
 
 
 def test_a_cluster_that_is_being_made_is_asked_later() -> None:
@@ -81,4 +81,4 @@ def test_a_cluster_that_is_not_there_is_told() -> None:
 def test_a_server_that_does_not_answer_is_told() -> None:
     found = clusters({"endpoint": "http://127.0.0.1:9", "certificateAuthority": {"data": ""}, "status": "ACTIVE"})
     with pytest.raises(CallFailed, match=r"GET /api: NewConnectionError: .*Connection refused"):
-        found("shop").get("/api")
+        found("shop").get_object("/api")

@@ -234,8 +234,8 @@ def test_who_may_not_put_it_back_for_now_goes_on_when_it_may(server: Server) -> 
     world, first = world_of(cluster, cluster.role), state(cluster)
     session_id = ready(world, cluster)
     binding = api_path(RBAC, cluster.namespace, "rolebindings", "sluice")
-    kept = cluster.admin.get(binding)
-    cluster.admin.delete(binding)
+    kept = cluster.admin.get_object(binding)
+    cluster.admin.delete_object(binding)
     cluster.wait_for_rights(False)
     world.control().stop(session_id, Reason.STOPPED)
     until(world, cluster.roll, lambda: bool(world.consumers.warnings))
@@ -243,7 +243,7 @@ def test_who_may_not_put_it_back_for_now_goes_on_when_it_may(server: Server) -> 
     assert not world.store.registry.splits["q"].is_at_rest
     for each in ("resourceVersion", "uid"):
         del kept["metadata"][each]
-    cluster.admin.create(api_path(RBAC, cluster.namespace, "rolebindings"), kept)
+    cluster.admin.create_object(api_path(RBAC, cluster.namespace, "rolebindings"), kept)
     cluster.wait_for_rights(True)
     until(world, cluster.roll, lambda: world.store.registry.splits["q"].is_at_rest)
     assert state(cluster) == first

@@ -250,7 +250,7 @@ def test_what_was_sent_before_is_found_with_its_state_and_forgotten(table: Table
 def test_all_that_has_expired_is_deleted_but_what_is_written_again(client: Any) -> None:
     table = dynamodb(client)
     key = AddressHasher(client, "t", lambda: NOW)
-    key.of("192.0.2.1")
+    key.hash_address("192.0.2.1")
     table.pace.start_cooldown("a" * 32, NOW, now_ms=NOW)
     table.pools.enter(proxy("dead"))
     table.waiting.add([opened()])

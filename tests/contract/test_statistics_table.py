@@ -242,8 +242,8 @@ def test_another_versions_counts_are_left_alone(client: Any, name: str) -> None:
 
 def test_all_environments_have_one_key_a_day(client: Any) -> None:
     keys = [AddressHasher(client, TABLE, Clock(NOW)) for _ in range(3)]
-    todays = {each.key(DAY) for each in keys}
-    tomorrows = {each.key(format_day(NOW + DAY_MS)) for each in keys}
+    todays = {each.get_key(DAY) for each in keys}
+    tomorrows = {each.get_key(format_day(NOW + DAY_MS)) for each in keys}
     assert len(todays) == len(tomorrows) == len({*todays} - {*tomorrows}) == 1
     assert {len(key) for key in todays} == {KEY_BYTES}
 

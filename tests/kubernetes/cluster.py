@@ -47,7 +47,7 @@ class Cluster:
         name = f"{os.getpid()}-{next(_numbers)}"
         self.namespace, self.argo = f"shop-{name}", f"argocd-{name}"
         for each in (self.namespace, self.argo):
-            self.admin.create("/api/v1/namespaces", {"metadata": {"name": each}})
+            self.admin.create_object("/api/v1/namespaces", {"metadata": {"name": each}})
 
     def allow(self, roles: list[Json] | None = None) -> None:
         """Apply the documents' roles, or others in their place, and wait until they hold."""
@@ -55,7 +55,7 @@ class Cluster:
         for each in deepcopy(documented_roles() if roles is None else roles):
             each["metadata"]["namespace"] = names[each["metadata"]["namespace"]]
             plural = f"{each['kind'].lower()}s"
-            self.admin.create(api_path(RBAC, each["metadata"]["namespace"], plural), each)
+            self.admin.create_object(api_path(RBAC, each["metadata"]["namespace"], plural), each)
         self.wait_for_rights(True)
         eventually(lambda: not is_forbidden(self.role, api_path(ARGO, self.argo, "applications", "none")))
 
@@ -67,13 +67,13 @@ class Cluster:
         where = namespace or self.namespace
         kind = body.get("kind") or {"configmaps": "ConfigMap", "pods": "Pod"}[plural]
         whole = {"apiVersion": group_version, "kind": kind, **body}
-        return self.admin.create(api_path(group_version, where, plural), whole)
+        return self.admin.create_object(api_path(group_version, where, plural), whole)
 
     def config_map(self, name: str, **data: str) -> None:
         self.put("v1", "configmaps", {"metadata": {"name": name}, "data": data})
 
     def config_maps(self) -> list[str]:
-        found = self.admin.list(api_path("v1", self.namespace, "configmaps"))
+        found = self.admin.list_objects(api_path("v1", self.namespace, "configmaps"))
         return [each["metadata"]["name"] for each in found if each["metadata"]["name"] != "kube-root-ca.crt"]
 
     def deploy(self, pod: Json, *, kind: str = "Deployment", spec: Json | None = None, **metadata: Any) -> None:
@@ -92,14 +92,14 @@ class Cluster:
 
     def workload(self, kind: str = "Deployment") -> Json:
         group_version, plural = PLURALS[kind]
-        return self.admin.get(api_path(group_version, self.namespace, plural, "orders"))
+        return self.admin.get_object(api_path(group_version, self.namespace, plural, "orders"))
 
     def change(self, kind: str, change: Callable[[Json], None]) -> None:
         """Change the workload as its owner does."""
         group_version, plural = PLURALS[kind]
         found = self.workload(kind)
         change(found)
-        self.admin.replace(api_path(group_version, self.namespace, plural, "orders"), found)
+        self.admin.replace_object(api_path(group_version, self.namespace, plural, "orders"), found)
 
     # What controllers do.
 
@@ -122,7 +122,7 @@ class Cluster:
     def retire(self, kind: str = "Deployment") -> None:
         """Let the old pods terminate, which the status doesn't count any more."""
         for each in self.new_and_old(self.workload(kind))[1]:
-            self.admin.delete(api_path("v1", self.namespace, "pods", each["metadata"]["name"]))
+            self.admin.delete_object(api_path("v1", self.namespace, "pods", each["metadata"]["name"]))
         self.tell(kind)
 
     def reap(self, kind: str = "Deployment") -> None:
@@ -132,7 +132,7 @@ class Cluster:
             self.admin.send("DELETE", f"{path}?gracePeriodSeconds=0", None)
 
     def pods(self) -> list[Json]:
-        return list(self.admin.list(api_path("v1", self.namespace, "pods")))
+        return list(self.admin.list_objects(api_path("v1", self.namespace, "pods")))
 
     def new_and_old(self, workload: Json) -> tuple[list[Json], list[Json]]:
         """Tell pods of the workload's template from others."""
@@ -160,7 +160,7 @@ class Cluster:
         }
         group_version, plural = PLURALS[kind]
         path = f"{api_path(group_version, self.namespace, plural, 'orders')}/status"
-        self.admin.replace(path, {**workload, "status": status})
+        self.admin.replace_object(path, {**workload, "status": status})
 
 
 def seen(found: Any) -> Any:

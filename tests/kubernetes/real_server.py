@@ -104,8 +104,8 @@ def wait_for(folder: Path, port: int) -> Server:
 
 def is_ready(admin: Api) -> bool:
     """Whether what it makes for itself is there: the roles, and the first namespace."""
-    admin.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/cluster-admin")
-    admin.get("/api/v1/namespaces/default")
+    admin.get_object("/apis/rbac.authorization.k8s.io/v1/clusterroles/cluster-admin")
+    admin.get_object("/api/v1/namespaces/default")
     return True
 
 
@@ -124,12 +124,12 @@ def define(admin: Api) -> None:
             "versions": [served],
         }
         made = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "spec": spec}
-        admin.create(path, {**made, "metadata": {"name": f"{plural}.{group}"}})
+        admin.create_object(path, {**made, "metadata": {"name": f"{plural}.{group}"}})
     end = time.monotonic() + START_S
     for group, version, plural, _, _ in CUSTOM:
         while True:
             try:
-                admin.get(f"/apis/{group}/{version}/namespaces/default/{plural}")
+                admin.get_object(f"/apis/{group}/{version}/namespaces/default/{plural}")
                 break
             except CallFailed:
                 if time.monotonic() > end:

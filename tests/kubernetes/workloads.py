@@ -113,16 +113,16 @@ def read(cluster: Cluster, kind: str = "Deployment") -> dict[str, str]:
     pod = cluster.workload(kind)["spec"]["template"]["spec"]
     found, maps = dict[str, str](), api_path("v1", cluster.namespace, "configmaps")
     for source in pod["containers"][0].get("envFrom", []):
-        data = cluster.admin.get(f"{maps}/{source['configMapRef']['name']}")["data"]
+        data = cluster.admin.get_object(f"{maps}/{source['configMapRef']['name']}")["data"]
         found |= {source.get("prefix", "") + key: value for key, value in data.items()}
     for entry in pod["containers"][0].get("env", []):
         if "valueFrom" in entry:
             ref = entry["valueFrom"]["configMapKeyRef"]
-            found[entry["name"]] = cluster.admin.get(f"{maps}/{ref['name']}")["data"][ref["key"]]
+            found[entry["name"]] = cluster.admin.get_object(f"{maps}/{ref['name']}")["data"][ref["key"]]
         else:
             found[entry["name"]] = entry["value"].replace("$$", "$")
     for volume in pod.get("volumes", []):
-        found |= cluster.admin.get(f"{maps}/{volume['configMap']['name']}")["data"]
+        found |= cluster.admin.get_object(f"{maps}/{volume['configMap']['name']}")["data"]
     return found
 
 
@@ -135,5 +135,5 @@ def state(cluster: Cluster, kind: str = "Deployment") -> tuple[Json, Json, list[
 
 
 def scaled(cluster: Cluster) -> list[Json]:
-    found = cluster.admin.get(api_path(KEDA, cluster.namespace, "scaledobjects", "orders"))
+    found = cluster.admin.get_object(api_path(KEDA, cluster.namespace, "scaledobjects", "orders"))
     return [trigger["metadata"] for trigger in found["spec"]["triggers"]]

@@ -89,7 +89,7 @@ def _describe_pools(waiting: Mapping[str, int], pace: Pace | None) -> Sequence[D
     for pool in Pool:
         rates: dict[str, Any] = dict.fromkeys(("population", "polls_per_s", "offers_per_s", "next_poll_ms"))
         if pace is not None:
-            pool_rates = pace.of(pool)
+            pool_rates = pace.for_pool(pool)
             rates = {"population": pool_rates.pollers, "next_poll_ms": pace.draw_next_poll_ms(pool, MEAN)}
             rates |= {"polls_per_s": pool_rates.polls_per_s, "offers_per_s": pool_rates.offers_per_s}
         pools.append({"pool": pool.value, "held": waiting[pool.value], **rates})

@@ -361,7 +361,7 @@ async def test_an_answer_from_nobody_is_a_lost_offer() -> None:
     elsewhere = Peer(ON_LOOPBACK, ChannelLimits())
 
     async def answer_and_vanish(message: str) -> Reply:
-        answer = await elsewhere.answer(json.loads(message.partition("\n")[2])["offer"])
+        answer = await elsewhere.create_answer(json.loads(message.partition("\n")[2])["offer"])
         await elsewhere.close()
         return Answered(answer)
 
@@ -538,11 +538,11 @@ async def test_on_loopback_nothing_but_loopback_is_offered() -> None:
 async def test_ends_on_different_addresses_of_the_loopback_reach_each_other() -> None:
     async with Peer(Network(loopback=True, loopback_address="127.9.0.1"), ChannelLimits()) as client:
         mine = client.open_channel()
-        offer = await client.offer()
+        offer = await client.create_offer()
         assert set(candidate_addresses(offer)) == {"127.9.0.1"}
         async with Peer(ON_LOOPBACK, ChannelLimits()) as proxy:
             first = proxy.first_channel()
-            await client.accept(await proxy.answer(offer))
+            await client.accept_answer(await proxy.create_answer(offer))
             theirs = await first
             assert await mine.wait_until_open()
             await mine.send(b"ping")
@@ -553,10 +553,10 @@ async def test_ends_on_different_addresses_of_the_loopback_reach_each_other() ->
 async def test_on_loopback_the_other_ends_further_addresses_are_not_tried() -> None:
     async with Peer(ON_LOOPBACK, ChannelLimits()) as client, Peer(ON_LOOPBACK, ChannelLimits()) as proxy:
         client.open_channel()
-        offer = json.loads(await client.offer())
+        offer = json.loads(await client.create_offer())
         line = next(line for line in offer["sdp"].splitlines(keepends=True) if line.startswith("a=candidate:"))
         offer["sdp"] += line.replace(LOOPBACK, "192.0.2.9") + "a=candidate:short\r\n"
-        await proxy.answer(json.dumps(offer))
+        await proxy.create_answer(json.dumps(offer))
         channels: Any = proxy._connection.sctp
         gatherer = channels.transport.transport
         assert {candidate.ip for candidate in gatherer.getRemoteCandidates()} == {LOOPBACK}
@@ -566,10 +566,10 @@ async def test_on_loopback_the_other_ends_further_addresses_are_not_tried() -> N
 async def test_an_answer_to_sound_is_refused() -> None:
     async with Peer(ON_LOOPBACK, ChannelLimits()) as client, Peer(ON_LOOPBACK, ChannelLimits()) as proxy:
         client.open_channel()
-        offer = json.loads(await client.offer())
+        offer = json.loads(await client.create_offer())
         offer["sdp"] += "m=audio 9 UDP/TLS/RTP/SAVPF 0\r\n"
         with pytest.raises(Malformed, match="not one data channel"):
-            await proxy.answer(json.dumps(offer))
+            await proxy.create_answer(json.dumps(offer))
 
 
 def candidate_addresses(description: str) -> list[str]:

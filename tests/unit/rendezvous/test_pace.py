@@ -89,5 +89,5 @@ def test_no_wait_is_longer_than_the_longest() -> None:
 
 def test_polls_are_read_from_the_counts_of_the_last_minutes() -> None:
     counts = Counts({f"{POOL}_polls": 60, f"{POOL}_promised_ms": 60 * 30_000})
-    lately = compute_pace({100: counts}, {}, now_ms=101 * MINUTE_MS).of(POOL)
+    lately = compute_pace({100: counts}, {}, now_ms=101 * MINUTE_MS).for_pool(POOL)
     assert (lately.polls_per_s, lately.interval_ms, lately.pollers) == (1.0, 30_000, 30.0)

@@ -188,7 +188,7 @@ def test_polls_count_only_as_far_as_offers_are_answered() -> None:
         site.pace.minutes = {minute: Counts(polls | offers)}
         site.pace.hours = {hour: Counts(offers)}
         proven = 0.1 if count > answered else 1.0
-        pace = site.new_pacing().get_pace().of(POOL)
+        pace = site.new_pacing().get_pace().for_pool(POOL)
         assert pace.polls_per_s == pytest.approx(proven * 1000 * 3_000 / max(site.clock.ms % MINUTE_MS, MINUTE_MS // 2))
         assert pace.interval_ms == pytest.approx(NEXT_POLL_MS)
 
