@@ -317,7 +317,7 @@ class Run:
         self.at(at_ms, self._poll, volunteer)
 
     def _poll(self, volunteer: Volunteer) -> None:
-        """As `Volunteers._poll`."""
+        """As `Volunteers._match_poll`."""
         if volunteer.arrives_anew:
             volunteer.arrives_anew, volunteer.address = False, self._address()
             volunteer.leaves_at_ms = self.now_ms + self._session_ms()
@@ -478,7 +478,7 @@ class Run:
         self.burst_until_ms = self.now_ms + self.demand.burst_ms
 
     def _serve(self, nat: Nat, sent_at_ms: int) -> None:
-        """As `Broker._serve` and `Matchmaker`: a proxy whose poll is held, or a place among those that wait."""
+        """As `Broker._serve_message` and `Matchmaker`: a proxy whose poll is held, or a place among those that wait."""
         broker = self.brokers[int(self.chance.random() * len(self.brokers))]
         broker.count_offer(list_pools_for_client(nat)[0])
         broker.get_pace()

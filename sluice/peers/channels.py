@@ -98,15 +98,15 @@ class Channel:
         self._unread_bytes -= len(data)
         return data
 
-    async def receive_exactly(self, number: int) -> bytes:
-        """Wait for exactly `number` bytes, or for fewer if the channel closes first. Any further bytes stay unread."""
+    async def receive_exactly(self, byte_count: int) -> bytes:
+        """Wait for `byte_count` bytes, or for fewer if the channel closes first. Any further bytes stay unread."""
         data = bytearray()
-        while len(data) < number and (more := await self.receive()):
+        while len(data) < byte_count and (more := await self.receive()):
             data += more
-        if len(data) > number:
-            self._unread.appendleft(bytes(data[number:]))
-            self._unread_bytes += len(data) - number
-        return bytes(data[:number])
+        if len(data) > byte_count:
+            self._unread.appendleft(bytes(data[byte_count:]))
+            self._unread_bytes += len(data) - byte_count
+        return bytes(data[:byte_count])
 
     def _is_open(self) -> bool:
         return not self._closed and self._channel.readyState == "open"
@@ -159,11 +159,11 @@ class Peer:
         """Return a future of the first channel that the other peer opens. Call this method before `create_answer`."""
         first: asyncio.Future[Channel] = asyncio.get_running_loop().create_future()
 
-        def on_channel(channel: RTCDataChannel) -> None:
+        def resolve_channel(channel: RTCDataChannel) -> None:
             if not first.done():
                 first.set_result(Channel(self._connection, channel, self._limits))
 
-        self._connection.on("datachannel", on_channel)
+        self._connection.on("datachannel", resolve_channel)
         return first
 
     async def create_offer(self) -> str:

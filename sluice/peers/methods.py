@@ -79,7 +79,7 @@ def exchange_over_sqs(
     """
     timeouts = patience or ClientTimeouts()
 
-    async def exchange(message: str) -> Reply:
+    async def exchange_offer(message: str) -> Reply:
         client_id = draw_id()
         await queues.send_offer(client_id, message)
         await asyncio.sleep(timeouts.before_lookup_s)
@@ -97,17 +97,17 @@ def exchange_over_sqs(
                 return parse_reply(body)
         return NoReply("no reply in the answer queue")
 
-    return exchange
+    return exchange_offer
 
 
 def exchange_over_http(session: aiohttp.ClientSession, client_url: str) -> RendezvousMethod:
     """Return the rendezvous method over HTTP. It raises `CallFailed` if the broker is unreachable."""
     url = client_url.rstrip("/") + "/client"
 
-    async def exchange(message: str) -> Reply:
+    async def exchange_offer(message: str) -> Reply:
         return parse_reply(await post(session, url, message.encode(), timeout_s=HTTP_TIMEOUT_S))
 
-    return exchange
+    return exchange_offer
 
 
 @asynccontextmanager

@@ -119,15 +119,15 @@ class Volunteer:
         async with asyncio.TaskGroup() as serving:
             while True:
                 await free.acquire()
-                match, pause_s = await self._poll()
+                match, pause_s = await self._poll_broker()
                 if match is None:
                     free.release()
                 else:
                     self.clients += 1
-                    serving.create_task(self._serve(match)).add_done_callback(release_slot)
+                    serving.create_task(self._serve_client(match)).add_done_callback(release_slot)
                 await asyncio.sleep(pause_s)
 
-    async def _poll(self) -> tuple[ClientMatch | None, float]:
+    async def _poll_broker(self) -> tuple[ClientMatch | None, float]:
         """Poll the broker. Returns the matched client, if any, and the seconds to wait before the next poll."""
         sid = self.draw_id()
         poll = {
@@ -143,45 +143,45 @@ class Volunteer:
             reply = await post(self.session, self.broker_url.rstrip("/") + "/proxy", body, timeout_s=POLL_TIMEOUT_S)
             fields = read_object(reply, {"Status": str, "Offer": str, "NextPoll": int, "RelayURL": str})
         except (CallFailed, Malformed) as error:
-            self._record(VolunteerStep.POLL_FAILED, sid, str(error))
+            self._record_event(VolunteerStep.POLL_FAILED, sid, str(error))
             return None, self.limits.pause_after_failure_s
         status = fields.get("Status", "")
-        self._record(VolunteerStep.POLLED, sid, status)
+        self._record_event(VolunteerStep.POLLED, sid, status)
         next_poll_s = max(fields.get("NextPoll", 0), 0) / 1000
         if status == End.POLL_REFUSED.reply:
-            self._record(VolunteerStep.POLL_REFUSED, sid, f"next poll in {next_poll_s:g} s")
+            self._record_event(VolunteerStep.POLL_REFUSED, sid, f"next poll in {next_poll_s:g} s")
             return None, next_poll_s
         pause_s = min(next_poll_s, self.limits.pause_s)
         if status != End.POLL_MATCHED.reply:
             return None, pause_s
         relay_url = fields.get("RelayURL", "")
-        self._record(VolunteerStep.MATCHED, sid, relay_url)
+        self._record_event(VolunteerStep.MATCHED, sid, relay_url)
         return ClientMatch(sid=sid, offer=fields.get("Offer", ""), relay_url=relay_url), pause_s
 
-    async def _serve(self, match: ClientMatch) -> None:
+    async def _serve_client(self, match: ClientMatch) -> None:
         try:
             async with Peer(self.network, self.limits.channel) as peer:
                 channel = peer.first_channel()
-                if await self._answer(match, peer):
+                if await self._answer_offer(match, peer):
                     await self._serve_channel(match, channel)
         except Exception as error:  # noqa: BLE001 - an error of one client or relay must not end the others
-            self._record(VolunteerStep.BROKEN, match.sid, f"{type(error).__name__}: {error}")
+            self._record_event(VolunteerStep.BROKEN, match.sid, f"{type(error).__name__}: {error}")
 
-    async def _answer(self, match: ClientMatch, peer: Peer) -> bool:
+    async def _answer_offer(self, match: ClientMatch, peer: Peer) -> bool:
         """Answer the offer. Returns whether the client was still waiting for the answer."""
         try:
             answer = await peer.create_answer(match.offer)
         except Malformed as error:
-            self._record(VolunteerStep.OFFER_UNUSABLE, match.sid, str(error))
+            self._record_event(VolunteerStep.OFFER_UNUSABLE, match.sid, str(error))
             return False
         body = json.dumps({"Version": ANSWER_VERSION, "Sid": match.sid, "Answer": answer}).encode()
         try:
             reply = await post(self.session, self.broker_url.rstrip("/") + "/answer", body, timeout_s=POLL_TIMEOUT_S)
             delivered = read_object(reply, {"Status": str}).get("Status") == "success"
         except (CallFailed, Malformed) as error:
-            self._record(VolunteerStep.ANSWER_FAILED, match.sid, str(error))
+            self._record_event(VolunteerStep.ANSWER_FAILED, match.sid, str(error))
             return False
-        self._record(VolunteerStep.ANSWERED if delivered else VolunteerStep.CLIENT_GONE, match.sid)
+        self._record_event(VolunteerStep.ANSWERED if delivered else VolunteerStep.CLIENT_GONE, match.sid)
         return delivered
 
     async def _serve_channel(self, match: ClientMatch, first: asyncio.Future[Channel]) -> None:
@@ -189,20 +189,20 @@ class Volunteer:
             async with asyncio.timeout(self.limits.open_timeout_s):
                 channel = await first
         except TimeoutError:
-            self._record(VolunteerStep.NOT_OPENED, match.sid, f"in {self.limits.open_timeout_s:g} s")
+            self._record_event(VolunteerStep.NOT_OPENED, match.sid, f"in {self.limits.open_timeout_s:g} s")
             return
-        self._record(VolunteerStep.OPENED, match.sid)
+        self._record_event(VolunteerStep.OPENED, match.sid)
         try:
             async with asyncio.timeout(self.limits.connection_s) as limit:
                 await self.serve(channel, match.relay_url)
         except TimeoutError:
             if not limit.expired():
                 raise
-            self._record(VolunteerStep.CUT_OFF, match.sid, f"after {self.limits.connection_s:g} s")
+            self._record_event(VolunteerStep.CUT_OFF, match.sid, f"after {self.limits.connection_s:g} s")
         else:
-            self._record(VolunteerStep.CLOSED, match.sid, channel.fault or "")
+            self._record_event(VolunteerStep.CLOSED, match.sid, channel.fault or "")
 
-    def _record(self, step: VolunteerStep, sid: str, detail: str = "") -> None:
+    def _record_event(self, step: VolunteerStep, sid: str, detail: str = "") -> None:
         self.counts[step] += 1
         self.on_event(VolunteerEvent(step, sid, detail))
 

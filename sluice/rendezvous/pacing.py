@@ -44,13 +44,13 @@ class Pacing:
     store: "DynamoPaceStore"
     now_ms: NowMs
     log: Callable[[CallFailed], None]
-    _minute: Counter[str] = field(default_factory=Counter)
-    _hour: Counter[str] = field(default_factory=Counter)
-    _groups: set[int] = field(default_factory=set)
+    _minute_counts: Counter[str] = field(default_factory=Counter)
+    _hour_counts: Counter[str] = field(default_factory=Counter)
+    _polling_groups: set[int] = field(default_factory=set)
     # For each address: the end of its cooldown, and whether the table has this cooldown.
     _cooldowns: OrderedDict[str, tuple[int, bool]] = field(default_factory=OrderedDict)
-    _pace: Pace = field(default_factory=Pace)
-    _shards: int = 1  # the number of shards of `_pace`
+    _cached_pace: Pace = field(default_factory=Pace)
+    _shard_count: int = 1  # the number of shards of `_cached_pace`
     _read_at_ms: int = 0
     _written_at_ms: int = 0
     _lock: Lock = field(default_factory=Lock)
@@ -66,38 +66,38 @@ class Pacing:
                 except CallFailed as error:
                     self.log(error)
                 else:
-                    self._pace = compute_pace(minutes, hours, now_ms=now_ms)
-                    self._shards = self._pace.shards
-            return self._pace
+                    self._cached_pace = compute_pace(minutes, hours, now_ms=now_ms)
+                    self._shard_count = self._cached_pace.shards
+            return self._cached_pace
 
     def count_shards(self) -> int:
         """Return the number of partitions over which waiting items are spread, cached for a few seconds."""
         self.get_pace()
-        return self._shards
+        return self._shard_count
 
     def count_offer(self, pool: Pool) -> None:
         """Count an offer whose first pool is this one."""
         with self._lock:
-            self._minute[f"{pool}_offers"] += 1
-            self._hour["offers"] += 1
+            self._minute_counts[f"{pool}_offers"] += 1
+            self._hour_counts["offers"] += 1
 
     def count_poll(self, pool: Pool, *, interval_ms: int) -> None:
         """Count a poll that got no offer; the proxy's next poll is due after `interval_ms`."""
         with self._lock:
-            self._minute[f"{pool}_polls"] += 1
-            self._minute[f"{pool}_promised_ms"] += interval_ms
+            self._minute_counts[f"{pool}_polls"] += 1
+            self._minute_counts[f"{pool}_promised_ms"] += interval_ms
 
     def count_given(self, pool: Pool, *, is_answered: bool = False) -> None:
         """Count an offer given to a proxy of this pool, or, if `is_answered`, an offer answered in time."""
         name = f"{pool}_answered" if is_answered else f"{pool}_given"
         with self._lock:
-            self._minute[name] += 1
-            self._hour[name] += 1
+            self._minute_counts[name] += 1
+            self._hour_counts[name] += 1
 
     def count_hold(self, held_ms: int) -> None:
         """Add the time for which a poll was held."""
         with self._lock:
-            self._hour["held_ms"] += held_ms
+            self._hour_counts["held_ms"] += held_ms
 
     def start_cooldown(self, address: str | None, cooldown_ms: int) -> float:
         """Count the address, and start its cooldown unless this environment knows one that isn't over.
@@ -108,7 +108,7 @@ class Pacing:
         if address is None:
             return 1.0
         with self._lock:
-            self._groups.add(choose_shard(address, ADDRESS_GROUPS))
+            self._polling_groups.add(choose_shard(address, ADDRESS_GROUPS))
             if not pace.has_crowd:
                 return 1.0
             next_ms, is_stored = self._cooldowns.get(address, (0, False))
@@ -174,16 +174,16 @@ class Pacing:
         now_ms = self.now_ms()
         with self._lock:
             is_due = at_shutdown or now_ms - self._written_at_ms >= WRITTEN_EVERY_MS
-            if not is_due or not (self._minute or self._hour or self._groups):
+            if not is_due or not (self._minute_counts or self._hour_counts or self._polling_groups):
                 return
             self._written_at_ms = now_ms
-            minute = Counts(self._minute, frozenset(self._groups))
-            hour = Counts(self._hour)
-            self._minute, self._hour, self._groups = Counter(), Counter(), set()
+            minute = Counts(self._minute_counts, frozenset(self._polling_groups))
+            hour = Counts(self._hour_counts)
+            self._minute_counts, self._hour_counts, self._polling_groups = Counter(), Counter(), set()
         try:
             self.store.add(minute, hour, now_ms=now_ms)
         except CallFailed as error:
             self.log(error)
             with self._lock:
-                self._minute.update(minute.numbers)
-                self._hour.update(hour.numbers)
+                self._minute_counts.update(minute.numbers)
+                self._hour_counts.update(hour.numbers)

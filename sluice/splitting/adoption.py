@@ -40,7 +40,7 @@ class AdoptedQueue:
         """Return the AWS region of the queue."""
         return self.arn.split(":")[3]
 
-    def number(self, name: str) -> int:
+    def get_number(self, name: str) -> int:
         """Return a numeric attribute of the queue; 0 if the attribute isn't set."""
         return int(self.attributes.get(name, 0))
 
@@ -83,11 +83,11 @@ def find_remarks(
             yield Remark(queue.arn, text, refuses="alias/" not in key)
     by_role = {queue.role: queue for queue in queues}
     if SOURCE in by_role and MAIN in by_role:
-        yield from _check_both(by_role[SOURCE], by_role[MAIN])
+        yield from _compare_queues(by_role[SOURCE], by_role[MAIN])
 
 
 def _check_source(queue: AdoptedQueue, *, window_s: int) -> Iterator[Remark]:
-    visibility_s, wanted_s = queue.number("VisibilityTimeout"), 6 * SPLITTER_TIMEOUT_S + window_s
+    visibility_s, wanted_s = queue.get_number("VisibilityTimeout"), 6 * SPLITTER_TIMEOUT_S + window_s
     text = f"its visibility timeout is {visibility_s} s: "
     if visibility_s < SPLITTER_TIMEOUT_S:
         yield Remark(queue.arn, f"{text}Lambda takes none under the splitter's {SPLITTER_TIMEOUT_S} s")
@@ -129,13 +129,13 @@ def _check_readers(queue: AdoptedQueue, consumers: Collection[Target]) -> Iterat
         yield Remark(queue.arn, text)
 
 
-def _check_both(source: AdoptedQueue, main: AdoptedQueue) -> Iterator[Remark]:
-    size, kept_s = main.number("MaximumMessageSize"), main.number("MessageRetentionPeriod")
-    if size < source.number("MaximumMessageSize"):
+def _compare_queues(source: AdoptedQueue, main: AdoptedQueue) -> Iterator[Remark]:
+    size, kept_s = main.get_number("MaximumMessageSize"), main.get_number("MessageRetentionPeriod")
+    if size < source.get_number("MaximumMessageSize"):
         yield Remark(main.arn, f"it takes messages of {size} bytes, the source longer ones: those end as dead letters")
-    if kept_s < source.number("MessageRetentionPeriod"):
+    if kept_s < source.get_number("MessageRetentionPeriod"):
         yield Remark(main.arn, f"it keeps messages for {kept_s} s, less than the source does", refuses=False)
-    if delay_s := main.number("DelaySeconds"):
+    if delay_s := main.get_number("DelaySeconds"):
         text = f"it delays what it is sent by {delay_s} s, after the source's own delay"
         yield Remark(main.arn, text, refuses=False)
 

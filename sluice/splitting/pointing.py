@@ -126,8 +126,8 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
 
     def _point_consumers(self, action: PointConsumer, consumers: Consumers, registry: Registry) -> Iterator[Event]:
         source = registry.splits[action.queue_id].source
-        moves = _next_moves(action, consumers, source)
-        if unseen := _find_unseen(consumers):
+        moves = _list_moves(action, consumers, source)
+        if unseen := _find_unread_targets(consumers):
             yield from self._inspect_consumers(action, unseen, source)
         elif not moves:
             yield events.ConsumerPointed(consumers.queue_id, action.at)
@@ -140,7 +140,7 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
                 if find_agent_cluster(target) is not None:
                     continue
                 try:
-                    with _as_bad_consumer(frozenset() if queue == source else DENIED):
+                    with _raise_bad_consumer(frozenset() if queue == source else DENIED):
                         is_moved = self.consumers.point(target, original, queue=queue, instead_of=others)
                 except BadConsumer as error:
                     yield self._refuse_consumer(consumers.queue_id, place, str(error), queue=queue, source=source)
@@ -153,7 +153,7 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
     def _inspect_consumers(self, action: PointConsumer, unseen: Mapping[int, Target], source: str) -> Iterator[Event]:
         own_targets = {place: target for place, target in unseen.items() if find_agent_cluster(target) is None}
         try:
-            with _as_bad_consumer(DENIED):
+            with _raise_bad_consumer(DENIED):
                 originals = {
                     place: self.consumers.read_original(target, queue=source) for place, target in own_targets.items()
                 }
@@ -199,7 +199,7 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
                 or find_agent_cluster(consumers.consumers[report.place].target) is None
             ):
                 raise StepsLost(f"{report.queue_id}: there is no consumer {report.place} that is for agents")
-            is_new = report.place in _find_unseen(consumers)
+            is_new = report.place in _find_unread_targets(consumers)
             is_denied = report.code in DENIED and (is_new or report.queue != split.source)
             match "refused" if is_denied else report.outcome:
                 case "seen":
@@ -218,11 +218,11 @@ class Pointing(msgspec.Struct, frozen=True, kw_only=True):
             yield events.ConsumersHeld(queue_id, self.holder)
 
 
-def _find_unseen(consumers: Consumers) -> dict[int, Target]:
+def _find_unread_targets(consumers: Consumers) -> dict[int, Target]:
     return {place: consumer.target for place, consumer in enumerate(consumers.consumers) if consumer.original is None}
 
 
-def _next_moves(action: PointConsumer, consumers: Consumers, source: str) -> dict[int, tuple[str, tuple[str, ...]]]:
+def _list_moves(action: PointConsumer, consumers: Consumers, source: str) -> dict[int, tuple[str, tuple[str, ...]]]:
     return {
         place: move
         for place, consumer in enumerate(consumers.consumers)
@@ -232,10 +232,10 @@ def _next_moves(action: PointConsumer, consumers: Consumers, source: str) -> dic
 
 def _waits_for_agents(action: PointConsumer, consumers: Consumers, registry: Registry) -> bool:
     """Return whether only agents can do the remaining work of this action."""
-    left = _find_unseen(consumers)
+    left = _find_unread_targets(consumers)
     if not left:
         source = registry.splits[action.queue_id].source
-        moves = [consumers.consumers[place] for place in _next_moves(action, consumers, source)]
+        moves = [consumers.consumers[place] for place in _list_moves(action, consumers, source)]
         left = dict(enumerate(consumer.target for consumer in moves))
         if any(consumer.to is None for consumer in moves):
             return False
@@ -247,7 +247,7 @@ def _list_steps(registry: Registry, clusters: Collection[str]) -> Iterator[Consu
         if not isinstance(action, PointConsumer):
             continue
         consumers, source = registry.find_consumers(action.queue_id), registry.splits[action.queue_id].source
-        unseen, moves = _find_unseen(consumers), _next_moves(action, consumers, source)
+        unseen, moves = _find_unread_targets(consumers), _list_moves(action, consumers, source)
         for place, consumer in enumerate(consumers.consumers):
             queue, others = (source, ()) if unseen else moves.get(place, ("", ()))
             is_due = consumer.original is None if unseen else place in moves and consumer.to is not None
@@ -263,7 +263,7 @@ def _list_steps(registry: Registry, clusters: Collection[str]) -> Iterator[Consu
 
 
 @contextmanager
-def _as_bad_consumer(codes: Collection[str]) -> Iterator[None]:
+def _raise_bad_consumer(codes: Collection[str]) -> Iterator[None]:
     """Raise `BadConsumer` instead of `CallFailed` if a call in the context fails with one of these error codes."""
     try:
         yield

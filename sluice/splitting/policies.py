@@ -43,16 +43,16 @@ class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.max_time_limit_s is not None:
             yield f"a time limit of at most {self.max_time_limit_s} s"
 
-    def find_violations(self, asked: QueueFilter, *, time_limit_s: int | None, sessions: int) -> Iterator[str]:
+    def find_violations(self, queue_filter: QueueFilter, *, time_limit_s: int | None, sessions: int) -> Iterator[str]:
         """Describe the rules that a session with this filter would break on a queue with `sessions` live sessions."""
-        named = find_named_attributes(asked.filter)
+        named = find_named_attributes(queue_filter.filter)
         missing = [name for name in self.required_attributes if fold_name(name) not in named]
         if missing:
             yield f"required_attributes: its filter must name {', '.join(missing)}"
-        if asked.filter.jq is not None and not self.allow_jq:
+        if queue_filter.filter.jq is not None and not self.allow_jq:
             yield "allow_jq: it may have no jq program"
-        if asked.mode not in self.modes:
-            yield f"modes: it may {' or '.join(self.modes)}, not {asked.mode}"
+        if queue_filter.mode not in self.modes:
+            yield f"modes: it may {' or '.join(self.modes)}, not {queue_filter.mode}"
         if self.max_sessions is not None and sessions >= self.max_sessions:
             yield f"max_sessions: there are {sessions} sessions of {self.max_sessions} already"
         if self.max_time_limit_s is not None and (time_limit_s is None or time_limit_s > self.max_time_limit_s):
@@ -69,14 +69,14 @@ def list_refusals(
                 yield f"queue {queue_id}: splitting.policies[{number}].{rule}"
 
 
-def find_named_attributes(asked: Filter) -> frozenset[str]:
+def find_named_attributes(filter_: Filter) -> frozenset[str]:
     """Return the folded names of the attributes that every matching message has, as far as the filter shows them.
 
     A pattern on lines names an attribute if it begins with `^name:`. If one of several patterns is enough, all must
     name the same attribute. jq programs aren't analyzed.
     """
-    named = {fold_name(name) for name, _ in asked.attributes}
-    for either in asked.lines:
+    named = {fold_name(name) for name, _ in filter_.attributes}
+    for either in filter_.lines:
         names = [_find_attribute(pattern) for pattern in either]
         folded = {fold_name(name) for name in names if name is not None}
         if len(folded) == 1 and None not in names:

@@ -88,7 +88,7 @@ class SessionCircuitBreaker:
     clock_s: Callable[[], float]  # returns monotonic seconds
     cancel: CancelSession
     _skipped_until: dict[str, float] = field(default_factory=dict)  # the time at which each session's skip ends
-    _first_seen: dict[tuple[str, Reason], float] = field(default_factory=dict)  # times of first faults
+    _faulted_at: dict[tuple[str, Reason], float] = field(default_factory=dict)  # times of first faults
     _cancellations: int = 0
 
     def begin(self) -> set[str]:
@@ -96,13 +96,13 @@ class SessionCircuitBreaker:
         now = self.clock_s()
         self._cancellations = 0
         self._skipped_until = {session_id: until for session_id, until in self._skipped_until.items() if until > now}
-        self._first_seen = {fault: at for fault, at in self._first_seen.items() if at > now - REPEATED_WITHIN_S}
+        self._faulted_at = {fault: at for fault, at in self._faulted_at.items() if at > now - REPEATED_WITHIN_S}
         return set(self._skipped_until)
 
     def report_fault(self, session_id: str, reason: Reason, error_text: str = "") -> None:
         """Ask control to cancel the session; after a fault that is `FORGIVEN_ONCE`, only if the fault is repeated."""
         now = self.clock_s()
-        if reason in FORGIVEN_ONCE and now - self._first_seen.setdefault((session_id, reason), now) < REPEATED_AFTER_S:
+        if reason in FORGIVEN_ONCE and now - self._faulted_at.setdefault((session_id, reason), now) < REPEATED_AFTER_S:
             return
         if session_id in self._skipped_until or self._cancellations >= MAX_CANCELLATIONS:
             return

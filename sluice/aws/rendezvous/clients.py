@@ -73,11 +73,11 @@ class ClientQueues:
     async def queue_url(self, name: str) -> str:
         """Look up the URL of the queue with this name. Raises `QueueGone` or `CallFailed`."""
 
-        def look_up() -> str:
+        def find_url() -> str:
             with calls("GetQueueUrl", queue=name):
                 return self._client.get_queue_url(QueueName=name)["QueueUrl"]
 
-        return await self._run_in_thread(look_up)
+        return await self._run_in_thread(find_url)
 
     async def receive(self, queue_url: str, *, wait_s: int) -> str | None:
         """Receive one message's body, waiting up to `wait_s` seconds. Raises `QueueGone` or `CallFailed`."""

@@ -268,11 +268,11 @@ class DynamoProxyPools(msgspec.Struct, frozen=True):
 
     def profiles(self, pool: Pool, *, now_ms: int, shards: int) -> Sequence[Profile]:
         """Read the profiles of a pool's waiting proxies, with eventually consistent reads."""
-        live: dict[str, Any] = {"values": {":now": now_ms}, "FilterExpression": "waits_until > :now"}
+        live_filter: dict[str, Any] = {"values": {":now": now_ms}, "FilterExpression": "waits_until > :now"}
         return [
             proxy.profile
             for shard in range(shards)
-            for page in query_pages(self.client, self.table, f"polls#{pool}#{shard}", **live)
+            for page in query_pages(self.client, self.table, f"polls#{pool}#{shard}", **live_filter)
             for proxy in parse_items(page, parse_waiting_proxy)
         ]
 

@@ -48,14 +48,14 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     def to_json(self, *, site: str) -> str:
         """Write the message's body with all fields; `at_ms` is named `at`. `site` is the tag of the event's site."""
         common = {"kind": self.kind, "id": self.id, "at": format_time(self.at_ms), "site": site, "trace": self.trace}
-        values = {name: getattr(self, name) for name in self.__struct_fields__ if name not in _NOT_TOLD}
-        alone = {name for name, value in _OF_ONE_POLL.items() if values.get(name) == value}
+        values = {name: getattr(self, name) for name in self.__struct_fields__ if name not in _WRITTEN_FIRST}
+        alone = {name for name, value in _SINGLE_POLL_VALUES.items() if values.get(name) == value}
         document = common | {name: value for name, value in values.items() if name not in alone}
         return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
 
 
-_OF_ONE_POLL: Mapping[str, object] = {"polls": 1, "addresses": ()}  # Events about one poll omit these values.
-_NOT_TOLD = frozenset({"id", "at_ms", "trace"})  # `to_json` writes these fields itself, before the others.
+_SINGLE_POLL_VALUES: Mapping[str, object] = {"polls": 1, "addresses": ()}  # Events about one poll omit these values.
+_WRITTEN_FIRST = frozenset({"id", "at_ms", "trace"})  # `to_json` writes these fields itself, before the others.
 
 
 class OfferEvent(Event, frozen=True, kw_only=True):

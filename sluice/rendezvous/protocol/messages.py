@@ -310,20 +310,20 @@ def read_object(
     if not isinstance(members, _Members):
         raise Malformed(f"cannot read a JSON {_json_type_name(members)} as an object")
     by_folded = {_fold_case(name): name for name in fields}
-    picked: dict[str, Any] = {}
+    values_by_name: dict[str, Any] = {}
     for key, value in members:
         name = by_folded.get(_fold_case(key))
         if name is None:
             continue
         if value is None:
             if name in pointer_fields:
-                picked.pop(name, None)
+                values_by_name.pop(name, None)
             continue
         # isinstance() would accept a bool as an int.
         if type(value) is not fields[name] or (fields[name] is int and value not in INT64):
             raise Malformed(f"cannot read a JSON {_json_type_name(value)} into field {name}")
-        picked[name] = _SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value
-    return picked
+        values_by_name[name] = _SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value
+    return values_by_name
 
 
 def _fold_case(key: str) -> str:

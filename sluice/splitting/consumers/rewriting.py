@@ -48,9 +48,9 @@ def rewrite(text: str, place: Place, *, old: Collection[str], new: str, of: str)
     if not spans_by_queue:
         raise BadConsumer(where, f"doesn't name {' or '.join(map(_get_queue_name, old))}")
     [(current, spans)] = spans_by_queue.items()
-    changed = _substitute(text, spans, _get_queue_name(new))
+    changed = _replace_spans(text, spans, _get_queue_name(new))
     again = _find_spans(changed, place, new, where)
-    if _find_spans(changed, place, current, where) or _substitute(changed, again, _get_queue_name(current)) != text:
+    if _find_spans(changed, place, current, where) or _replace_spans(changed, again, _get_queue_name(current)) != text:
         raise BadConsumer(where, f"wouldn't be found again once it names {_get_queue_name(new)}")
     return changed
 
@@ -71,7 +71,7 @@ def _get_queue_name(arn: str) -> str:
     return arn.rsplit(":", 1)[-1]
 
 
-def _substitute(text: str, spans: Sequence[tuple[int, int]], name: str) -> str:
+def _replace_spans(text: str, spans: Sequence[tuple[int, int]], name: str) -> str:
     for start, end in reversed(spans):
         text = text[:start] + name + text[end:]
     return text

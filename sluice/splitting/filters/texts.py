@@ -85,7 +85,7 @@ class FilterInput:
         attribute_sets = envelope.attributes(message)
         for attributes in attribute_sets:
             for name, value in attributes.items():
-                if (text := _searchable_text(value)) is not None:
+                if (text := _get_searchable_text(value)) is not None:
                     folded = fold_name(name)
                     texts[folded] = (*texts[folded], text) if folded in texts else (text,)
         return cls(message=message, texts=texts, awaits_metadata=envelope.s3_event, _attributes=attribute_sets)
@@ -94,7 +94,7 @@ class FilterInput:
         """Return a line `name: value` for each attribute. The lines are built when the first filter needs them."""
         if not self._lines:
             for attributes in self._attributes:
-                texts = ((name, _searchable_text(value)) for name, value in attributes.items())
+                texts = ((name, _get_searchable_text(value)) for name, value in attributes.items())
                 self._lines.extend(f"{name}: {text}" for name, text in texts if text is not None)
         return self._lines
 
@@ -110,7 +110,7 @@ class FilterInput:
         return self._documents[metadata]
 
 
-def _searchable_text(value: Value) -> str | None:
+def _get_searchable_text(value: Value) -> str | None:
     return None if value.data_type.startswith("Binary") else value.text
 
 

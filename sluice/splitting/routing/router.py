@@ -89,7 +89,7 @@ def do_nothing() -> None:
     """Do nothing. This is the default of `ensure_started`, for jq programs that need no child process."""
 
 
-class _Group(msgspec.Struct, frozen=True, kw_only=True):
+class _FilterGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Sessions with equal filters, by position in the routing order. The filter is evaluated once for all of them."""
 
     filter: Filter
@@ -102,7 +102,7 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
     decide: jq.Decide
     ensure_started: Callable[[], None]
     _ordered_shares: Sequence[Share]
-    _groups: Sequence[_Group]
+    _groups: Sequence[_FilterGroup]
     _index: Index
 
     @classmethod
@@ -119,7 +119,7 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
         for position, share in enumerate(line):
             positions.setdefault(share.filter, []).append(position)
         # A dict keeps groups in order of their first session, so `find_recipients` can stop at the first later group.
-        groups = [_Group(filter=filter_, positions=tuple(places)) for filter_, places in positions.items()]
+        groups = [_FilterGroup(filter=filter_, positions=tuple(places)) for filter_, places in positions.items()]
         index = Index.build([group.filter for group in groups])
         return cls(decide=decide, ensure_started=ensure_started, _ordered_shares=line, _groups=groups, _index=index)
 

@@ -412,7 +412,7 @@ def test_the_brokers_next_poll_is_kept_up_to_our_own_pause_unless_it_refused_us(
         broker.poll_status, broker.next_poll_ms = status, next_poll_ms
         async with served(broker.application()) as url, aiohttp.ClientSession() as session:
             volunteer = Volunteer(session, url, network=ON_LOOPBACK, limits=limits)
-            assert await volunteer._poll() == (None, expected_s)
+            assert await volunteer._poll_broker() == (None, expected_s)
 
     run(test)()
 

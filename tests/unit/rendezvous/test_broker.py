@@ -150,10 +150,10 @@ def test_an_offer_is_taken_from_where_it_waits_though_the_demand_has_changed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = World()
-    monkeypatch.setattr(Pacing, "shards", lambda _: 7)
+    monkeypatch.setattr(Pacing, "count_shards", lambda _: 7)
     world.serve(post())
     [waiting] = world.waiting.offers.values()
-    monkeypatch.setattr(Pacing, "shards", lambda _: 1)
+    monkeypatch.setattr(Pacing, "count_shards", lambda _: 1)
     world.clock.ms += PATIENCE_MS
     take, taken = world.waiting.take, list[int]()
     world.waiting.take = lambda offer: bool(taken.append(offer.shard)) or take(offer)  # type: ignore[method-assign,func-returns-value]
