@@ -28,8 +28,8 @@ def test_a_queue_is_seen_as_it_is(connection: Connection):
     arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
     found = read_adopted_queue(connection, SOURCE, arn)
     assert (found.role, found.arn, found.region) == (SOURCE, arn, "eu-west-1")
-    assert found.number("VisibilityTimeout") == 7
-    assert found.number("MaximumMessageSize") >= 262_144
+    assert found.get_number("VisibilityTimeout") == 7
+    assert found.get_number("MaximumMessageSize") >= 262_144
     assert not found.readers
 
 
