@@ -49,11 +49,11 @@ class FakePools:
     proxies: dict[str, WaitingProxy] = field(default_factory=dict)
     questions: int = 0
 
-    def enter(self, proxy: WaitingProxy) -> None:
+    def add_proxy(self, proxy: WaitingProxy) -> None:
         self.proxies = {key: each for key, each in self.proxies.items() if each.sid != proxy.sid}
         self.proxies[proxy.poll_id] = proxy
 
-    def leave(self, proxy: WaitingProxy) -> None:
+    def remove_proxy(self, proxy: WaitingProxy) -> None:
         self.proxies.pop(proxy.poll_id, None)
 
     def read_waiting(
@@ -62,7 +62,7 @@ class FakePools:
         self.questions += 1
         return [proxy for proxy in list(self.proxies.values()) if proxy.pool is pool and proxy.waits_until_ms > now_ms]
 
-    def profiles(self, pool: Pool, *, now_ms: int, shards: int) -> Sequence[Profile]:
+    def read_profiles(self, pool: Pool, *, now_ms: int, shards: int) -> Sequence[Profile]:
         self.questions += 1
         here = [proxy for proxy in self.proxies.values() if proxy.pool is pool and proxy.waits_until_ms > now_ms]
         return [proxy.profile for proxy in here]
@@ -143,7 +143,7 @@ class FakeOfferStore:
                 self.waited.add(offer.record.key)
             return True
 
-    def close(self, proxy: WaitingProxy) -> bool:
+    def close_poll(self, proxy: WaitingProxy) -> bool:
         with self.lock:
             if self._is_free(proxy, over_ms=proxy.polled_at_ms):
                 self.polls[proxy.sid] = proxy.poll_id, None, proxy
@@ -329,11 +329,11 @@ class FakeStatisticsStore:
                     if statistics.FAMILIES[count.split(statistics.SEPARATOR)[0]].meaning:
                         self.counts[count] += 1
 
-    def totals(self) -> statistics.Counts:
+    def read_totals(self) -> statistics.Counts:
         self.reads += 1
         return Counter(self.counts)
 
-    def of_day(self, day: str) -> statistics.Counts:
+    def read_day(self, day: str) -> statistics.Counts:
         self.reads += 1
         return Counter(self.days.get(day, Counter()))
 

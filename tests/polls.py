@@ -27,7 +27,7 @@ def list_pools(deployed: Deployed) -> DynamoProxyPools:
 
 def count(deployed: Deployed, pool: Pool = Pool.UNRESTRICTED) -> int:
     """How many proxies wait in a pool."""
-    return len(list_pools(deployed).profiles(pool, now_ms=now_ms(), shards=1))
+    return len(list_pools(deployed).read_profiles(pool, now_ms=now_ms(), shards=1))
 
 
 async def until(done: Callable[[], bool]) -> None:
@@ -57,7 +57,7 @@ def take_out(deployed: Deployed) -> None:
     pools = list_pools(deployed)
     for pool in Pool:
         for proxy in pools.read_waiting(pool, now_ms=now_ms(), limit=MOST, shards=1):
-            pools.leave(proxy)
+            pools.remove_proxy(proxy)
 
 
 def count_stale_offers(cloud: Cloud) -> int:

@@ -45,10 +45,10 @@ class SplitterDependencies(msgspec.Struct, frozen=True, kw_only=True):
     def split(self, messages: Sequence[Message], queue: SplitConfig) -> SplitOutcome:
         """Split a batch among sessions and the main queue, and count each session's messages."""
         began_s = now_s()
-        routes = self.registry.routes(queue.queue_id)
+        routes = self.registry.load_routes(queue.queue_id)
         outcome = split(
             messages,
-            replace(queue, main=self.registry.main_queue(queue.queue_id, configured=queue.main)),
+            replace(queue, main=self.registry.find_main_queue(queue.queue_id, configured=queue.main)),
             routes,
             send=self.queues.send_batch,
             executor=self.reporter.executor,

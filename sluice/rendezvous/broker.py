@@ -161,7 +161,7 @@ class Matchmaker:
                 with self._lock:
                     self._tried_poll_ids.discard(proxy.poll_id)
             if is_matched:
-                leaving = site.executor.submit(site.pools.leave, proxy)
+                leaving = site.executor.submit(site.pools.remove_proxy, proxy)
                 send = partial(site.queues.send, proxy.mailbox, build_mailbox_message(offer, proxy.poll_id))
                 try:
                     site.retry_until(min(site.now_ms() + TRY_TIMEOUT_MS, offer.waits_until_ms), send)

@@ -177,20 +177,20 @@ class ProxySite(HttpSite, frozen=True, kw_only=True):
         return HttpResponse(status=200, body=write_debug_page(self._list_waiting_proxies()))
 
     def _list_waiting_proxies(self) -> list[Profile]:
-        now_ms, shards = self.site.now_ms(), self.site.pacing.count_shards()
-        return [profile for pool in Pool for profile in self.site.pools.profiles(pool, now_ms=now_ms, shards=shards)]
+        site, now_ms, shards = self.site, self.site.now_ms(), self.site.pacing.count_shards()
+        return [profile for pool in Pool for profile in site.pools.read_profiles(pool, now_ms=now_ms, shards=shards)]
 
     def build_metrics_page(self) -> HttpResponse:
         """Return the daily logs of the past days that have counts, in order."""
         now_ms = self.site.now_ms()
         days = [format_day(now_ms - ago * DAY_MS) for ago in range(LOGGED_DAYS, 0, -1)]
-        counted = ((day, self.statistics.of_day(day)) for day in days)
+        counted = ((day, self.statistics.read_day(day)) for day in days)
         return HttpResponse(status=200, body="".join(write_daily_log(day, counts) for day, counts in counted if counts))
 
     def build_prometheus_page(self) -> HttpResponse:
         """Return the page of counts for Prometheus."""
         available = Counter((profile.type, str(profile.nat)) for profile in self._list_waiting_proxies())
-        page = write_prometheus_page(self.statistics.totals(), available)
+        page = write_prometheus_page(self.statistics.read_totals(), available)
         return HttpResponse(status=200, body=page, headers={"Content-Type": CONTENT_TYPE})
 
 

@@ -105,7 +105,7 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
     def _hold_poll(self, proxy: WaitingProxy) -> tuple[End, Mapping[str, str]]:
         """Enter a proxy in its pool and wait for an offer. Returns the end, and the offer or an empty mapping."""
         site = self.site
-        site.pools.enter(proxy)
+        site.pools.add_proxy(proxy)
         is_given = False  # A broker that gives the poll an offer also removes the proxy from its pool.
         try:
             # An offer that arrived before the proxy entered its pool didn't find the proxy and now waits, so the poll
@@ -113,10 +113,10 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
             offer = self._take_offer(proxy, self._list_waiting_offers(proxy, consistent=True))
             if not offer:
                 offer = self._receive_offer(proxy, until_ms=proxy.waits_until_ms)
-                is_given = bool(offer) or not site.offers.close(proxy)
+                is_given = bool(offer) or not site.offers.close_poll(proxy)
         finally:
             if not is_given:
-                site.pools.leave(proxy)
+                site.pools.remove_proxy(proxy)
         if not offer and is_given:
             # A broker matched the proxy just now, and the broker's mailbox message will still arrive.
             offer = self._receive_offer(proxy, until_ms=site.now_ms() + ARRIVES_WITHIN_MS)

@@ -149,7 +149,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
         self._get_session(session_id)
         self.advance([events.SessionStopped(session_id, reason)], only=set())
 
-    def release(self, queue_id: str) -> None:
+    def release_queue(self, queue_id: str) -> None:
         """End the drain or linger time of a queue; the next ticks move its consumers. Raises `BadConfiguration`."""
         split = self.view().splits.get(queue_id)
         if split is None:

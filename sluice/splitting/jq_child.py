@@ -17,7 +17,7 @@ import sys
 from functools import lru_cache
 from typing import Any
 
-from sluice.splitting.filters.jq import decision
+from sluice.splitting.filters.jq import find_decision
 
 COMPILED = 1_000  # The cache has room for one compiled program of each session.
 MEMORY_BYTES = 128 * 2**20  # This is the process's memory limit; Python and jq need a tenth of it.
@@ -47,7 +47,7 @@ def main(parent_pid: int) -> None:
         if document is None:
             reply = _find_problem(compiled, program)
         else:
-            reply = decision(iter(compiled(program).input_text(document)))
+            reply = find_decision(iter(compiled(program).input_text(document)))
         sys.stdout.write(json.dumps(reply) + "\n")
         sys.stdout.flush()
 

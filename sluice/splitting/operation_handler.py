@@ -45,7 +45,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
             case operations.ShowSplitting():
                 result = self.show_splitting()
             case operations.ReleaseQueue():
-                self.control.release(operation.queue_id)
+                self.control.release_queue(operation.queue_id)
             case operations.TakeSteps():
                 steps = self.control.take_steps(operation.agent, operation.clusters)
                 result = operations.ConsumerSteps(steps=steps, lease_s=HOLD_MS // 1_000)

@@ -141,7 +141,7 @@ class CachedRegistry:
     _checked_at_ms: int = 0
     _announced_at_ms: int = 0
 
-    def routes(self, queue_id: str) -> Routes:
+    def load_routes(self, queue_id: str) -> Routes:
         """Return the routes of a split queue, built again after each change. Raises `RegistryUnsettled`."""
         self._refresh()
         if queue_id not in self._routes:
@@ -154,11 +154,11 @@ class CachedRegistry:
             )
         return self._routes[queue_id]
 
-    def main_queue(self, queue_id: str, *, configured: str | None) -> str | None:
-        """Return the queue that the deployed consumer reads, as of the last `routes`; None if nothing may be forwarded.
+    def find_main_queue(self, queue_id: str, *, configured: str | None) -> str | None:
+        """Return the queue that the deployed consumer reads, as of the last `load_routes`, or None.
 
-        If this deployment or an earlier one re-pointed the consumer, the queue is in the registry. Otherwise it is the
-        `configured` queue.
+        None means that nothing may be forwarded. If the consumer was re-pointed, the registry has its queue. Otherwise
+        it is the `configured` queue.
         """
         split = self._registry.splits.get(queue_id)
         if split is None or split.static or split.is_at_rest:

@@ -152,26 +152,26 @@ def test_a_poll_that_was_matched_is_given_nothing_else_however_late(table: Table
 
 
 def test_a_closed_poll_is_given_nothing(table: Table) -> None:
-    assert table.offers.close(proxy())
-    assert table.offers.close(proxy())
+    assert table.offers.close_poll(proxy())
+    assert table.offers.close_poll(proxy())
     assert not table.offers.match(opened(), proxy(), now_ms=NOW + HOLD_MS)
 
 
 def test_a_poll_that_was_matched_is_not_closed(table: Table) -> None:
     table.offers.match(opened(), proxy(), now_ms=NOW)
-    assert not table.offers.close(proxy())
+    assert not table.offers.close_poll(proxy())
     assert not table.offers.match(opened(offer("d")), proxy(), now_ms=NOW)
 
 
 def test_a_poll_of_a_closed_ones_name_is_given_an_offer_at_once(table: Table) -> None:
-    table.offers.close(proxy("p", sid="s"))
+    table.offers.close_poll(proxy("p", sid="s"))
     assert table.offers.match(opened(), proxy("q", sid="s"), now_ms=NOW)
 
 
 def test_a_poll_whose_name_rests_is_closed_and_the_answer_to_the_earlier_match_comes(table: Table) -> None:
     table.offers.record(offer())
     table.offers.match(opened(), proxy("p", sid="s"), now_ms=NOW)
-    assert table.offers.close(proxy("q", sid="s", polled_at_ms=NOW + 1))
+    assert table.offers.close_poll(proxy("q", sid="s", polled_at_ms=NOW + 1))
     assert table.offers.answer("s", token="t", now_ms=NOW + 1) is not None
 
 
@@ -204,7 +204,7 @@ def test_an_answer_counts_only_in_time(table: Table) -> None:
 
 
 def test_an_answer_from_a_stranger_or_of_a_closed_poll_finds_nothing(table: Table) -> None:
-    table.offers.close(proxy())
+    table.offers.close_poll(proxy())
     assert table.offers.answer("stranger", token="t", now_ms=NOW) is None
     assert table.offers.answer("sid-p", token="t", now_ms=NOW) is None
 
@@ -252,7 +252,7 @@ def test_all_that_has_expired_is_deleted_but_what_is_written_again(client: Any) 
     key = AddressHasher(client, "t", lambda: NOW)
     key.hash_address("192.0.2.1")
     table.pace.start_cooldown("a" * 32, NOW, now_ms=NOW)
-    table.pools.enter(proxy("dead"))
+    table.pools.add_proxy(proxy("dead"))
     table.waiting.add([opened()])
     table.pace.add(Counts({"offers": 1}), Counts(), now_ms=NOW)
     assert client.scan(TableName="t", Select="COUNT")["Count"] == 5
@@ -291,31 +291,31 @@ def test_an_unreadable_offer_keeps_none_beside_it_from_being_found(client: Any) 
 
 def test_a_poll_is_found_as_it_entered_until_it_leaves(table: Table) -> None:
     entered = proxy(clients=3, profile=Profile(type="webext", nat=Nat.UNRESTRICTED, country="DE", address="0a1b2c3d4e"))
-    table.pools.enter(entered)
+    table.pools.add_proxy(entered)
     assert table.pools.read_waiting(Pool.UNRESTRICTED, now_ms=NOW, limit=LIMIT, shards=1) == [entered]
     assert table.pools.read_waiting(Pool.RESTRICTED, now_ms=NOW, limit=LIMIT, shards=1) == []
-    table.pools.leave(entered)
-    table.pools.leave(entered)
+    table.pools.remove_proxy(entered)
+    table.pools.remove_proxy(entered)
     assert waiting(table) == []
 
 
 def test_a_poll_takes_the_place_of_an_earlier_one_of_its_name_which_leaves_without_it(table: Table) -> None:
-    table.pools.enter(proxy("p", sid="s"))
-    table.pools.enter(proxy("q", sid="s"))
-    table.pools.leave(proxy("p", sid="s"))
+    table.pools.add_proxy(proxy("p", sid="s"))
+    table.pools.add_proxy(proxy("q", sid="s"))
+    table.pools.remove_proxy(proxy("p", sid="s"))
     assert waiting(table) == ["q"]
 
 
 def test_where_few_wait_all_are_read_from_every_shard(table: Table) -> None:
     for number in range(LIMIT):
-        table.pools.enter(proxy(f"p{number}", shard=number % 3))
+        table.pools.add_proxy(proxy(f"p{number}", shard=number % 3))
     assert waiting(table, shards=3) == [f"p{number}" for number in range(LIMIT)]
 
 
 def test_where_many_wait_they_are_drawn_round_about_and_each_is_drawn(table: Table) -> None:
     for number in range(40):
         address = f"{number * 0x06000000:08x}"
-        table.pools.enter(proxy(f"p{number:02}", profile=Profile(address=address), shard=number % 2))
+        table.pools.add_proxy(proxy(f"p{number:02}", profile=Profile(address=address), shard=number % 2))
     draws = [waiting(table, limit=5, shards=2) for _ in range(60)]
     assert all(len(drawn) >= 5 for drawn in draws)
     assert all(len(set(drawn)) == len(drawn) for drawn in draws)
@@ -323,8 +323,8 @@ def test_where_many_wait_they_are_drawn_round_about_and_each_is_drawn(table: Tab
 
 
 def test_those_whose_time_is_over_are_not_read(table: Table) -> None:
-    table.pools.enter(proxy("over", polled_at_ms=NOW - HOLD_MS))
-    table.pools.enter(proxy("live", polled_at_ms=NOW - HOLD_MS + 1))
+    table.pools.add_proxy(proxy("over", polled_at_ms=NOW - HOLD_MS))
+    table.pools.add_proxy(proxy("live", polled_at_ms=NOW - HOLD_MS + 1))
     assert waiting(table) == ["live"]
 
 
@@ -332,10 +332,10 @@ def test_whoever_waits_behind_500_leftovers_is_found_and_these_are_deleted(clien
     table = dynamodb(client)
     dead_at_ms = NOW - HOLD_MS - DEAD_AFTER_MS - 1
     for number in range(500):
-        table.pools.enter(proxy(f"dead{number}", polled_at_ms=dead_at_ms, profile=Profile(address=f"{number:08x}")))
+        table.pools.add_proxy(proxy(f"dead{number}", polled_at_ms=dead_at_ms, profile=Profile(address=f"{number:08x}")))
     for number in range(5):
-        table.pools.enter(proxy(f"live{number}", profile=Profile(address=f"{number:x}fffffff")))
-    table.pools.enter(proxy("over", polled_at_ms=NOW - HOLD_MS))
+        table.pools.add_proxy(proxy(f"live{number}", profile=Profile(address=f"{number:x}fffffff")))
+    table.pools.add_proxy(proxy("over", polled_at_ms=NOW - HOLD_MS))
     assert waiting(table) == [f"live{number}" for number in range(5)]
     # Whoever is just over may still leave by itself.
     assert client.scan(TableName="t", Select="COUNT")["Count"] == 6
@@ -343,9 +343,9 @@ def test_whoever_waits_behind_500_leftovers_is_found_and_these_are_deleted(clien
 
 def test_an_unreadable_poll_keeps_none_beside_it_from_being_read(client: Any) -> None:
     table = dynamodb(client)
-    table.pools.enter(proxy())
+    table.pools.add_proxy(proxy())
     for name in ("mailbox", "profile", "poll_id"):
-        table.pools.enter(proxy(f"no {name}"))
+        table.pools.add_proxy(proxy(f"no {name}"))
         client.update_item(
             TableName="t",
             Key={"pk": {"S": "polls#unrestricted#0"}, "sk": {"S": f"#sid-no {name}"}},
@@ -353,16 +353,16 @@ def test_an_unreadable_poll_keeps_none_beside_it_from_being_read(client: Any) ->
             ExpressionAttributeNames={"#name": name},
         )
     assert waiting(table) == ["p"]
-    assert len(table.pools.profiles(Pool.UNRESTRICTED, now_ms=NOW, shards=1)) == 1
+    assert len(table.pools.read_profiles(Pool.UNRESTRICTED, now_ms=NOW, shards=1)) == 1
 
 
 def test_of_those_who_wait_their_profiles_are_known(table: Table) -> None:
     for number, type_ in enumerate(("webext", "badge", "badge")):
-        table.pools.enter(proxy(f"p{number}", profile=Profile(type=type_), shard=number))
-    table.pools.enter(proxy("late", polled_at_ms=NOW - HOLD_MS))
-    found = table.pools.profiles(Pool.UNRESTRICTED, now_ms=NOW, shards=3)
+        table.pools.add_proxy(proxy(f"p{number}", profile=Profile(type=type_), shard=number))
+    table.pools.add_proxy(proxy("late", polled_at_ms=NOW - HOLD_MS))
+    found = table.pools.read_profiles(Pool.UNRESTRICTED, now_ms=NOW, shards=3)
     assert sorted(profile.type for profile in found) == ["badge", "badge", "webext"]
-    assert table.pools.profiles(Pool.RESTRICTED, now_ms=NOW, shards=3) == []
+    assert table.pools.read_profiles(Pool.RESTRICTED, now_ms=NOW, shards=3) == []
 
 
 # Offers that wait

@@ -90,39 +90,39 @@ def poll(
 def test_counts_add_up_for_ever_and_by_day(statistics: Any) -> None:
     for at_ms in (NOW, NOW, NOW + DAY_MS):
         statistics.add([offer(at_ms=at_ms), offer("FR", at_ms=at_ms)])
-    assert total(statistics.totals(), OFFERS) == 6
-    assert total(statistics.totals(), OFFERS, cc="DE") == 3
-    assert total(statistics.of_day(DAY), OFFERS) == 4
-    assert total(statistics.of_day(format_day(NOW + DAY_MS)), OFFERS) == 2
-    assert statistics.of_day("2001-01-01") == Counter()
+    assert total(statistics.read_totals(), OFFERS) == 6
+    assert total(statistics.read_totals(), OFFERS, cc="DE") == 3
+    assert total(statistics.read_day(DAY), OFFERS) == 4
+    assert total(statistics.read_day(format_day(NOW + DAY_MS)), OFFERS) == 2
+    assert statistics.read_day("2001-01-01") == Counter()
 
 
 def test_a_batch_may_be_of_several_days_and_empty(statistics: Any) -> None:
     statistics.add([])
     statistics.add([offer(), offer(at_ms=NOW - DAY_MS), poll(), poll(at_ms=NOW - DAY_MS)])
-    assert total(statistics.totals(), OFFERS) == 2
+    assert total(statistics.read_totals(), OFFERS) == 2
     for day in (DAY, format_day(NOW - DAY_MS)):
-        assert total(statistics.of_day(day), PROXIES, cc="DE") == 1
+        assert total(statistics.read_day(day), PROXIES, cc="DE") == 1
 
 
 def test_an_address_counts_once_a_day_also_in_later_batches(statistics: Any) -> None:
     for nat in ("unknown", "unknown", "restricted"):
         statistics.add([poll(nat=nat), poll(nat=nat), poll("b"), poll(None)])
-    found = statistics.of_day(DAY)
+    found = statistics.read_day(DAY)
     assert total(found, PROXIES, cc="DE") == 2
     assert found[ADDRESSES_BY_NAT.build_count_name("unknown")] == 2
     assert found[ADDRESSES_BY_NAT.build_count_name("restricted")] == 1
     assert found[ADDRESSES_BY_TYPE.build_count_name("webext")] == 2
-    assert total(found, POLLS) == total(statistics.totals(), POLLS) == 12
-    assert not [count for count in statistics.totals() if count.startswith("d")]
+    assert total(found, POLLS) == total(statistics.read_totals(), POLLS) == 12
+    assert not [count for count in statistics.read_totals() if count.startswith("d")]
 
 
 def test_what_is_added_again_counts_again_and_its_addresses_dont(statistics: Any) -> None:
     batch = [offer(), poll(), offer(), poll("b")]
     for _ in range(2):
         statistics.add(batch)
-    assert total(statistics.totals(), OFFERS) == total(statistics.of_day(DAY), POLLS) == 4
-    assert total(statistics.of_day(DAY), PROXIES, cc="DE") == 2
+    assert total(statistics.read_totals(), OFFERS) == total(statistics.read_day(DAY), POLLS) == 4
+    assert total(statistics.read_day(DAY), PROXIES, cc="DE") == 2
 
 
 def test_many_are_counted_side_by_side(client: Any) -> None:
@@ -131,14 +131,14 @@ def test_many_are_counted_side_by_side(client: Any) -> None:
         polls = [poll(f"a{number}") for number in range(40)]
         offers = [offer(f"c{number}") for number in range(50)]
         statistics.add([*polls, *offers])
-    assert total(statistics.of_day(DAY), PROXIES, cc="DE") == len(polls)
-    assert total(statistics.totals(), OFFERS) == len(offers)
+    assert total(statistics.read_day(DAY), PROXIES, cc="DE") == len(polls)
+    assert total(statistics.read_totals(), OFFERS) == len(offers)
 
 
 def test_another_environment_sees_what_was_there(client: Any) -> None:
     for _ in range(2):
         DynamoStatisticsStore(client, TABLE, Clock(NOW)).add([poll()])
-    assert total(DynamoStatisticsStore(client, TABLE, Clock(NOW)).of_day(DAY), PROXIES, cc="DE") == 1
+    assert total(DynamoStatisticsStore(client, TABLE, Clock(NOW)).read_day(DAY), PROXIES, cc="DE") == 1
 
 
 def test_a_row_that_cant_be_written_is_named(client: Any) -> None:
@@ -155,9 +155,9 @@ def test_where_an_address_cant_be_marked_nothing_is_counted(client: Any) -> None
     batch = [offer(), poll(), offer()]
     with pytest.raises(CallFailed):
         statistics.add(batch)
-    assert statistics.totals() == Counter()
+    assert statistics.read_totals() == Counter()
     DynamoStatisticsStore(client, TABLE, Clock(NOW)).add(batch)
-    assert total(statistics.totals(), OFFERS) == 2
+    assert total(statistics.read_totals(), OFFERS) == 2
 
 
 class Refusing:
@@ -230,7 +230,7 @@ def test_what_is_of_a_day_expires(client: Any) -> None:
 @pytest.mark.parametrize("name", ["of the future", "c|unknown|denied", "c|unknown|denied|DE|sqs|x", "new|sqs|DE"])
 def test_another_versions_counts_are_left_alone(client: Any, name: str) -> None:
     client.put_item(TableName=TABLE, Item={"pk": {"S": "counters"}, "sk": {"S": "sqs|DE"}, f"={name}": {"N": "1"}})
-    totals = DynamoStatisticsStore(client, TABLE, Clock(NOW)).totals()
+    totals = DynamoStatisticsStore(client, TABLE, Clock(NOW)).read_totals()
     assert (write_prometheus_page(totals, {}), write_daily_log(DAY, totals)) == (
         write_prometheus_page({}, {}),
         write_daily_log(DAY, {}),

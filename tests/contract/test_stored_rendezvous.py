@@ -168,7 +168,7 @@ def test_a_match(table: Table) -> None:
     assert table.offers.match(OPEN, PROXY, now_ms=NOW + 250, has_waited=True)
     assert table.items() == [item("match")]
     table.put("match")
-    assert not table.offers.close(PROXY)
+    assert not table.offers.close_poll(PROXY)
 
 
 def test_an_answered_offer(table: Table) -> None:
@@ -195,18 +195,18 @@ def test_an_offer_that_ended_without_an_answer(table: Table) -> None:
 
 
 def test_a_closed_poll(table: Table) -> None:
-    assert table.offers.close(PROXY)
+    assert table.offers.close_poll(PROXY)
     assert table.items() == [item("closed_poll")]
     table.put("closed_poll")
     assert not table.offers.match(OPEN, PROXY, now_ms=NOW)
 
 
 def test_a_held_poll(table: Table) -> None:
-    table.pools.enter(PROXY)
+    table.pools.add_proxy(PROXY)
     assert table.items() == [item("held_poll")]
     table.put("held_poll")
     assert table.pools.read_waiting(Pool.UNRESTRICTED, now_ms=NOW, limit=1, shards=1) == [PROXY]
-    assert table.pools.profiles(Pool.UNRESTRICTED, now_ms=NOW, shards=1) == [PROXY.profile]
+    assert table.pools.read_profiles(Pool.UNRESTRICTED, now_ms=NOW, shards=1) == [PROXY.profile]
 
 
 def test_an_offer_that_waits(table: Table) -> None:
@@ -261,13 +261,13 @@ def test_statistics(table: Table) -> None:
         table.put(name)
     proxy = PROXIES.build_count_name("webext", "unrestricted", "DE")
     polled = POLLS.build_count_name("unrestricted", "webext", "matched")
-    assert table.statistics.totals()[polled] == 1
-    counts = table.statistics.of_day(DAY)
+    assert table.statistics.read_totals()[polled] == 1
+    counts = table.statistics.read_day(DAY)
     assert (counts[polled], counts[proxy]) == (1, 1)
     # The mark is there, so its address counts no more.
     other = DynamoStatisticsStore(table.client, "t", Clock(NOW))
     other.add([counted])
-    assert other.of_day(DAY)[proxy] == 1
+    assert other.read_day(DAY)[proxy] == 1
 
 
 def test_what_is_told_of_events(table: Table) -> None:

@@ -127,12 +127,12 @@ def site(deployed: Deployed) -> Iterator[Site]:
 
 
 async def nobody_waits(pools: DynamoProxyPools) -> None:
-    while any(pools.profiles(pool, now_ms=now_ms(), shards=1) for pool in Pool):
+    while any(pools.read_profiles(pool, now_ms=now_ms(), shards=1) for pool in Pool):
         await asyncio.sleep(0.2)
 
 
 async def somebody_waits(pools: DynamoProxyPools) -> None:
-    while not pools.profiles(Pool.UNRESTRICTED, now_ms=now_ms(), shards=1):
+    while not pools.read_profiles(Pool.UNRESTRICTED, now_ms=now_ms(), shards=1):
         await asyncio.sleep(0.2)
 
 

@@ -258,7 +258,7 @@ def test_what_cant_be_published_comes_again_and_isnt_counted_yet(counting: Surro
     for _ in range(2):
         with pytest.raises(QueueGone):
             call(counters.handler, {"Records": [telling_of(), telling_of(denied(0), number=1)]})
-    assert DynamoStatisticsStore(counting.dynamodb, "t", lambda: AT).totals().total() == 0
+    assert DynamoStatisticsStore(counting.dynamodb, "t", lambda: AT).read_totals().total() == 0
 
 
 def test_without_events_no_binding_is_read(counting: Surroundings) -> None:
@@ -273,7 +273,7 @@ def test_where_it_isnt_known_who_is_bound_nothing_is_counted_before_it_is(
     monkeypatch.setenv("FEDERATION_TABLE", "no such table")
     with pytest.raises(CallFailed):
         call(counters.handler, {"Records": [telling_of(denied())]})
-    assert DynamoStatisticsStore(counting.dynamodb, "t", lambda: AT).totals().total() == 0
+    assert DynamoStatisticsStore(counting.dynamodb, "t", lambda: AT).read_totals().total() == 0
 
 
 def test_what_is_no_event_is_logged_and_a_kind_of_the_future_is_passed_over(counting: Surroundings) -> None:
@@ -281,7 +281,7 @@ def test_what_is_no_event_is_logged_and_a_kind_of_the_future_is_passed_over(coun
     with patch.object(counters.logger, "warning") as warned:
         call(counters.handler, {"Records": [telling_of("5"), telling_of(json.dumps(future), denied(), number=1)]})
     assert [each.args for each in warned.call_args_list] == [("EventsNotRead",)]
-    assert DynamoStatisticsStore(counting.dynamodb, "t", lambda: AT).totals().total() == 1
+    assert DynamoStatisticsStore(counting.dynamodb, "t", lambda: AT).read_totals().total() == 1
 
 
 def test_what_cant_be_counted_comes_again(counting: Surroundings, capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,7 +41,7 @@ def test_a_warm_offers_way(surroundings: Surroundings, monkeypatch: pytest.Monke
     pools = DynamoProxyPools(surroundings.dynamodb, "t", lambda: 0.5)
 
     def event(client_id: str) -> dict[str, Any]:
-        pools.enter(
+        pools.add_proxy(
             WaitingProxy(
                 poll_id=f"poll-{client_id}",
                 sid=client_id,

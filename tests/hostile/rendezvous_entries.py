@@ -81,7 +81,7 @@ class Rendezvous(Meeting):
             polled_at_ms=self.clock.ms,
             mailbox=self.queues.create(f"mailbox-{poll_id}", {}),
         )
-        self.pools.enter(waiting)
+        self.pools.add_proxy(waiting)
         return waiting
 
     def broker(self) -> tuple[Broker, Reporter]:

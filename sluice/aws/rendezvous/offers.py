@@ -117,7 +117,7 @@ class DynamoOfferStore(msgspec.Struct, frozen=True):
             and number(standing, "sent_at") == record.sent_at_ms
         )
 
-    def close(self, proxy: WaitingProxy) -> bool:
+    def close_poll(self, proxy: WaitingProxy) -> bool:
         """End a poll without an offer, so that no broker gives it one. Returns False if it was given one before."""
         values: dict[str, str | int] = {
             "poll_id": proxy.poll_id,
@@ -214,7 +214,7 @@ class DynamoProxyPools(msgspec.Struct, frozen=True):
     random: Callable[[], float]
     _large_partitions: set[str] = msgspec.field(default_factory=set)  # partitions with more items than the limit
 
-    def enter(self, proxy: WaitingProxy) -> None:
+    def add_proxy(self, proxy: WaitingProxy) -> None:
         """Add a proxy to its pool. An earlier poll with the same Sid is replaced."""
         values: dict[str, str | int] = {
             "poll_id": proxy.poll_id,
@@ -228,7 +228,7 @@ class DynamoProxyPools(msgspec.Struct, frozen=True):
         with calls("PutItem"):
             self.client.put_item(TableName=self.table, Item=_proxy_key(proxy) | attributes(values))
 
-    def leave(self, proxy: WaitingProxy) -> None:
+    def remove_proxy(self, proxy: WaitingProxy) -> None:
         """Remove a proxy from its pool."""
         delete_if(self.client, self.table, _proxy_key(proxy), "poll_id = :poll_id", {":poll_id": proxy.poll_id})
 
@@ -266,7 +266,7 @@ class DynamoProxyPools(msgspec.Struct, frozen=True):
             yield from ask(condition, {":start": start})
         self._large_partitions.discard(partition)  # With more items, the caller would have stopped reading.
 
-    def profiles(self, pool: Pool, *, now_ms: int, shards: int) -> Sequence[Profile]:
+    def read_profiles(self, pool: Pool, *, now_ms: int, shards: int) -> Sequence[Profile]:
         """Read the profiles of a pool's waiting proxies, with eventually consistent reads."""
         live_filter: dict[str, Any] = {"values": {":now": now_ms}, "FilterExpression": "waits_until > :now"}
         return [
@@ -278,7 +278,7 @@ class DynamoProxyPools(msgspec.Struct, frozen=True):
 
     def count(self, *, now_ms: int, shards: int) -> Mapping[Pool, int]:
         """Count the waiting proxies of each pool."""
-        return {pool: len(self.profiles(pool, now_ms=now_ms, shards=shards)) for pool in Pool}
+        return {pool: len(self.read_profiles(pool, now_ms=now_ms, shards=shards)) for pool in Pool}
 
 
 def parse_offer_record(item: Item) -> OfferRecord:

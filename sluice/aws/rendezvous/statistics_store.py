@@ -106,11 +106,11 @@ class DynamoStatisticsStore:
     def _compute_expiry(self, days: int) -> int:
         return (self.now_ms() + days * DAY_MS) // 1000
 
-    def totals(self) -> Counts:
+    def read_totals(self) -> Counts:
         """Read the counts since the site's deployment."""
         return self._read_partition(COUNTERS)
 
-    def of_day(self, day: str) -> Counts:
+    def read_day(self, day: str) -> Counts:
         """Read the counts of one UTC day. Returns no counts if the day had none or they have expired."""
         return self._read_partition(_day_partition(day))
 

@@ -27,7 +27,7 @@ def read_todays_statistics(site: BudgetedSite) -> Counts | None:
     def read_statistics() -> Counts:
         table = read_deployment(site.connection, site.read_outputs(STACK)).table_name
         store = DynamoStatisticsStore(site.connection.client("dynamodb"), table, now_ms)
-        return store.of_day(format_day(now_ms()))
+        return store.read_day(format_day(now_ms()))
 
     return site.read_cached("statistics", read_statistics, every_s=STATISTICS_INTERVAL_S)
 

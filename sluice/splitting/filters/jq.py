@@ -42,7 +42,7 @@ def mentions_metadata(program: str) -> bool:
     return METADATA in program
 
 
-def decision(outputs: Iterable[object]) -> bool | None:
+def find_decision(outputs: Iterable[object]) -> bool | None:
     """Return the first boolean among a program's outputs; None if there is an error or no boolean. Reads no further.
 
     The jq library raises its errors as ValueErrors.
@@ -53,7 +53,7 @@ def decision(outputs: Iterable[object]) -> bool | None:
         return None
 
 
-def document(message: Message, *, s3_metadata: Mapping[str, str] | None = None) -> str:
+def build_document(message: Message, *, s3_metadata: Mapping[str, str] | None = None) -> str:
     """Write the message as JSON, in the form of the SQS API, with binary values in Base64.
 
     `s3_metadata` is the metadata of an S3 event's object, if the program mentions such metadata.

@@ -106,7 +106,8 @@ class FilterInput:
         """Return the input document for a jq program, built when the first program needs it."""
         metadata = jq.mentions_metadata(program)
         if metadata not in self._documents:
-            self._documents[metadata] = jq.document(self.message, s3_metadata=self.s3_metadata if metadata else None)
+            s3_metadata = self.s3_metadata if metadata else None
+            self._documents[metadata] = jq.build_document(self.message, s3_metadata=s3_metadata)
         return self._documents[metadata]
 
 

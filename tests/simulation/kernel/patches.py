@@ -29,7 +29,7 @@ from sluice.aws.federation import peers, publisher
 from sluice.aws.rendezvous import address_keys, dependencies, event_publisher
 from sluice.codec import Format
 from sluice.splitting.filters import patterns
-from sluice.splitting.filters.jq import TIME_LIMIT_S, ProgramTimedOut, decision
+from sluice.splitting.filters.jq import TIME_LIMIT_S, ProgramTimedOut, find_decision
 from sluice.splitting.jq_runner import JqRunner, compile_problem
 from tests.simulation.kernel import calls
 
@@ -188,7 +188,7 @@ def _compile_problem(program: str) -> str | None:
 
 
 def _decided(program: str, document: str) -> bool | None:
-    return decision(iter(_compiled(program).input_value(json.loads(document))))
+    return find_decision(iter(_compiled(program).input_value(json.loads(document))))
 
 
 def _handlers() -> Iterator[Any]:

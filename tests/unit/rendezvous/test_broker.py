@@ -57,7 +57,7 @@ class World(Meeting):
             polled_at_ms=self.clock.ms,
             mailbox=self.queues.create(f"mailbox-{name}", {}),
         )
-        self.pools.enter(proxy)
+        self.pools.add_proxy(proxy)
         return proxy
 
     def replies(self, client_id: str) -> list[dict[str, str]]:

@@ -164,14 +164,14 @@ def test_letters_for_an_earlier_poll_are_skipped() -> None:
 
 def test_a_poll_that_is_matched_in_its_last_moment_waits_for_the_letter() -> None:
     world = World()
-    matchmaker, drawn, close = world.matchmaker(), list[WaitingProxy | None](), world.offers.close
+    matchmaker, drawn, close = world.matchmaker(), list[WaitingProxy | None](), world.offers.close_poll
     world.meanwhile(lambda: drawn.append(matchmaker.next_candidate(Nat.UNKNOWN)))
 
     def close_too_late(proxy: WaitingProxy) -> bool:
         assert matchmaker.match(world.offer(), drawn[0])
         return close(proxy)
 
-    world.offers.close = close_too_late  # type: ignore[method-assign]
+    world.offers.close_poll = close_too_late  # type: ignore[method-assign]
     metric, body = world.poll()
     assert (metric, body["Offer"]) == (End.POLL_MATCHED, "offer of c")
 
@@ -218,7 +218,7 @@ def test_a_poll_takes_the_oldest_offer_that_waits_at_once(held_min: int) -> None
 def test_a_poll_that_is_held_looks_after_it_has_entered_and_sees_what_was_written_before() -> None:
     """Whoever came just before it entered has looked for it in vain."""
     world = World()
-    enter, oldest, asked = world.pools.enter, world.waiting.read_oldest, list[bool]()
+    enter, oldest, asked = world.pools.add_proxy, world.waiting.read_oldest, list[bool]()
 
     def enter_late(proxy: WaitingProxy) -> None:
         world.waiting.add([world.offer()])
@@ -228,7 +228,7 @@ def test_a_poll_that_is_held_looks_after_it_has_entered_and_sees_what_was_writte
         asked.append(consistent)
         return oldest(pool, now_ms=now_ms, limit=limit, shards=shards)
 
-    world.pools.enter = enter_late  # type: ignore[method-assign]
+    world.pools.add_proxy = enter_late  # type: ignore[method-assign]
     world.waiting.read_oldest = look  # type: ignore[method-assign]
     started_ms = world.clock.ms
     assert world.poll()[0] is End.POLL_MATCHED
@@ -254,13 +254,13 @@ def test_an_offer_that_others_take_first_leaves_the_next_one() -> None:
 
 def test_an_offer_is_given_back_where_the_poll_was_matched_meanwhile() -> None:
     world = World()
-    enter = world.pools.enter
+    enter = world.pools.add_proxy
 
     def enter_and_be_found(proxy: WaitingProxy) -> None:
         enter(proxy)
         assert world.broker_gives(world.offer("first"))
 
-    world.pools.enter = enter_and_be_found  # type: ignore[method-assign]
+    world.pools.add_proxy = enter_and_be_found  # type: ignore[method-assign]
     world.waiting.add([world.offer("second")])
     metric, body = world.poll()
     assert (metric, body["Offer"]) == (End.POLL_MATCHED, "offer of first")

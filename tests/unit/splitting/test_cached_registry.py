@@ -27,7 +27,7 @@ def seen_and_store() -> tuple[CachedRegistry, FakeRegistryStore, Clock]:
 
 def routed_version(seen: CachedRegistry) -> int:
     """The version of the registry by which a batch that begins now is routed."""
-    seen.routes("q")
+    seen.load_routes("q")
     return seen._registry.version
 
 
@@ -44,7 +44,7 @@ def test_a_version_is_announced_before_it_is_routed_by() -> None:
 
 def test_a_change_is_seen_within_a_second_and_announced() -> None:
     seen, store, clock = seen_and_store()
-    seen.routes("q")
+    seen.load_routes("q")
     change(store)
     clock.ms += CACHED_MS
     assert routed_version(seen) == 2
@@ -53,7 +53,7 @@ def test_a_change_is_seen_within_a_second_and_announced() -> None:
 
 def test_within_a_second_nothing_is_read() -> None:
     seen, store, clock = seen_and_store()
-    seen.routes("q")
+    seen.load_routes("q")
     loads = store.loads
     change(store)
     clock.ms += CACHED_MS - 1
@@ -77,7 +77,7 @@ def test_a_change_between_reading_and_announcing_is_not_missed() -> None:
 def test_no_batch_outlives_its_announcement() -> None:
     seen, store, clock = seen_and_store()
     for _ in range(200):
-        seen.routes("q")
+        seen.load_routes("q")
         assert clock() + BATCH_MS <= store.registry.splitters["s"].at_ms + SPLITTER_LEASE_S * 1_000
         clock.ms += 700
 
@@ -85,19 +85,19 @@ def test_no_batch_outlives_its_announcement() -> None:
 def test_a_quiet_registry_is_loaded_once_and_announced_now_and_then() -> None:
     seen, store, clock = seen_and_store()
     for _ in range(30):
-        seen.routes("q")
+        seen.load_routes("q")
         clock.ms += 1_000
     assert store.loads == 1
 
 
 def test_an_announcement_that_fails_is_made_again_before_anything_is_routed() -> None:
     seen, store, clock = seen_and_store()
-    seen.routes("q")
+    seen.load_routes("q")
     change(store)
     clock.ms += CACHED_MS
     announce, store.announce_version = store.announce_version, refuse  # type: ignore[method-assign]
     with pytest.raises(CallFailed):
-        seen.routes("q")
+        seen.load_routes("q")
     store.announce_version = announce  # type: ignore[method-assign]
     assert routed_version(seen) == 2
     assert store.registry.splitters["s"].version == 2
@@ -117,7 +117,7 @@ def test_a_registry_that_changes_with_every_look_brings_the_batch_again() -> Non
 
     store.read_version = changing  # type: ignore[method-assign]
     with pytest.raises(RegistryUnsettled):
-        seen.routes("q")
+        seen.load_routes("q")
 
 
 def test_only_sessions_whose_queues_are_there_are_routed_to() -> None:
@@ -142,8 +142,8 @@ def test_only_sessions_whose_queues_are_there_are_routed_to() -> None:
     seen, store, _ = seen_and_store()
     store.registry = Registry(version=1, sessions=sessions, queues=queues)
     routed = {name for name, status in statuses.items() if status in {Status.RESOURCES_READY, Status.READY}}
-    assert seen.routes("q").queues == {name: f"tmp-{name}" for name in routed}
-    assert seen.routes("another").queues == {}
+    assert seen.load_routes("q").queues == {name: f"tmp-{name}" for name in routed}
+    assert seen.load_routes("another").queues == {}
 
 
 @pytest.mark.parametrize(
@@ -173,15 +173,15 @@ def test_messages_go_to_the_queue_that_the_consumer_reads(
 ) -> None:
     seen, store, _ = seen_and_store()
     store.registry = replace(store.registry, splits={"q": split} if split else {})
-    seen.routes("q")
-    assert seen.main_queue("q", configured=configured) == main
+    seen.load_routes("q")
+    assert seen.find_main_queue("q", configured=configured) == main
 
 
 def test_routes_are_compiled_once_per_version() -> None:
     seen, store, clock = seen_and_store()
-    first = seen.routes("q")
+    first = seen.load_routes("q")
     clock.ms += CACHED_MS
-    assert seen.routes("q") is first
+    assert seen.load_routes("q") is first
     change(store)
     clock.ms += CACHED_MS
-    assert seen.routes("q") is not first
+    assert seen.load_routes("q") is not first

@@ -357,13 +357,13 @@ def test_a_deployment_limits_a_drain_that_has_begun():
 def test_a_drain_is_ended_by_hand_and_nothing_else_is():
     world, main = draining_fifo(drain_timeout_s=900)
     assert world.at == {main}
-    world.control().release("q")
+    world.control().release_queue("q")
     world.until(lambda: world.store.registry.splits["q"].is_at_rest)
     assert world.at == {"source.fifo"}
     assert [message.body for message in world.queues.messages["source.fifo"]] == ["left"]
     for queue_id, cause in (("q", "isn't being drained: it is idle"), ("r", "no such queue")):
         with pytest.raises(BadConfiguration, match=cause):
-            world.control().release(queue_id)
+            world.control().release_queue(queue_id)
 
 
 def test_consumers_stay_where_they_are_while_a_session_lingers_and_the_next_one_finds_them_there(world: World):
@@ -390,7 +390,7 @@ def test_consumers_stay_where_they_are_while_a_session_lingers_and_the_next_one_
 def test_a_linger_time_is_ended_by_hand(world: World):
     world.control().stop(world.ensure_started(linger_s=3_600), Reason.STOPPED)
     world.tick(60)
-    world.control().release("q")
+    world.control().release_queue("q")
     world.until(lambda: world.store.registry.splits["q"].is_at_rest)
     assert world.at == {"source"}
     world.control().stop(world.ensure_started(), Reason.STOPPED)

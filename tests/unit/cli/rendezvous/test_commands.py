@@ -267,7 +267,7 @@ def fill(site: Site) -> None:
     site.sqs.send_message(QueueUrl=site.outputs["DeadLettersUrl"], MessageBody="a", MessageAttributes=attributes)
     site.sqs.send_message(QueueUrl=site.outputs["DeadLettersUrl"], MessageBody="b")
     for name, polled_at_ms in (("p", now_ms), ("q", now_ms), ("gone", now_ms - 60_000)):
-        site.pools.enter(parse_waiting_proxy(name, polled_at_ms))
+        site.pools.add_proxy(parse_waiting_proxy(name, polled_at_ms))
     for name, sent_at_ms, end in (
         ("new", now_ms, None),
         ("malformed", now_ms, End.OFFER_REFUSED),

@@ -92,7 +92,7 @@ class Script:
 
     @property
     def day(self) -> Counts:
-        return self.statistics.of_day(DAY)
+        return self.statistics.read_day(DAY)
 
 
 def scripted() -> Script:
@@ -167,7 +167,9 @@ def test_countries_with_one_rounded_number_are_in_the_order_of_their_names() -> 
 
 
 def test_the_page_for_prometheus() -> None:
-    page = write_prometheus_page(scripted().statistics.totals(), {("webext", "restricted"): 2, ("badge", "unknown"): 1})
+    page = write_prometheus_page(
+        scripted().statistics.read_totals(), {("webext", "restricted"): 2, ("badge", "unknown"): 1}
+    )
     samples = [line for line in page.splitlines() if not line.startswith("#")]
     assert samples == [
         'snowflake_available_proxies{type="badge",nat="unknown"} 1',
@@ -213,7 +215,7 @@ def test_the_page_for_prometheus() -> None:
 
 
 def test_every_family_of_the_page_says_what_it_is_before_its_first_sample() -> None:
-    page = write_prometheus_page(scripted().statistics.totals(), {("webext", "restricted"): 2}).splitlines()
+    page = write_prometheus_page(scripted().statistics.read_totals(), {("webext", "restricted"): 2}).splitlines()
     declared: dict[str, str] = {}
     for line in page:
         if line.startswith("# TYPE "):
@@ -248,7 +250,7 @@ def test_an_outcome_that_nobody_knows_isnt_counted(outcome: str) -> None:
     script.offers(1, outcome)
     script.polls(1, outcome, address="a")
     script.answers(1, outcome)
-    assert script.statistics.totals() == script.day == Counter()
+    assert script.statistics.read_totals() == script.day == Counter()
 
 
 @pytest.mark.parametrize("odd", ['quote"', "line\nbreak", "pipe|", "x" * 33, "", "ü"])
@@ -294,7 +296,7 @@ def test_the_total_of_proxies_has_each_address_of_a_day_once_as_it_polled_first(
     script.polls(2, "idle", address="a", nat="open", country="DE")
     script.at_ms += DAY_MS
     script.polls(2, "idle", address="a", nat="open", country="DE")
-    totals = script.statistics.totals()
+    totals = script.statistics.read_totals()
     assert totals[PROXIES.build_count_name("standalone", "strict", "DE")] == 1
     assert totals[PROXIES.build_count_name("standalone", "open", "DE")] == 1
     assert not any(count.startswith("d") for count in totals)
@@ -306,7 +308,7 @@ def test_a_day_begins_with_no_address_seen() -> None:
     script.at_ms += DAY_MS
     script.polls(1, "idle", address="a", country="DE")
     for day in (DAY, format_day(AT + DAY_MS)):
-        assert script.statistics.of_day(day)[PROXIES.build_count_name("standalone", "unknown", "DE")] == 1
+        assert script.statistics.read_day(day)[PROXIES.build_count_name("standalone", "unknown", "DE")] == 1
 
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=lambda family: family.name)

@@ -255,7 +255,7 @@ def test_any_document_is_parsed_or_refused(document: object) -> None:
 
 
 def outputs(program: str, message: Message, **more: Any) -> Iterable[object]:
-    return iter(jq_library.compile(program).input_text(jq.document(message, **more)))
+    return iter(jq_library.compile(program).input_text(jq.build_document(message, **more)))
 
 
 MESSAGE = Message(
@@ -279,24 +279,24 @@ MESSAGE = Message(
     ],
 )
 def test_jq_sees_the_message_as_the_api_shows_it(program: str) -> None:
-    assert jq.decision(outputs(program, MESSAGE)) is True
+    assert jq.find_decision(outputs(program, MESSAGE)) is True
 
 
 def test_jq_sees_the_metadata_of_s3_objects() -> None:
-    assert jq.decision(outputs('.S3Metadata.author == "me"', MESSAGE, s3_metadata={"author": "me"})) is True
+    assert jq.find_decision(outputs('.S3Metadata.author == "me"', MESSAGE, s3_metadata={"author": "me"})) is True
 
 
 def test_jq_on_a_body_that_is_not_json_is_no_match() -> None:
     message = Message(message_id="m", body="not JSON")
-    assert jq.decision(outputs(".Body|fromjson|.important==true", message)) is None
+    assert jq.find_decision(outputs(".Body|fromjson|.important==true", message)) is None
 
 
 def test_the_first_boolean_decides() -> None:
-    assert jq.decision(outputs("false, true", MESSAGE)) is False
-    assert jq.decision(outputs('"a", 1, null', MESSAGE)) is None
-    assert jq.decision(outputs('true, error("late")', MESSAGE)) is True
-    assert jq.decision(outputs('error("early"), true', MESSAGE)) is None
-    assert jq.decision(outputs("true, repeat(1)", MESSAGE)) is True
+    assert jq.find_decision(outputs("false, true", MESSAGE)) is False
+    assert jq.find_decision(outputs('"a", 1, null', MESSAGE)) is None
+    assert jq.find_decision(outputs('true, error("late")', MESSAGE)) is True
+    assert jq.find_decision(outputs('error("early"), true', MESSAGE)) is None
+    assert jq.find_decision(outputs("true, repeat(1)", MESSAGE)) is True
 
 
 # Envelopes

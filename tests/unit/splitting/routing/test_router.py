@@ -278,7 +278,7 @@ def matches(filter_: Filter, message: Message) -> bool:
         return False
     if filter_.any_of and not any(in_a_line(pattern, lines) for pattern in filter_.any_of):
         return False
-    return filter_.jq is None or decide(filter_.jq, jq.document(message)) is True
+    return filter_.jq is None or decide(filter_.jq, jq.build_document(message)) is True
 
 
 def in_a_line(pattern: str, lines: list[str]) -> bool:
