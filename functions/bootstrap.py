@@ -1,6 +1,7 @@
 """Shared bootstrap of the Lambda functions: reads settings and events, reports failed messages, sends operations.
 
-Importing this module has no side effects. A handler creates its dependencies at its environment's first invocation.
+Importing this module has no side effects. A handler creates its dependencies at the first invocation of its execution
+environment.
 """
 
 import os
@@ -30,9 +31,9 @@ def read_settings(kind: type[S]) -> S:
 
 
 def read_parameters(names: Sequence[str]) -> str:
-    """Read a text that is stored in parts, in up to ten parameters, in order. Raises `CallFailed`, `BadSetting`.
+    """Read a long text from up to ten parameters, which contain its parts in order. Raises `CallFailed`, `BadSetting`.
 
-    A function reads its parameters once, at its start, so the client isn't kept.
+    The SSM client isn't kept, because a function reads its parameters only once, at its start.
     """
     with calls("GetParameters"):
         response = make_client("ssm").get_parameters(Names=list(names))
@@ -44,14 +45,14 @@ def read_parameters(names: Sequence[str]) -> str:
 
 
 def parse_event(event: Any, context: LambdaContext, operations: Any) -> Any:
-    """Parse a queue's `Batch`, or an operation. Through the readers' alias only operations that read are accepted.
+    """Parse an event as a queue's `Batch` or as an operation. Raises `BadRequest`.
 
-    Lambda doesn't tell a function who invokes it, but by which ARN, for which IAM has checked the caller's permission.
+    `operations` is the union of the accepted `Operation` types. If the function was invoked through its alias for
+    readers, only read-only operations are accepted. Lambda doesn't identify the caller, but reports the invoked ARN,
+    and IAM has checked the caller's permission for that ARN.
     https://docs.aws.amazon.com/lambda/latest/dg/python-context.html
-
-    Raises `BadRequest`. `operations` is a union of `Operation`s.
     """
-    # The name of a function is the seventh part, and an alias, if there is one, the eighth.
+    # The seventh field of the ARN is the function's name. The optional eighth field is the alias.
     is_reader = context.invoked_function_arn.split(":")[7:] == [READER]
     batch = None if is_reader else Batch.try_parse(event)
     if batch is not None:
@@ -72,7 +73,7 @@ def make_reporter(
     redact: Callable[[Message], Message] = lambda message: message,
     redelivery_delays_s: tuple[int, ...] = REDELIVERY_DELAYS_S,
 ) -> Reporter:
-    """Return a reporter of failed messages. It sends messages that can't succeed to the dead-letter queue."""
+    """Create the reporter of failed messages, which sends messages that can't succeed to the dead-letter queue."""
     return Reporter(
         dead_letters=DeadLetters(sqs_client(), dead_letters_url, redact),
         executor=executor,
@@ -82,15 +83,15 @@ def make_reporter(
 
 
 def send_operation(queue_url: str, operation: Operation[Any], *, delay_s: int = 0) -> None:
-    """Send an operation to the function that reads this queue. Raises `QueueGone` or `CallFailed`."""
+    """Send an operation to a function's queue, from which the function reads it. Raises `QueueGone` or `CallFailed`."""
     SqsQueues(sqs_client(), queue_url).send(queue_url, encode(operation).decode(), delay_s=delay_s)
 
 
 def flush_at_shutdown(dependencies: Any, flush: Callable[[Any], None]) -> Callable[[], None]:
-    """Flush what the environment's dependencies have buffered before the environment ends. Returns what is called then.
+    """Register a callback that flushes buffered data before the execution environment ends. Returns the callback.
 
-    `dependencies` is a function with a `cache`. Lambda accepts this registration only while the handler's module is
-    imported.
+    `dependencies` is the function, with a `cache`, that creates the objects to flush. Lambda accepts this registration
+    only while the handler's module is imported.
     """
 
     def flush_if_made() -> None:

@@ -1,4 +1,4 @@
-"""Serves a function URL's event, for the functions that have one. What happens is in sluice.rendezvous."""
+"""Serves the HTTP events of function URLs, for the proxy and client functions. `sluice.rendezvous` has the logic."""
 
 import traceback
 from typing import Any
@@ -12,7 +12,7 @@ logger = Logger()
 
 
 def respond(service: str, site: HttpSite, event: dict[str, Any]) -> dict[str, Any]:
-    """Serve one request and publish its metrics; blocks while a proxy or a client waits."""
+    """Serve one HTTP request and publish its metrics. Blocks while a proxy or a client waits for its reply."""
     try:
         response = site.serve(HttpRequest.parse(event))
         site.site.pacing.flush_counts()
@@ -24,13 +24,13 @@ def respond(service: str, site: HttpSite, event: dict[str, Any]) -> dict[str, An
 
 
 def publish_buffered(service: str, site: HttpSite) -> None:
-    """Publish the metrics and counts that this environment has buffered, before the environment ends."""
+    """Publish buffered metrics and counts before the execution environment ends."""
     publish(service, site.site.recorder.publish(at_shutdown=True))
     site.site.pacing.flush_counts(at_shutdown=True)
 
 
 def find_cause(error: BaseException) -> list[str]:
-    """Return an error's type, places and causes. Leaves out the error's text, which may quote an offer."""
+    """Return an error's type, code locations and causes, but not its text, which may quote an offer."""
     frames = traceback.extract_tb(error.__traceback__)
     names = [getattr(error, name) for name in ("operation", "code") if hasattr(error, name)]
     said = [" ".join([type(error).__name__, *names]), *(f"{frame.filename}:{frame.lineno}" for frame in frames)]

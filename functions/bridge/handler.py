@@ -1,4 +1,4 @@
-"""Forwards the messages of SQS events over routes, and returns those that failed. `sluice.federation` has the logic."""
+"""Forwards the messages of SQS events over routes, and reports failed ones. `sluice.federation` has the logic."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -27,17 +27,17 @@ from sluice.federation.stored import CachedDocument
 from sluice.message import FIFO_SUFFIX, Message
 from sluice.splitting.filters.values import Filter
 
-if TYPE_CHECKING:  # jq is only imported for routes with a filter
+if TYPE_CHECKING:  # Only routes with a filter import jq.
     from sluice.splitting.jq_runner import JqRunner
 
 SERVICE = "bridge"
-MAX_RECEIVES = 10  # maximum number of receives per message; receives during an outage of the peer don't count
-SAMPLED_DROPS = 3  # maximum number of dropped messages logged per batch; the metric counts all of them
+MAX_RECEIVES = 10  # receives after which a failed message becomes a dead letter; outages don't count
+SAMPLED_DROPS = 3  # At most this many dropped messages of a batch are logged. The metric counts all of them.
 NO_ROUTE = "no route can forward messages from this queue now"
 RATE_EXCEEDED = "the route's rate is used up by earlier messages"
 RECORD_INTERVAL_MS = 10_000
-# Disabling the queue's trigger in an outage takes some seconds, in which SQS redelivers messages.
-# The delays keep receives few, because each one counts if the queue has a redrive policy.
+# In an outage of the peer, the queue's trigger takes some seconds to stop. Meanwhile SQS redelivers messages.
+# These delays keep the number of receives low, because a redrive policy counts each receive.
 REDELIVERY_DELAYS_S = (5, 20, 80)
 
 logger = Logger()
@@ -46,7 +46,7 @@ logger = Logger()
 class BridgeDependencies(msgspec.Struct, frozen=True, kw_only=True):
     """Clients and caches that an environment of the bridge function keeps between batches.
 
-    `routes` finds the routes that read a queue, and caches them for each version of the registry.
+    `routes` returns the routes that read a queue. Its results are cached until the registry changes.
     """
 
     settings: BridgeSettings
@@ -56,10 +56,10 @@ class BridgeDependencies(msgspec.Struct, frozen=True, kw_only=True):
     rates: RouteRates
     reporter: Reporter
     sleep: Callable[[float], None] = time.sleep
-    recorded_at_ms: dict[str, int] = msgspec.field(default_factory=dict)  # each bridge's last recorded forward
+    recorded_at_ms: dict[str, int] = msgspec.field(default_factory=dict)  # last recorded forward, by bridge
 
     def forward(self, messages: Sequence[Message], route: Forward, *, queue: str) -> ForwardOutcome:
-        """Forward a batch, and report its outcome to the link. A route with a rate waits for the batch's turn first."""
+        """Forward a batch, and report its outcome to the link. A route's rate may delay the batch."""
         if route.bridge.rate is not UNSET:
             began_ms = now_ms()
             start_ms = self.rates.reserve_ms(
@@ -87,10 +87,11 @@ class BridgeDependencies(msgspec.Struct, frozen=True, kw_only=True):
             elif (
                 outcome.counts["MessagesForwarded"] and at_ms - self.recorded_at_ms.get(bridge, 0) >= RECORD_INTERVAL_MS
             ):
-                self.recorded_at_ms[bridge] = at_ms  # a forward proves that the link works
+                self.recorded_at_ms[bridge] = at_ms  # A successful forward proves that the link works.
                 self.forwards.record(bridge, at_ms=at_ms)
         except DestinationFault:
-            # The messages are already forwarded, and the next batch reports the route's state again.
+            # The batch is already forwarded, so this error is only logged. The next batch reports the route's state
+            # again.
             logger.exception("OutcomeNotReported", bridge=bridge)
         return outcome
 
@@ -126,16 +127,16 @@ def start_filter(filter_: Filter) -> Callable[[Message], bool]:
 
 @cache
 def jq_runner() -> "JqRunner":
-    """Return the environment's only runner of jq programs, which starts with the first program."""
+    """Return the environment's only runner of jq programs. The runner starts with its first program."""
     from sluice.splitting.jq_runner import JqRunner  # noqa: PLC0415 - for routes with a filter
 
     return JqRunner()
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
-    """Forward an event's messages. They are from one queue, which one or several routes read."""
+    """Forward an event's messages, which are all from one queue. One or several routes read this queue."""
     made, batch = dependencies(), Batch.parse(event)
-    routes = made.routes.value()(batch.queue)  # empty before the routes are created and after they are removed
+    routes = made.routes.value()(batch.queue)  # no routes before their creation and after their removal
     failures: dict[int, Exception] = {}
     if not routes:
         failures = dict.fromkeys(range(len(batch.messages)), HeldBack(NO_ROUTE))
@@ -147,16 +148,16 @@ def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
 
 
 def publish_outcome(outcome: ForwardOutcome, route: Forward) -> None:
-    """Publish the metrics of a forwarded batch, and log an outage of the peer and some dropped messages."""
+    """Publish the metrics of a forwarded batch. Log an outage of the peer and the first dropped messages."""
     of_route = {"route": route.bridge.name}
     counts = dict(outcome.counts)
     if counts.get("MessagesForwarded"):
         counts["LagMs"] = outcome.lag_ms
     publish(SERVICE, counts, dimensions=of_route)
     if outcome.lag_ms:
-        publish(SERVICE, {"LagMs": outcome.lag_ms})  # no dimension, as the alarm covers all routes
+        publish(SERVICE, {"LagMs": outcome.lag_ms})  # without a dimension, as its alarm covers all routes
     if outcome.outage is not None:
-        publish(SERVICE, {"PeerNotReached": 1})  # the metric of an alarm
+        publish(SERVICE, {"PeerNotReached": 1})  # An alarm watches this metric.
         logger.warning("PeerNotReached", route=route.bridge.name, error=str(outcome.outage))
     for drop in list(outcome.dropped_messages.values())[:SAMPLED_DROPS]:
         logger.info("MessageDropped", message_id=drop.message_id, reason=drop.reason, route=route.bridge.name)

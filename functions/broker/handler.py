@@ -21,9 +21,9 @@ from sluice.rendezvous.settings import BrokerSettings
 from sluice.stages import add_stage_prefix
 
 SERVICE = "broker"
-BATCH_SIZE = 10  # records per event; each gets its own thread
-CONCURRENT_CALLS = 3  # concurrent AWS calls per offer
-# An offer that failed is stale when SQS redelivers it. Then the client's queue is recorded for the sweeper.
+BATCH_SIZE = 10  # The event source mapping delivers at most ten offers per event. Each offer gets its own thread.
+CONCURRENT_CALLS = 3  # Serving one offer makes at most three AWS calls at the same time.
+# A failed offer is stale when SQS redelivers it. Then only the client's queue is recorded, for the sweeper.
 OFFER_MAX_RECEIVES = 4
 
 
@@ -53,7 +53,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
 
 
 def redact_offer(message: Message) -> Message:
-    """Return an offer for the dead letters: only client id and length, as a description has IP addresses."""
+    """Reduce an offer to its client id and length for the dead-letter queue, as offers contain IP addresses."""
     client_id = {name: value for name, value in message.attributes.items() if name == CLIENT_ID}
     return replace(message, body=OFFER_PLACEHOLDER.format(len(message.body)), attributes=client_id)
 

@@ -17,7 +17,7 @@ from sluice.rendezvous.settings import BrokerSettings
 from sluice.stages import add_stage_prefix
 
 SERVICE = "client"
-CONCURRENT_CALLS = 2  # concurrent AWS calls per offer
+CONCURRENT_CALLS = 2  # Serving one offer makes at most two AWS calls at the same time.
 
 
 @cache
@@ -31,7 +31,7 @@ def dependencies() -> ClientSite:
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """Serve one HTTP request. Blocks while the request's client waits for an answer."""
+    """Serve one HTTP request. Blocks while the client waits for an answer."""
     return http.respond(SERVICE, dependencies(), event)
 
 

@@ -1,6 +1,6 @@
-"""Manages sessions: serves operators' requests, ticks and the schedule, and stores and shows the state of sessions.
+"""Manages sessions of split queues: serves operators' requests, ticks and the schedule, and stores the sessions' state.
 
-`sluice.operations` defines the format of a request and its reply; a request is a `ControlOperation`.
+`sluice.operations` defines the format of requests and replies. Each request is a `ControlOperation`.
 """
 
 import secrets
@@ -33,12 +33,12 @@ from sluice.splitting.pointing import Pointing
 from sluice.splitting.settings import ControlSettings
 
 SERVICE = "control"
-TIME_RESERVE_MS = 5_000  # no new work starts in the last five seconds of an invocation
+TIME_RESERVE_MS = 5_000  # No new work starts in the last five seconds before an invocation's time-out.
 ALPHABET = string.ascii_lowercase + string.digits
 
 logger = Logger()
-client_of = cache(make_client)  # AWS clients by service, each created when a target needs it
-clusters = EksClusters(client=client_of)  # EKS clusters, queried when a target needs one
+client_of = cache(make_client)  # Each AWS client is created when a target first needs it.
+clusters = EksClusters(client=client_of)  # The EKS API is queried when a target first needs a cluster.
 
 
 class ControlDependencies(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +50,7 @@ class ControlDependencies(msgspec.Struct, frozen=True, kw_only=True):
     reporter: Reporter
 
     def control(self, context: LambdaContext) -> Control:
-        """Create the manager of sessions for one invocation."""
+        """Create the session manager for one invocation."""
         return Control(
             registry_cache=self.registry_cache,
             queues=self.queues,
@@ -74,7 +74,7 @@ class ControlDependencies(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def make_operation_handler(self, control: Control) -> OperationHandler:
-        """Create the operation handler for the same invocation as `control`."""
+        """Create the operation handler for the invocation that `control` serves."""
         return OperationHandler(
             control=control,
             compile_problem=compile_problem,
@@ -83,7 +83,7 @@ class ControlDependencies(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def arm_tick(self) -> None:
-        """Send a delayed tick if the registry has to be checked again and no earlier tick is due."""
+        """Send a delayed tick, unless an earlier one is pending or nothing in the registry needs a later check."""
         delay_s = compute_next_tick_s(self.registry_cache.load())
         if delay_s is None:
             return
@@ -100,7 +100,7 @@ def dependencies() -> ControlDependencies:
         settings=settings,
         registry_cache=RegistryCache(DynamoRegistryStore(dynamodb_client(), settings.table)),
         queues=SplitQueues(sqs_client(), settings.dead_letters_url),
-        # One thread: all messages change one registry, and parallel writes would conflict.
+        # The executor has one thread: all messages change one registry, and parallel writes would conflict.
         reporter=make_reporter(settings.dead_letters_url, ThreadPoolExecutor(1)),
     )
 
@@ -117,16 +117,16 @@ def handler(event: dict[str, Any], context: LambdaContext) -> Any:
 
 
 def handle_batch(batch: Batch, context: LambdaContext) -> BatchResponse:
-    """Serve ticks and splitters' requests; a malformed message becomes a dead letter."""
+    """Serve the messages of a batch: ticks and splitters' requests. A malformed message becomes a dead letter."""
 
     def apply_message(message: Message) -> None:
         try:
             apply_operation(parse_request(message.body, ControlOperation), context)
         except NoSuchSession:
-            # The session ended after the splitter sent its request.
+            # The session ended after the splitter had sent this request, so the request is obsolete.
             logger.info("SessionGone", body=message.body)
         except BadSnapshot:
-            raise  # the site's own state is unreadable, so the message may be redelivered
+            raise  # The site's own state is unreadable, which isn't the message's fault, so the message is redelivered.
         except BadConfiguration as error:
             raise Malformed(str(error)) from error
 
@@ -134,15 +134,15 @@ def handle_batch(batch: Batch, context: LambdaContext) -> BatchResponse:
 
 
 def apply_operation(operation: ControlOperation, context: LambdaContext) -> object:
-    """Apply an operation. If the operation changes the registry, arm the next tick."""
+    """Apply an operation. If it may have changed the registry, schedule the next tick."""
     made = dependencies()
     control = made.control(context)
     result = made.make_operation_handler(control).apply(operation)
     for queue_id, number in control.returned.items():
         publish(SERVICE, {"MessagesReturned": number}, dimensions={"queue": queue_id})
-    if isinstance(operation, SweepQueues) and control.pointing.repointed:  # once a minute
+    if isinstance(operation, SweepQueues) and control.pointing.repointed:  # The sweep runs once a minute.
         away = sum(split.is_consumer_away for split in control.view().splits.values())
-        publish(SERVICE, {"ConsumersAway": away})  # the metric of an alarm
+        publish(SERVICE, {"ConsumersAway": away})  # An alarm watches this metric.
     if operation.changes:
         made.arm_tick()
     return result

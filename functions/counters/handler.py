@@ -1,4 +1,4 @@
-"""Counts rendezvous events of a DynamoDB stream, and publishes them. `sluice.rendezvous` has the logic."""
+"""Counts the rendezvous events in a DynamoDB stream, and publishes them. `sluice.rendezvous` has the logic."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -47,10 +47,10 @@ def dependencies() -> tuple[ExchangePublisher, DynamoStatisticsStore]:
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> None:
-    """Publish a batch of events, if a queue is bound to the exchange, and count them. Malformed records are skipped.
+    """Count a batch of events, after publishing them if a queue is bound to the exchange `events`.
 
-    If it raises a `SluiceError`, Lambda retries the batch, in halves. Repeated events have the same ids, and may be
-    counted twice: a count is at least the true number.
+    Malformed records are skipped. After a `SluiceError`, Lambda splits the batch in half and retries each half. Events
+    of a repeated batch have the same ids, but may be counted twice, so a count may exceed the true number.
     """
     publisher, statistics = dependencies()
     events = list(chain.from_iterable(map(read_or_skip, event["Records"])))
@@ -65,7 +65,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> None:
 
 
 def read_or_skip(record: Mapping[str, Any]) -> Sequence[Event]:
-    """Parse a record's events. Logs a malformed record, which no retry could repair, and returns no events of it."""
+    """Parse a stream record's events. Logs a malformed record, which no retry can repair, and returns no events."""
     try:
         return read_events(record)
     except Malformed as error:

@@ -1,4 +1,4 @@
-"""Routes the messages of SQS events, and returns those that failed. `sluice.federation` has the logic."""
+"""Routes the messages of SQS events, and reports which messages failed. `sluice.federation` has the logic."""
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -28,8 +28,8 @@ from sluice.federation.settings import ExchangeSettings
 from sluice.federation.stored import CachedDocument
 
 SERVICE = "exchange"
-MAX_RECEIVES = 10  # several receives, because a bound queue may refuse messages temporarily
-SAMPLED_DROPS = 3  # maximum number of dropped messages logged per batch; the metric counts all of them
+MAX_RECEIVES = 10  # A message is received up to ten times, because a bound queue may refuse messages temporarily.
+SAMPLED_DROPS = 3  # At most this many dropped messages of a batch are logged. The metric counts all of them.
 
 logger = Logger()
 
@@ -95,7 +95,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
             made.reporter.dead_letter_copy(batch, entry.position, entry.outgoing, queue=queue, reason=text)
         except CallFailed as error:
             failures[entry.position] = error
-    # The links function is told which queues are missing or refuse messages, and how many copies became dead letters.
+    # Report missing and refusing queues to the links function, with the number of copies that became dead letters.
     due = [url for url in outcome.refusals if made.failing.is_report_due(url, now_ms())]
     failing = [(url, url.rsplit("/", 1)[1]) for url in (*outcome.absent, *due)]
     for start in range(0, len(failing), MAX_REPORTED_QUEUES):

@@ -1,6 +1,6 @@
 """Reconciles the runs of the pipeline's jobs, on a schedule and at operators' requests.
 
-`sluice.operations` defines the format of a request and its reply; a request is a `JobsOperation`.
+`sluice.operations` defines the format of requests and replies. Each request is a `JobsOperation`.
 """
 
 from collections import Counter
@@ -47,7 +47,7 @@ def dependencies() -> Reconciler:
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """Serve one request of an operator, or of the schedule, which reconciles all jobs."""
+    """Serve one request of an operator, or the schedule's request to reconcile all jobs."""
     try:
         operation = parse_event(event, context, JobsOperation)
         result = dependencies().apply(operation)
@@ -63,13 +63,13 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
 
 
 def problem_metrics(outcomes: Sequence[JobOutcome]) -> Mapping[str, float]:
-    """Return the metrics of problems that a reconciliation of all jobs found, for alarms. Zeros are left out."""
+    """Count the problems that a reconciliation of all jobs found, by alarm metric. Counts of zero are left out."""
     down = any(outcome.stream_is_down for outcome in outcomes)
     return +Counter(StreamsDown=int(down), JobsFailed=sum(outcome.failed for outcome in outcomes))
 
 
 def report_outcome(outcome: JobOutcome) -> None:
-    """Publish how many runs were started and cancelled, and log the change if there was one."""
+    """Publish how many runs were started and cancelled, and log the change of the job if there was one."""
     counts = +Counter(RunsStarted=int(outcome.step is JobStep.START), RunsCancelled=len(outcome.cancelled))
     publish(SERVICE, counts, dimensions={"job": outcome.job})
     if counts:

@@ -1,6 +1,6 @@
 """Manages exchanges, bindings, links and routes: serves operators' requests, peers' messages, ticks and the schedule.
 
-A request is one of `sluice.federation.operations`. A mistake of the caller is returned as an error reply.
+`sluice.federation.operations` defines the requests. An invalid request gets an error reply.
 """
 
 import json
@@ -47,14 +47,14 @@ from sluice.operations import build_error_reply, build_reply, parse_request
 from sluice.splitting.filters.values import Filter
 
 SERVICE = "links"
-TIME_RESERVE_MS = 5_000  # no new work starts in the last five seconds of an invocation
-DYNAMIC = "dynamic"  # the document with the state of dynamic routes
-DECLARED = "declared"  # the document with the last applied declaration
-WATCH_DOCUMENT = "watch"  # the document with the results of checks of queues and routes
+TIME_RESERVE_MS = 5_000  # No new work starts in the last five seconds before an invocation's time-out.
+DYNAMIC = "dynamic"  # The document `dynamic` has the state of dynamic routes.
+DECLARED = "declared"  # The document `declared` has the last applied declaration.
+WATCH_DOCUMENT = "watch"  # The document `watch` has the results of checks of queues and routes.
 BRIDGE_TIMEOUT_S = 30
 VISIBILITY_S = 6 * BRIDGE_TIMEOUT_S
-MAX_RECEIVES = 1_000  # SQS's maximum; the bridge function gives up earlier, and reports the error
-MAX_DELAY_S = 900  # SQS's longest delay
+MAX_RECEIVES = 1_000  # SQS allows no more receives. The bridge function gives up much earlier, and reports the error.
+MAX_DELAY_S = 900  # SQS allows no longer delay.
 
 logger = Logger()
 
@@ -70,7 +70,7 @@ class LinksDependencies(msgspec.Struct, frozen=True, kw_only=True):
     exchanges: ExchangeStore
 
     def make_link_service(self, context: LambdaContext) -> LinkService:
-        """Create the service that manages links, for one invocation."""
+        """Create the link service for one invocation."""
         settings = self.settings
         return LinkService(
             here=settings.here,
@@ -109,14 +109,14 @@ class LinksDependencies(msgspec.Struct, frozen=True, kw_only=True):
         dead_letters = settings.fifo_bridge_dead_letters_arn if bridge.fifo else settings.bridge_dead_letters_arn
         return {
             **build_queue_attributes(fifo=bridge.fifo, kms_key_arn=settings.kms_key_arn),
-            # By default, queues have SQS's longest retention, because an outage may be long.
+            # By default, bridge queues have SQS's longest retention, because an outage of a peer may be long.
             RETENTION: str(MAX_RETENTION_S if bridge.retention_s is UNSET else bridge.retention_s),
             "VisibilityTimeout": str(VISIBILITY_S),
             "RedrivePolicy": json.dumps({"deadLetterTargetArn": dead_letters, "maxReceiveCount": MAX_RECEIVES}),
         }
 
     def make_drift_repair(self, link_service: LinkService) -> DriftRepair:
-        """Create the check and repair of routes and bindings, for the same invocation as `link_service`."""
+        """Create the repair of routes and bindings, for the same invocation as `link_service`."""
         settings = self.settings
         return DriftRepair(
             link_service=link_service,
@@ -150,7 +150,7 @@ class LinksDependencies(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def arm_tick(self, link_service: LinkService, drift_repair: DriftRepair) -> None:
-        """Send a delayed tick if the registry or a missing resource needs a check and no earlier tick is due."""
+        """Schedule a tick for the next check of the registry or a missing resource, unless one is pending."""
         at_ms = now_ms()
         times = (link_service.next_tick_ms(link_service.registry()), drift_repair.next_check_ms())
         due_at_ms = min((time_ms for time_ms in times if time_ms is not None), default=None)
@@ -170,8 +170,9 @@ def dependencies() -> LinksDependencies:
         settings=settings,
         queues=SqsSiteQueues(sqs_client(), settings.dead_letters_url, settings.arn_prefix),
         peers=PeerQueues(settings.here.account),
-        # One thread, because all messages change one registry and are served in order.
-        # A failed message is soon made visible again, as it would block its peer's message group for six minutes.
+        # The executor has one thread, because all messages change one registry and must be served in order.
+        # A failed message is soon made visible again. Otherwise it would block its peer's message group for six
+        # minutes.
         reporter=make_reporter(settings.dead_letters_url, ThreadPoolExecutor(1)),
         documents={
             name: DynamoDocument(client=dynamodb_client(), table=settings.table, name=name, new_token=new_id)
@@ -195,7 +196,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> Any:
 
 
 def handle_batch(batch: Batch, context: LambdaContext) -> BatchResponse:
-    """Serve peers' messages in order, or ticks and reports. A malformed message becomes a dead letter."""
+    """Serve a batch of peers' messages in order, or of ticks and reports. Dead-letters malformed messages."""
 
     def apply_message(message: Message) -> None:
         try:
@@ -204,7 +205,7 @@ def handle_batch(batch: Batch, context: LambdaContext) -> BatchResponse:
             else:
                 apply_operation(parse_request(message.body, OPERATIONS), context)
         except BadSnapshot:
-            raise  # the site's own state is unreadable, so the message may be redelivered
+            raise  # The site's own state is unreadable, which isn't the message's fault, so the message is redelivered.
         except BadConfiguration as error:
             raise Malformed(str(error)) from error
 
@@ -212,7 +213,7 @@ def handle_batch(batch: Batch, context: LambdaContext) -> BatchResponse:
 
 
 def receive(message: Message, context: LambdaContext) -> None:
-    """Process one control message of a peer, and arm the next tick."""
+    """Process one control message of a peer, and schedule the next tick."""
     made, control_message = dependencies(), decode_control(message.body)
     link_service = made.make_link_service(context)
     dynamics = DynamicRouteService(link_service=link_service, document=made.documents[DYNAMIC])
@@ -225,7 +226,7 @@ def receive(message: Message, context: LambdaContext) -> None:
 
 
 def apply_operation(operation: FederationOperation, context: LambdaContext) -> object:
-    """Apply an operation. If it changes the site, reconcile dynamic routes and arm the next tick."""
+    """Apply an operation. If it changes the site, reconcile dynamic routes and schedule the next tick."""
     made = dependencies()
     link_service = made.make_link_service(context)
     dynamics, drift_repair = (
@@ -236,19 +237,19 @@ def apply_operation(operation: FederationOperation, context: LambdaContext) -> o
     try:
         return made.make_operation_handler(link_service, dynamics, drift_repair).apply(operation)
     finally:
-        # A sweep that raises an error for an invalid declaration has completed all its other work.
+        # A sweep that raises an error for an invalid declaration has still done the rest of its work.
         if operation.changes:
             dynamics.sync(heartbeat=sweeps)
             report_and_arm_tick(link_service, dynamics, drift_repair)
         if sweeps and (registry := link_service.registry()).bridges:
             down = list_down_routes(registry)
-            publish(SERVICE, {"RoutesDown": len(down)})  # the metric of an alarm
+            publish(SERVICE, {"RoutesDown": len(down)})  # An alarm watches this metric.
             if down:
                 logger.warning("RoutesDown", routes=down)
 
 
 def report_and_arm_tick(link_service: LinkService, dynamics: DynamicRouteService, drift_repair: DriftRepair) -> None:
-    """Report repairs and ignored messages about dynamic routes, and arm the next tick."""
+    """Publish repairs and ignored messages of dynamic routes, and schedule the next tick."""
     for repair in drift_repair.repairs:
         logger.warning(
             "Repaired",
@@ -264,7 +265,7 @@ def report_and_arm_tick(link_service: LinkService, dynamics: DynamicRouteService
 
 
 def find_route_filter_problem(filter_: Filter) -> str | None:
-    """Return the reason why routes can't have this filter, or None if they can."""
+    """Return why routes can't have this filter; None if they can."""
     from sluice.federation.route_filters import find_filter_problem  # noqa: PLC0415 - patterns and jq compile where a route has some
     from sluice.splitting.jq_runner import compile_problem  # noqa: PLC0415 - see above
 

@@ -21,8 +21,9 @@ from sluice.rendezvous.volunteers import Volunteers
 from sluice.stages import add_stage_prefix
 
 SERVICE = "proxy"
-CONCURRENT_CALLS = 2  # concurrent AWS calls per poll
-# Ends of most polls if there are many proxies. Their counts are published together, not at each invocation.
+CONCURRENT_CALLS = 2  # Serving one poll makes at most two AWS calls at the same time.
+# With many proxies, most polls end in these ways. The counts of these ends are published together, not at each
+# invocation.
 BUFFERED_ENDS = frozenset({End.POLL_DEFERRED.value, End.POLL_REFUSED.value})
 
 
@@ -48,7 +49,7 @@ def dependencies() -> ProxySite:
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """Serve one HTTP request. Blocks while the request's proxy waits for a match."""
+    """Serve one HTTP request. Blocks while the proxy waits for a client's offer."""
     return http.respond(SERVICE, dependencies(), event)
 
 

@@ -1,4 +1,4 @@
-"""Splits messages of source queues, and returns those that failed. `sluice.splitting` has the logic."""
+"""Splits messages of source queues among sessions, and reports failed ones. `sluice.splitting` has the logic."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,14 +25,14 @@ from sluice.splitting.settings import SplitConfig, SplitterSettings
 from sluice.splitting.splitter import CachedRegistry, SessionCircuitBreaker, SplitOutcome, split
 
 SERVICE = "splitter"
-# A receiving queue may be missing for a while: ten receives, two minutes apart, take twenty minutes.
+# A session's queue may be missing for some time. Ten receives, two minutes apart, give it twenty minutes.
 MAX_RECEIVES = 10
 
 logger = Logger()
 
 
 class SplitterDependencies(msgspec.Struct, frozen=True, kw_only=True):
-    """Clients and caches that an environment keeps between batches. `by_source` has split queues by source queue."""
+    """Clients and caches of an execution environment. `by_source` has split queues by their source queue's name."""
 
     by_source: Mapping[str, SplitConfig]
     store: DynamoRegistryStore
@@ -60,7 +60,7 @@ class SplitterDependencies(msgspec.Struct, frozen=True, kw_only=True):
             for session_id, number in outcome.forwarded.items():
                 self.store.add_count(session_id, number, at_ms=now_ms())
         except DestinationFault:
-            # The messages are already delivered, so a failed count must not cause a redelivery.
+            # The messages are already delivered. A failed count must not cause their redelivery.
             logger.exception("OutcomeNotReported")
         return outcome
 
@@ -100,7 +100,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
 
 
 def cancel_session(control_queue_url: str, session_id: str, reason: str) -> None:
-    """Ask the control function to stop a session. If the request isn't delivered, a later batch asks again."""
+    """Ask the control function to stop a session. If this request isn't delivered, a later batch repeats it."""
     logger.warning("SessionCancelled", session=session_id, reason=reason)
     try:
         send_operation(control_queue_url, StopSession(session_id=session_id, reason=reason))

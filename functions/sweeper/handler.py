@@ -1,4 +1,4 @@
-"""Deletes abandoned queues every minute, or when an operator asks for it, and returns how many it deleted."""
+"""Deletes abandoned queues every minute, and when an operator requests it. Returns the number of deleted queues."""
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +24,7 @@ from sluice.rendezvous.sweeper import Sweeper
 from sluice.stages import add_stage_prefix
 
 SERVICE = "sweeper"
-TIME_RESERVE_MS = 10_000  # no new page of deletions starts in the last ten seconds of an invocation
+TIME_RESERVE_MS = 10_000  # No page of deletions starts in the last ten seconds before the invocation's time-out.
 
 
 @cache
@@ -41,9 +41,9 @@ def dependencies() -> Sweeper:
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """Delete abandoned queues for the schedule, or serve an operator's request.
+    """Delete abandoned queues, for the schedule or for an operator's request.
 
-    Two sweeps may run at the same time: a sweep doesn't count a queue that is already deleted.
+    Two sweeps may run at the same time. A queue that the other sweep has deleted isn't counted again.
     """
     request = event if "op" in event else to_builtins(SweepAnswers())
     try:
@@ -56,7 +56,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
 
 
 def sweep(operation: SweepAnswers, context: LambdaContext) -> SweepView:
-    """Delete abandoned queues, and publish the numbers of deletions."""
+    """Delete abandoned queues, and publish how many were deleted."""
     may_go_on = make_time_check(context, reserve_ms=TIME_RESERVE_MS)
     swept = dependencies().sweep(may_go_on=may_go_on, answers_age_ms=operation.older_than_s * 1000)
     counts = Counter(
@@ -68,5 +68,5 @@ def sweep(operation: SweepAnswers, context: LambdaContext) -> SweepView:
             End.OFFER_TIMED_OUT.value: swept.timed_out,
         }
     )
-    publish(SERVICE, +counts)  # only numbers above zero, because AWS charges each metric for each hour with a value
+    publish(SERVICE, +counts)  # Zeros are left out, because AWS charges for each metric in each hour with a value.
     return swept

@@ -39,14 +39,14 @@ from sluice.aws.items import (
 from sluice.errors import CallFailed
 from sluice.federation.matching.bindings import BindingsUpdate
 
-MAX_CHANGES = 1_000  # number of changes after a snapshot until a new snapshot is due
+MAX_CHANGES = 1_000  # After this many changes since the last snapshot, a new snapshot is due.
 MAX_LOG_BYTES = 1024 * 1024
 CONDITION_IN_TRANSACTION = "ConditionalCheckFailed"
 CONFLICT = "TransactionConflict"
 
 
 class _Head(msgspec.Struct, frozen=True, kw_only=True):
-    """The head's attributes; absent ones are empty or zero. Snapshots are named `<token>*<number of parts>`."""
+    """The attributes of a head; missing ones are empty or zero. Snapshots are named `<token>*<number of parts>`."""
 
     version: int = 0
     token: str = ""
@@ -54,9 +54,9 @@ class _Head(msgspec.Struct, frozen=True, kw_only=True):
     snapshot_version: int = 0
     pending: str = ""
     stale: str = ""
-    kept: int = 0  # changes after this version can be read
-    swept: int = 0  # changes up to this version are deleted
-    bytes: int = 0  # size of the changes after the snapshot
+    kept: int = 0  # Changes after this version can still be read.
+    swept: int = 0  # Changes up to this version are deleted.
+    bytes: int = 0  # total size in bytes of the changes after the snapshot
 
     @classmethod
     def from_item(cls, item: Item) -> "_Head":
@@ -67,9 +67,9 @@ class _Head(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True, kw_only=True)
 class DynamoChangeLog:
-    """A value in a table. `new_token` returns a unique text of at most 36 characters. Not thread-safe.
+    """Stores one value as a snapshot and a log of changes. Not thread-safe. All methods raise `CallFailed`.
 
-    All methods raise `CallFailed`.
+    `new_token` returns a unique text of at most 36 characters.
     """
 
     client: DynamoDBClient
@@ -80,14 +80,14 @@ class DynamoChangeLog:
 
     @property
     def is_long(self) -> bool:
-        """Whether a snapshot should replace the changes, as of the last read or write."""
+        """Whether the log of changes was so long at the last read or write that a snapshot should replace it."""
         head = self._head
         return head.version - head.snapshot_version >= MAX_CHANGES or head.bytes >= MAX_LOG_BYTES
 
     def since(self, version: int | None) -> BindingsUpdate:
-        """Read the changes after a version: one small read, and another read if there are changes.
+        """Read the changes after a version, in one small read. If there are changes, a second read follows.
 
-        If the value is replaced during a read, the read is repeated, up to ten times.
+        If another writer replaces the value meanwhile, everything is read again, up to ten times.
         """
         for _ in range(MAX_READS):
             head = self._head = _Head.from_item(self._read_item(HEAD))
@@ -108,7 +108,7 @@ class DynamoChangeLog:
         raise CallFailed("GetItem", "Changing", f"{self.name} was replaced during each of {MAX_READS} reads")
 
     def append(self, change: bytes, *, after: int) -> bool:
-        """Write version `after` + 1; False if another writer has written it."""
+        """Write a change as version `after` + 1. Returns False if another writer has written that version."""
         head = self._head_at(after)
         if head is None:
             return False
@@ -126,7 +126,7 @@ class DynamoChangeLog:
                     ClientRequestToken=token,
                 )
         except CallFailed as error:
-            # An earlier attempt may have written the change, with its response lost.
+            # The change may be written already: by an earlier attempt whose response was lost.
             codes = cancellation_codes(error) if error.code == TRANSACTION_CANCELED else ()
             if CONDITION_IN_TRANSACTION not in codes and CONFLICT not in codes:
                 raise
@@ -136,7 +136,7 @@ class DynamoChangeLog:
         return True
 
     def save(self, snapshot: bytes, *, after: int, version: int) -> bool:
-        """Write a snapshot of `version`, which is `after` or `after` + 1; False if another writer was faster."""
+        """Write a snapshot as version `after` or `after` + 1. Returns False if another writer was faster."""
         head = self._head_at(after)
         if head is None:
             return False
@@ -144,7 +144,7 @@ class DynamoChangeLog:
         named = f"{token}*{len(starts)}"
         stale = " ".join(filter(None, (head.stale, head.pending)))
         announced = replace(head, token=head.token or self.new_token(), pending=named, stale=stale)
-        # The writer of a pending snapshot can no longer finish it, so its parts may be deleted.
+        # From here on, the writer of the previous pending snapshot can't finish it, so its parts may be deleted.
         if not self._write(head, announced, ("pending", "stale"), ("snapshot", "pending"), own_attribute="pending"):
             return False
         gone = [_change_key(version_gone) for version_gone in range(head.swept + 1, head.kept + 1)]
@@ -178,11 +178,7 @@ class DynamoChangeLog:
     def _write(
         self, before: _Head, after: _Head, changed: Sequence[str], same: Sequence[str], *, own_attribute: str
     ) -> bool:
-        """Change the head if the attributes in `same` have their old values; False if they haven't.
-
-        A write whose response was lost is retried, perhaps a minute later. The attribute `own_attribute` then shows
-        whether the first write succeeded, since no other writer gives it this value.
-        """
+        """Change the head if the attributes in `same` have their old values. Returns False if they don't."""
         if update_if(self.client, **self._update(before, after, changed, same)) is None:
             existing = _Head.from_item(self._read_item(HEAD))
             if getattr(existing, own_attribute) != getattr(after, own_attribute):
@@ -191,7 +187,7 @@ class DynamoChangeLog:
         return True
 
     def _update(self, before: _Head, after: _Head, changed: Sequence[str], same: Sequence[str]) -> Any:
-        """Build the arguments of UpdateItem. A head that doesn't exist yet gets all attributes."""
+        """Build the arguments of UpdateItem for a change of the head. A new head gets all attributes."""
         if before == _Head():
             changed, same = _HEAD_ATTRIBUTES, ()
         values = {f":{name}": getattr(after, name) for name in changed}
@@ -202,7 +198,8 @@ class DynamoChangeLog:
             "Key": self._build_key(HEAD),
             "UpdateExpression": "SET " + ", ".join(f"#{name} = :{name}" for name in changed),
             "ConditionExpression": condition or "attribute_not_exists(pk)",
-            "ExpressionAttributeNames": {f"#{name}": name for name in {*changed, *same}},  # some names are reserved
+            # DynamoDB reserves some names.
+            "ExpressionAttributeNames": {f"#{name}": name for name in {*changed, *same}},
             "ExpressionAttributeValues": attributes(values),
         }
 
@@ -213,7 +210,7 @@ class DynamoChangeLog:
         return self._head if self._head.version == version else None
 
     def _read_changes(self, after: int, last: int) -> Sequence[bytes] | None:
-        """Read the changes that lead from one version to another; None if some of them are deleted."""
+        """Read the changes after version `after` up to version `last`; None if any of them is deleted."""
         if after == last:
             return ()
         between = {":first": _change_key(after + 1), ":last": _change_key(last)}
@@ -243,6 +240,6 @@ def _change_key(version: int) -> str:
 
 
 def _part_keys(snapshot: str) -> list[str]:
-    """Return the sort keys of a snapshot's parts; none if there is no snapshot."""
+    """Return the sort keys of a snapshot's parts; none if the snapshot's name is empty."""
     token, _, parts = snapshot.rpartition("*")
     return [f"{token}#{place}" for place in range(int(parts or 0))]

@@ -1,4 +1,4 @@
-"""The types of AWS clients, for annotations. Only the type checker has boto3-stubs; at run time they are Any."""
+"""The types of AWS clients, for annotations. Only the type checker has boto3-stubs; at run time these types are Any."""
 
 from typing import TYPE_CHECKING, Any
 

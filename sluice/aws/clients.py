@@ -31,18 +31,18 @@ from urllib3.util import wait_for_read
 from sluice.aws.client_types import DynamoDBClient, LambdaClient, SQSClient
 from sluice.errors import CallFailed, QueueGone
 
-if TYPE_CHECKING:  # only the type checker has boto3-stubs; bundles don't
+if TYPE_CHECKING:  # Only the type checker has boto3-stubs. The functions' bundles don't contain them.
     from botocore.compat import HTTPHeaders
 
 MAX_CONNECTIONS = 32
 HTTP_OK = 200
 SEND_BATCH = "SendMessageBatch"
-ENCODED_BODY = "sluice.spelled"  # key of the encoded body in a call's context
-# Error codes of the JSON protocol and of the query protocol; botocore may report either.
+ENCODED_BODY = "sluice.spelled"  # key of the encoded request body in botocore's call context
+# Error codes for a missing queue: of SQS's JSON protocol and of its query protocol. botocore may report either.
 GONE = frozenset({"QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue"})
-# A fixed text, because botocore would build its own twice for each call.
+# A fixed user agent, because botocore would build its own twice for each call.
 USER_AGENT = f"Botocore/{botocore.__version__} sluice"
-# The read timeout exceeds a long poll of 20 s. botocore makes three attempts; then the queue redelivers.
+# The read timeout is longer than a long poll of 20 s. After botocore's three attempts, SQS redelivers the message.
 CONFIG = Config(
     max_pool_connections=MAX_CONNECTIONS,
     connect_timeout=2,
@@ -51,62 +51,62 @@ CONFIG = Config(
     user_agent=USER_AGENT,
 )
 
-# Settings for callers with a deadline of seconds: a hanging call fails early enough for another attempt.
+# Settings for callers with a deadline of seconds: a call without a response fails early enough for another attempt.
 SHORT_TIMEOUTS = CONFIG.merge(Config(connect_timeout=1, read_timeout=2))
-# Settings for callers that retry themselves, as each attempt contains the current time, for example in a delay.
+# Settings for callers that retry by themselves, because each of their attempts has to contain the current time.
 WITHOUT_RETRIES = SHORT_TIMEOUTS.merge(Config(retries={"mode": "standard", "total_max_attempts": 1}))
-# Settings for polls that are held for up to ten seconds.
+# Settings for long polls of up to ten seconds.
 LONG_POLLS = CONFIG.merge(Config(connect_timeout=1, read_timeout=13))
 
 _ENCODER, _DECODER = msgspec.json.Encoder(), msgspec.json.Decoder(dict[str, Any])
 
 
 class _ThreadState(threading.local):
-    """A thread's connection, and the response or error of its last failed attempt on the fast path."""
+    """A thread's connection to SQS, with the response or the error of its last fast attempt."""
 
     connection: HTTPConnection | None = None
     answer: AWSResponse | BotoCoreError | None = None
 
 
 class FastBatches:
-    """A faster SendMessageBatch for a client, as forwarding functions spend most of their time in this call.
+    """Sends message batches faster than botocore, as forwarding functions spend most of their time with this.
 
     botocore validates and encodes each field by its service model, and decodes the response in the same way. This class
-    uses msgspec instead, between botocore's own events, with a connection for each thread; botocore still signs. A
-    failed attempt is handed to botocore as its own first attempt, so only botocore decides about retries and errors.
-    Thread-safe, like the clients.
+    uses msgspec instead, and keeps a connection for each thread. It hooks into botocore's events, and botocore still
+    signs the request. A failed attempt is reported to botocore as botocore's own first attempt, so only botocore
+    decides about retries and errors. Thread-safe, like the clients.
     """
 
     def __init__(self, client: SQSClient) -> None:
-        # Handlers that observe botocore's requests, or that stand in for AWS, are still called.
+        # Handlers of botocore's events that observe requests, or that replace AWS, are still called.
         self._other_handlers = copy(client.meta.events)
         self._endpoint = botocore_endpoint(client)
-        self._limits: Any = client.meta.config  # untyped, as the stubs lack its fields
+        self._limits: Any = client.meta.config  # untyped, as the stubs lack its attributes
         self._kept = _ThreadState()
 
     @classmethod
     def install(cls, client: SQSClient) -> SQSClient:
-        """Make the client send batches in this way, with the same interface. With a proxy, the client is unchanged."""
+        """Make the client send message batches with this class. A client that uses an HTTP proxy stays unchanged."""
         if get_environ_proxies(client.meta.endpoint_url):
             return client
-        fast, events = cls(client), cast("Any", client.meta.events)  # the stubs' handlers return None
+        fast, events = cls(client), cast("Any", client.meta.events)  # The stubs allow only handlers that return None.
         events.register(f"provide-client-params.sqs.{SEND_BATCH}", fast.encode)
-        events.register_last("before-call", fast.send)  # last, as other handlers add headers
+        events.register_last("before-call", fast.send)  # This handler is last, because other handlers add headers.
         events.register(f"before-send.sqs.{SEND_BATCH}", fast.return_attempt)
         return client
 
     def encode(self, params: Mapping[str, Any], context: dict[str, Any], **_: object) -> Mapping[str, Any] | None:
-        """Encode the request, and leave botocore no entries to encode."""
+        """Encode the request. Returns parameters without entries, so that botocore has nothing left to encode."""
         try:
             context[ENCODED_BODY] = _ENCODER.encode(params)
         except UnicodeEncodeError:
-            return None  # botocore escapes a lone surrogate, and SQS refuses only this message
+            return None  # botocore can escape lone surrogates, so SQS refuses only these messages
         return {**params, "Entries": []}
 
     def send(
         self, params: dict[str, Any], request_signer: Any, context: Mapping[str, Any], **_: object
     ) -> tuple[AWSResponse, Mapping[str, Any]] | None:
-        """Send the encoded request. Returns None if botocore should continue the call, as for other operations."""
+        """Send the encoded request. Returns None for other operations, which botocore then sends."""
         self._kept.answer = None
         if ENCODED_BODY not in context:
             return None
@@ -155,7 +155,7 @@ class FastBatches:
         return create_default_context(cafile=get_cert_path(verify))
 
     def return_attempt(self, **_: object) -> AWSResponse | None:
-        """Return the fast attempt's response, or raise its error, in place of botocore's own first attempt."""
+        """Return the fast attempt's response, or raise its error, as the result of botocore's own first attempt."""
         answer: AWSResponse | BotoCoreError | None = self._kept.answer
         self._kept.answer = None
         if isinstance(answer, BotoCoreError):
@@ -164,7 +164,7 @@ class FastBatches:
 
 
 def botocore_endpoint(client: Any) -> Any:
-    """Return the private object with which botocore prepares and sends a client's requests."""
+    """Return botocore's private object that prepares and sends a client's requests."""
     return client._endpoint  # noqa: SLF001 - see above
 
 
@@ -193,13 +193,13 @@ def dynamodb_client() -> DynamoDBClient:
 
 @cache
 def quick_sqs_client() -> SQSClient:
-    """Return the environment's SQS client with short timeouts, for callers that retry themselves; thread-safe."""
+    """Return the environment's SQS client with short timeouts, for callers that retry by themselves; thread-safe."""
     return cast("SQSClient", make_client("sqs", config=WITHOUT_RETRIES))
 
 
 @cache
 def long_polling_sqs_client() -> SQSClient:
-    """Return the environment's SQS client for receives of up to ten seconds; thread-safe."""
+    """Return the environment's SQS client for long polls of up to ten seconds; thread-safe."""
     return cast("SQSClient", make_client("sqs", config=LONG_POLLS))
 
 
@@ -216,7 +216,7 @@ def lambda_client() -> LambdaClient:
 
 
 def queue_arn_prefix(queue_url: str) -> str:
-    """Return the ARN prefix of queues in this queue's account and the environment's region."""
+    """Return the ARN, without a queue's name, of queues in this queue's account and the environment's region."""
     meta = sqs_client().meta
     account = queue_url.rsplit("/", 2)[-2]
     return f"arn:{meta.partition}:sqs:{meta.region_name}:{account}:"
@@ -224,7 +224,7 @@ def queue_arn_prefix(queue_url: str) -> str:
 
 @contextmanager
 def calls(operation: str, *, queue: str | None = None) -> Iterator[None]:
-    """Convert a call's errors to `CallFailed`, or to `QueueGone` if the `queue`, by URL or name, doesn't exist."""
+    """Convert a call's errors to `CallFailed`, or to `QueueGone` if the queue (a URL or name) doesn't exist."""
     try:
         yield
     except ClientError as error:

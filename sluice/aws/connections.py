@@ -17,15 +17,15 @@ from sluice.aws.clients import CONFIG, calls
 from sluice.errors import BadConfiguration, CallFailed
 
 ENDPOINT_VARIABLE = "AWS_ENDPOINT_URL"
-STAGE_VARIABLE = "SLUICE_STAGE"  # read by Sluice's commands
+STAGE_VARIABLE = "SLUICE_STAGE"  # Sluice's commands read this variable.
 # Botocore settings for a session that ignores the user's profile and configuration files.
 NOT_CONFIGURED = {
     "profile": (None, None, None, None),
     "config_file": (None, None, os.devnull, None),
     "credentials_file": (None, None, os.devnull, None),
 }
-DEFAULT_PROFILE = "default"  # boto3's name for the profile if none is set
-# The variables that set a program's credentials, region or endpoint, but not its retries or certificates.
+DEFAULT_PROFILE = "default"  # the name of boto3's default profile
+# Environment variables that set a program's credentials, region or endpoint. Retries and certificates aren't included:
 # https://docs.aws.amazon.com/sdkref/latest/guide/settings-reference.html
 KEY = re.compile("AWS_(ACCESS_KEY_ID|SECRET_ACCESS_KEY|(SESSION|SECURITY)_TOKEN)")
 SERVICES_ENDPOINT = re.compile("AWS_(ENDPOINT_URL_.*|IGNORE_CONFIGURED_ENDPOINT_URLS)")
@@ -36,18 +36,18 @@ LEADING = re.compile(
 
 
 class NoConnection(BadConfiguration):
-    """A region or a profile is missing, so AWS can't be called. The text says what to set."""
+    """No region or no profile is set, so AWS can't be called. The text says what to set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """One account, region and stage. `endpoint_url` replaces AWS's endpoints; None is AWS itself."""
+    """A connection to an account, region and stage. `endpoint_url` replaces AWS's endpoints, unless it is None."""
 
     session: boto3.session.Session
     endpoint_url: str | None = None
     stage: str | None = None
     _clients: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
-    # Sessions aren't thread-safe.
+    # boto3's sessions aren't thread-safe.
     _creation_lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
 
     @property
@@ -56,11 +56,11 @@ class Connection:
         return self.session.region_name
 
     def client(self, service: str) -> Any:
-        """Return the service's boto3 client, created once; its name determines the type. Raises `NoConnection`."""
+        """Return the service's boto3 client, created once; its type depends on the name. Raises `NoConnection`."""
         with self._creation_lock:
             if service not in self._clients:
                 try:
-                    # The stubs have an overload for each service name; here the name is an argument.
+                    # The stubs have an overload for each service name, but here the name is a variable.
                     made = self.session.client(service, endpoint_url=self.endpoint_url, config=CONFIG)  # type: ignore[call-overload]
                 except NoRegionError:
                     raise NoConnection(
@@ -70,7 +70,7 @@ class Connection:
             return self._clients[service]
 
     def pages(self, service: str, operation: str, **options: Any) -> Iterator[Mapping[str, Any]]:
-        """Yield all pages of a listing. Raises `CallFailed`."""
+        """Yield all pages of a paginated AWS listing. Raises `CallFailed`."""
         pages = iter(self.client(service).get_paginator(operation).paginate(**options))
         while True:
             with calls("".join(map(str.capitalize, operation.split("_")))):
@@ -81,11 +81,11 @@ class Connection:
 
 
 def connect_user(*, region: str | None = None, profile: str | None = None, stage: str | None = None) -> Connection:
-    """Connect as AWS's command line does: by profile, environment, configuration files. Raises `NoConnection`."""
+    """Connect as AWS's command line does: by profile, environment and configuration files. Raises `NoConnection`."""
     try:
         configured = Session(profile=profile)
         session = boto3.session.Session(
-            region_name=region or os.environ.get("AWS_REGION"),  # boto3 itself reads only AWS_DEFAULT_REGION
+            region_name=region or os.environ.get("AWS_REGION"),  # boto3 itself ignores AWS_REGION
             botocore_session=configured,
         )
         endpoint_url = os.environ.get(ENDPOINT_VARIABLE) or configured.get_scoped_config().get("endpoint_url")
@@ -97,7 +97,7 @@ def connect_user(*, region: str | None = None, profile: str | None = None, stage
 
 
 def connect_environment(variables: Mapping[str, str], *, stage: str | None = None) -> Connection:
-    """Connect by these variables only, which the embedded cloud sets for each of its sites."""
+    """Connect by the variables in `environment` only, which the embedded cloud sets for each of its sites."""
     session = boto3.session.Session(
         aws_access_key_id=variables["AWS_ACCESS_KEY_ID"],
         aws_secret_access_key=variables["AWS_SECRET_ACCESS_KEY"],
@@ -132,7 +132,7 @@ def fetch_user_id(connection: Connection) -> str:
 
 
 def build_environment(connection: Connection, variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables with which a program of Sluice or CDK acts as the connection does.
+    """Return the environment variables for a program of Sluice or CDK that should use the same connection.
 
     On AWS that program finds and renews the credentials itself. Raises `NoConnection` without credentials.
     """
@@ -147,7 +147,9 @@ def build_environment(connection: Connection, variables: Mapping[str, str]) -> d
 
 
 def program_variables(connection: Connection) -> Mapping[str, str]:
-    """Return the AWS variables with which any program acts as the connection does, in place of all others.
+    """Return the environment variables for any program that should use the same connection.
+
+    They replace all other AWS variables.
 
     On AWS the program gets only temporary credentials. Those of a role, of single sign-on or of a web identity are
     passed on as they are, until they expire. A user's own keys are exchanged for a session token of STS, which is valid
@@ -183,7 +185,7 @@ def program_variables(connection: Connection) -> Mapping[str, str]:
         ENDPOINT_VARIABLE: connection.endpoint_url,
         STAGE_VARIABLE: connection.stage,
     }
-    # Without an endpoint URL the connection uses the services' own endpoint variables, too.
+    # If the connection has no endpoint URL, it also uses the endpoint variables of single services.
     services = (
         {} if connection.endpoint_url else {k: v for k, v in os.environ.items() if SERVICES_ENDPOINT.fullmatch(k)}
     )
@@ -202,5 +204,5 @@ def _get_credentials(connection: Connection) -> Any:
 
 
 def remove_aws_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without the variables that set a program's AWS credentials, region or endpoint."""
+    """Return the environment variables without those that set a program's AWS credentials, region or endpoint."""
     return {name: value for name, value in environment.items() if not LEADING.fullmatch(name)}

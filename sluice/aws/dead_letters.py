@@ -39,11 +39,11 @@ SOURCE = "sluice-source"
 PACKED = "sluice-attributes"
 COMPRESSED = "sluice-message"
 COMPRESSED_BODY = "`sluice dlq show` prints this message, which is compressed to make room for its reason"
-MAX_UNCOMPRESSED = 8 * MAX_MESSAGE_BYTES  # limit of a message's JSON, in which a character may take six bytes
-MAX_REASON = 1_000  # maximum length of a reason in characters
-ADDED_ATTRIBUTES = 2  # attributes that a dead letter adds
+MAX_UNCOMPRESSED = 8 * MAX_MESSAGE_BYTES  # This limit is for a message's JSON, in which a character may take six bytes.
+MAX_REASON = 1_000  # A reason has at most this many characters.
+ADDED_ATTRIBUTES = 2  # A dead letter adds two attributes: its reason and its source queue.
 
-# Replaces an offer in a dead letter, as its session description contains addresses.
+# This text replaces an offer in a dead letter, because an offer contains IP addresses.
 OFFER_PLACEHOLDER = "an offer of {} characters"
 _OFFER_PLACEHOLDER = re.compile(OFFER_PLACEHOLDER.format(r"\d+"))
 
@@ -52,17 +52,14 @@ logger = Logger()
 
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
-    """A dead-letter queue and the client for it.
-
-    `redact` returns the part of a message that the queue may keep.
-    """
+    """Sends to a dead-letter queue. `redact` returns the part of a message that this queue may store."""
 
     client: SQSClient
     url: str
     redact: Callable[[Message], Message] = lambda message: message
 
     def send(self, letter: DeadLetter) -> None:
-        """Send the message to the dead-letter queue with the reason. Raises `CallFailed`."""
+        """Send the message to the dead-letter queue, with the reason. Raises `CallFailed`."""
         letter = replace(letter, message=self.redact(letter.message))
         sent = outgoing(letter)
         with calls("SendMessage"):
@@ -78,7 +75,7 @@ class DeadLetters:
 
 
 def outgoing(letter: DeadLetter) -> Outgoing:
-    """Build the message for the dead-letter queue, with as much of the reason as fits."""
+    """Build the message for the dead-letter queue. It has as much of the reason as there is room for."""
     message, body = letter.message, letter.message.body
     attributes = dict(message.attributes)
     if len(attributes) + ADDED_ATTRIBUTES > MAX_ATTRIBUTES:
@@ -94,7 +91,7 @@ def outgoing(letter: DeadLetter) -> Outgoing:
         compressed = {COMPRESSED: Value("Binary", zlib.compress(content.encode()))}
         if message_size(COMPRESSED_BODY, {**compressed, **added}) <= MAX_MESSAGE_BYTES:
             body, attributes = COMPRESSED_BODY, compressed
-    # The source is needed whole, as a redrive depends on it; a part of the reason is better than none.
+    # The source must be complete, because a redrive depends on it. Of the reason, a part is better than nothing.
     for name, text, least in ((SOURCE, letter.source, len(letter.source)), (REASON, reason, 1)):
         room = MAX_MESSAGE_BYTES - message_size(body, attributes) - message_size(name, {"": Value("String", "")})
         content = text.encode()[: max(room, 0)].decode(errors="ignore")
@@ -109,15 +106,15 @@ def outgoing(letter: DeadLetter) -> Outgoing:
 
 
 def read(message: Message) -> DeadLetter:
-    """Read a received dead letter: the original message with its own attributes, the reason and the source.
+    """Read a received dead letter: the original message with its own attributes, the reason and the source queue.
 
-    `reason` is Lambda's if Lambda sent the dead letter. It is empty if SQS moved the message; SQS gives the source
-    queue. `source` is empty if it is unknown.
+    `reason` is Lambda's if Lambda sent the dead letter. If SQS moved the message itself, `reason` is empty, and SQS
+    names the source queue. `source` is empty if the source queue is unknown.
     """
     texts = {name: value.text or "" for name, value in message.attributes.items()}
     own = {name: value for name, value in message.attributes.items() if name not in {REASON, SOURCE}}
     body = message.body
-    # A sender may use the same names: content that can't be unpacked is the sender's.
+    # A sender may use the same attribute names. If the content can't be unpacked, the attributes are the sender's own.
     compressed = own[COMPRESSED].content if own.keys() == {COMPRESSED} and body == COMPRESSED_BODY else None
     if isinstance(compressed, bytes):
         with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, zlib.error):
@@ -137,5 +134,5 @@ def read(message: Message) -> DeadLetter:
 
 
 def is_offer_placeholder(message: Message) -> bool:
-    """Return whether the message is the record of an offer that got no reply."""
+    """Return whether this message is the dead letter of an offer, which got no reply."""
     return _OFFER_PLACEHOLDER.fullmatch(message.body) is not None

@@ -14,14 +14,14 @@ from sluice.codec import convert
 from sluice.errors import BadConfiguration, CallFailed
 from sluice.stages import add_stage_prefix
 
-if TYPE_CHECKING:  # only the type checker has boto3-stubs
+if TYPE_CHECKING:  # Only the type checker has boto3-stubs.
     from mypy_boto3_cloudformation.type_defs import OutputTypeDef, StackTypeDef
 
 
 STACK = "SluiceRendezvous"
-OUTPUTS = "outputs"  # a construct stores its outputs in parameters below `/STACK/outputs`
-NO_STACK = "ValidationError"  # CloudFormation's code for a missing stack, and for few other errors
-# Error codes of botocore without credentials, and of AWS with invalid ones.
+OUTPUTS = "outputs"  # a construct stores its stack's outputs in parameters below `/STACK/outputs`
+NO_STACK = "ValidationError"  # CloudFormation reports a missing stack, and few other errors, with this code.
+# Error codes: of botocore if there are no credentials, and of AWS if the credentials are invalid.
 NO_CREDENTIALS = frozenset(
     {"NoCredentialsError", "PartialCredentialsError", "TokenRetrievalError", "SSOTokenLoadError"}
 )
@@ -29,16 +29,16 @@ BAD_CREDENTIALS = frozenset({"ExpiredToken", "ExpiredTokenException", "InvalidCl
 
 
 class NotUsable(BadConfiguration):
-    """No usable deployment was found; the text says what to do."""
+    """No usable deployment was found. The text says what to do."""
 
 
 class NotDeployed(NotUsable):
-    """A stack doesn't exist."""
+    """The requested stack doesn't exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackView:
-    """A stack: its outputs, CloudFormation's status, and the time of its creation or last change."""
+    """A stack's outputs, CloudFormation's status of the stack, and the time of its creation or last change."""
 
     stack_id: str
     outputs: Mapping[str, str]
@@ -74,7 +74,7 @@ class Deployment:
 
 
 def read_deployment(connection: Connection, outputs: Mapping[str, str] | None = None) -> Deployment:
-    """Read the deployment from CloudFormation, or from known `outputs`. Raises `NotUsable`, `CallFailed`."""
+    """Read the deployment from CloudFormation, unless its `outputs` are passed. Raises `NotUsable`, `CallFailed`."""
     stack_values = read_stack_outputs(connection, STACK) if outputs is None else outputs
     keys = {field.name: "".join(map(str.capitalize, field.name.split("_"))) for field in fields(Deployment)}
     values = {name: output(stack_values, STACK, key) for name, key in keys.items()}
@@ -83,7 +83,7 @@ def read_deployment(connection: Connection, outputs: Mapping[str, str] | None = 
 
 
 def callable_url(function_url: str, endpoint_url: str | None) -> str:
-    """Return the URL to call a function; in the embedded cloud that is a URL at its endpoint."""
+    """Return the URL to call a function. In the embedded cloud, its host is the cloud's own endpoint."""
     match = re.match(r"https?://([^./]+)\.lambda-url\.", function_url)
     if endpoint_url is None or match is None:
         return function_url
@@ -91,7 +91,7 @@ def callable_url(function_url: str, endpoint_url: str | None) -> str:
 
 
 def read_stack_outputs(connection: Connection, name: str) -> Mapping[str, str]:
-    """Read the outputs of one of the site's stacks, by its name without the stage. Raises as `fetch_outputs` does.
+    """Read the outputs of one of the site's stacks, by its name without the stage. Raises like `fetch_outputs`.
 
     A site in a user's own CDK app has no such stack, but its construct has stored the same outputs.
     """
@@ -129,7 +129,7 @@ def _describe_stack(connection: Connection, name: str) -> "StackTypeDef":
 
 
 def list_stacks(connection: Connection) -> Mapping[str, StackView]:
-    """Return all stacks of the account and region by name. Raises as `fetch_outputs` does."""
+    """Return all stacks of the account and region, by name. Raises the errors of `fetch_outputs`."""
     client: CloudFormationClient = connection.client("cloudformation")
     with _translate_errors():
         pages = list(client.get_paginator("describe_stacks").paginate())
@@ -145,7 +145,7 @@ def _read_stored(connection: Connection, stack: str) -> Sequence[Mapping[str, st
     try:
         with calls("GetParametersByPath"):
             parameters = connection.client("ssm").get_parameters_by_path(Path=f"/{stack}/{OUTPUTS}")["Parameters"]
-    except CallFailed as error:  # a denied request gets the same error, as most sites have the stack
+    except CallFailed as error:  # a denied request is reported like a missing stack, as most sites have one
         raise build_not_deployed_error(connection, stack) from error
     if not parameters:
         raise build_not_deployed_error(connection, stack)
@@ -158,7 +158,7 @@ def _collect_outputs(outputs: "Sequence[Mapping[str, str] | OutputTypeDef]") -> 
 
 
 def build_not_deployed_error(connection: Connection, stack: str) -> NotDeployed:
-    """Build the error for a stack that isn't deployed, with its full name and the command that deploys it."""
+    """Build the error for a stack that isn't deployed, with the stack's full name and the command that deploys it."""
     return NotDeployed(
         f"stack {stack} is not deployed in {connection.region}: `make deploy`, or `sluice local up` and --local"
     )
@@ -182,7 +182,7 @@ def _translate_errors() -> Iterator[None]:
 
 
 def read_stack_output(connection: Connection, stack: str, key: str) -> str:
-    """Read one output of a stack. Raises as `read_stack_outputs` does, and `NotUsable` if the output is missing."""
+    """Read one output of a stack. Raises what `read_stack_outputs` raises, or `NotUsable` without that output."""
     return output(read_stack_outputs(connection, stack), stack, key)
 
 

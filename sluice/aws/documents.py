@@ -17,33 +17,33 @@ from sluice.aws.clients import calls
 from sluice.aws.items import Item, attributes, delete_all, get_item, number, text, write_if
 from sluice.errors import CallFailed
 
-EXCHANGES = "exchanges"  # name of the routing table's document
-LINKS = "links"  # name of the document with the registry of links
+EXCHANGES = "exchanges"  # the document with the routing table
+LINKS = "links"  # the document with the registry of links
 PEERS = "peers"
 HEAD = "head"
-PART_BYTES = 380 * 1024  # below DynamoDB's limit of 400 KB for an item with its keys
-MAX_READS = 10  # maximum number of attempts if the value is replaced while its parts are read
+PART_BYTES = 380 * 1024  # less than DynamoDB's limit of 400 KB for an item with its keys
+MAX_READS = 10  # reads are repeated if another writer replaces the value meanwhile
 
 
 @dataclass(slots=True, kw_only=True)
 class DynamoDocument:
-    """A value in a table. `new_token` returns a unique text. Not thread-safe."""
+    """Stores one value in a table as a whole. `new_token` returns a unique text. Not thread-safe."""
 
     client: DynamoDBClient
     table: str
     name: str
     new_token: Callable[[], str]
-    _head: Item = field(default_factory=dict)  # the last head whose parts were read or written
+    _head: Item = field(default_factory=dict)  # the head of the version that was last read or written completely
     _content: bytes = b""
 
     def version(self) -> int:
-        """Read the version with one small read; 0 before the first save. Raises `CallFailed`."""
+        """Read the current version's number, in one small read; 0 before the first save. Raises `CallFailed`."""
         return number(self._read_item(HEAD), "version")
 
     def load(self) -> tuple[bytes | None, int]:
-        """Read the bytes and their version; None before the first save. Raises `CallFailed`.
+        """Read the value and its version; the value is None before the first save. Raises `CallFailed`.
 
-        If parts are replaced during a read, the read is repeated, up to ten times.
+        If another writer replaces the value during the read, the read is repeated, up to ten times.
         """
         for _ in range(MAX_READS):
             head = self._read_item(HEAD)
@@ -58,7 +58,7 @@ class DynamoDocument:
         raise CallFailed("GetItem", "Changing", f"{self.name} was replaced during each of {MAX_READS} reads")
 
     def save(self, content: bytes, *, after: int) -> bool:
-        """Write version `after` + 1, in parts; False if another writer was faster. Raises `CallFailed`."""
+        """Write the value as version `after` + 1. Returns False if another writer was faster. Raises `CallFailed`."""
         before = self._head if self._head and number(self._head, "version") == after else self._read_item(HEAD)
         if number(before, "version") != after:
             return False
@@ -73,11 +73,11 @@ class DynamoDocument:
         item = {**self._build_key(HEAD), **attributes(head)}
         condition = "attribute_not_exists(pk) OR version = :after"
         existing = write_if(self.client, self.table, item, condition, {":after": after})
-        # An earlier attempt may have written the head, with its response lost: then the token is ours.
+        # An earlier attempt may have written the head, with its response lost. Then the head has this call's token.
         is_ours = existing is None or text(existing, "token") == token
         if is_ours:
             self._head, self._content = item, content
-        # No reader needs these parts: they are the previous version's, or those of a write that came too late.
+        # The unread parts are the previous version's, or this call's own if another writer was faster.
         unread = _list_part_keys(before if is_ours else attributes(head))
         delete_all(self.client, self.table, [self._build_key(key) for key in unread])
         return is_ours

@@ -12,7 +12,7 @@ from sluice.errors import CallFailed
 Item = Mapping[str, Any]
 BATCH_WRITE_LIMIT = 25
 MAX_UNPROCESSED_ROUNDS = 8
-# Error codes that `CallFailed` has.
+# Error codes of DynamoDB, as `CallFailed.code` has them.
 CONDITION_FAILED = "ConditionalCheckFailedException"
 TRANSACTION_CANCELED = "TransactionCanceledException"
 
@@ -23,18 +23,18 @@ def attributes(values: Mapping[str, str | int]) -> dict[str, dict[str, str]]:
 
 
 def text(item: Item, name: str) -> str:
-    """Return a string attribute; "" if the item doesn't have it."""
+    """Return a string attribute; "" if the item doesn't have the attribute."""
     value: str = item.get(name, {}).get("S", "")
     return value
 
 
 def number(item: Item, name: str) -> int:
-    """Return an integer attribute; 0 if the item doesn't have it."""
+    """Return an integer attribute; 0 if the item doesn't have the attribute."""
     return int(item.get(name, {}).get("N", "0"))
 
 
 def conflicting_item(error: CallFailed) -> Item | None:
-    """Return the existing item for which a conditional put failed, if the put asked for it; None for other failures."""
+    """Return the item that made a conditional put fail, if the put requested it; None after other errors."""
     cause = error.__cause__
     if isinstance(cause, ClientError) and error.code == CONDITION_FAILED:
         return cause.response.get("Item")  # type: ignore[return-value]  # not in the stub's ClientError response
@@ -55,9 +55,10 @@ def write_if(
     values: Mapping[str, str | int] | None = None,
     **request: Any,
 ) -> Item | None:
-    """Write an item on a condition; return the existing item if the condition fails, else None. Raises `CallFailed`.
+    """Write an item if the condition holds, and return None. Else return the existing item. Raises `CallFailed`.
 
-    If a write's response is lost, its retry fails the condition: then the existing item is the one that was written.
+    If the response to a write is lost, the retry fails the condition. Then the existing item is the one that was
+    written.
     """
     if values:
         request["ExpressionAttributeValues"] = attributes(values)
@@ -79,7 +80,7 @@ def write_if(
 
 
 def update_if(client: DynamoDBClient, **request: Any) -> Item | None:
-    """Update an item on a condition. Returns the updated item, or None if the condition fails. Raises `CallFailed`."""
+    """Update an item if a condition holds. Returns the updated item, None if it fails. Raises `CallFailed`."""
     try:
         with calls("UpdateItem"):
             return client.update_item(ReturnValues="ALL_NEW", **request)["Attributes"]
@@ -90,7 +91,7 @@ def update_if(client: DynamoDBClient, **request: Any) -> Item | None:
 
 
 def delete_if(client: DynamoDBClient, table: str, key: Any, condition: str, values: Any = None) -> bool:
-    """Delete an item on a condition; False if the condition fails. Raises `CallFailed`."""
+    """Delete an item if the condition holds. Returns False if the condition fails. Raises `CallFailed`."""
     parameters: dict[str, Any] = {"ExpressionAttributeValues": attributes(values)} if values else {}
     try:
         with calls("DeleteItem"):
@@ -103,7 +104,7 @@ def delete_if(client: DynamoDBClient, table: str, key: Any, condition: str, valu
 
 
 def cancellation_codes(error: CallFailed) -> list[str]:
-    """Return the error code of each write in a cancelled transaction, in order; "None" for a write without an error."""
+    """Return the error code of each write in a cancelled transaction, in order. A write without an error has "None"."""
     cause = error.__cause__
     response: Any = cause.response if isinstance(cause, ClientError) else {}
     return [reason.get("Code", "None") for reason in response.get("CancellationReasons", [])]
@@ -117,9 +118,9 @@ def query_pages(
     values: Mapping[str, str | int] | None = None,
     **query: Any,
 ) -> Iterator[list[Item]]:
-    """Yield a partition's items page by page; each page is requested when the caller is done with the last one.
+    """Yield a partition's items page by page. Each page is requested when the caller has consumed the previous one.
 
-    `condition` selects items by their sort keys; `values` are the values of this condition, and of a filter in `query`.
+    `condition` selects items by their sort keys. `values` are the values in `condition`, and in a filter in `query`.
     """
     query["KeyConditionExpression"] = f"pk = :pk AND {condition}" if condition else "pk = :pk"
     query["ExpressionAttributeValues"] = attributes({":pk": partition, **(values or {})})
@@ -127,7 +128,7 @@ def query_pages(
 
 
 def scan_keys(client: DynamoDBClient, table: str, condition: str, values: Mapping[str, int]) -> Iterator[list[Item]]:
-    """Yield the keys of a table's items that fulfil a condition, page by page. Reads the whole table."""
+    """Yield the keys of a table's items that match a filter, page by page. Reads the whole table."""
     keys = {"ProjectionExpression": "pk, sk", "ExpressionAttributeValues": attributes(values)}
     return _read_pages(client, "Scan", TableName=table, FilterExpression=condition, **keys)
 
@@ -143,12 +144,12 @@ def _read_pages(client: Any, operation: str, **request: Any) -> Iterator[list[It
 
 
 def delete_all(client: DynamoDBClient, table: str, keys: Sequence[Item]) -> None:
-    """Delete items by key, 25 in each request. Raises `CallFailed` if the table keeps refusing some."""
+    """Delete items by key, 25 in each request. Raises `CallFailed` if DynamoDB keeps refusing some of them."""
     _write_all(client, table, [{"DeleteRequest": {"Key": key}} for key in keys])
 
 
 def write_all(client: DynamoDBClient, table: str, items: Sequence[Item]) -> None:
-    """Write items, 25 in each request. Raises `CallFailed` if the table keeps refusing some."""
+    """Write items, 25 in each request. Raises `CallFailed` if DynamoDB keeps refusing some of them."""
     _write_all(client, table, [{"PutRequest": {"Item": item}} for item in items])
 
 

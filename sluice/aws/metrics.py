@@ -6,12 +6,12 @@ from functools import cache
 
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
-NAMESPACE = "Sluice"  # default; a stage sets the variable to its prefixed name
+NAMESPACE = "Sluice"  # the default namespace; a stage's functions get a prefixed one in a variable
 VARIABLE = "POWERTOOLS_METRICS_NAMESPACE"
 
 
 def publish(service: str, counts: Mapping[str, float], *, dimensions: Mapping[str, str] | None = None) -> None:
-    """Publish the counts of one invocation, with the function as dimension `service`. Without counts nothing is sent.
+    """Publish an invocation's counts with the function as the dimension `service`. Without counts nothing is sent.
 
     Metric names are an interface: dashboards, alarms and operators' queries depend on them.
     """
@@ -27,5 +27,5 @@ def publish(service: str, counts: Mapping[str, float], *, dimensions: Mapping[st
 
 @cache
 def _create_metrics(kind: type[EphemeralMetrics], service: str) -> EphemeralMetrics:
-    """Create the metrics object once, as that is slow; each flush empties the object."""
+    """Create the metrics object once, because its creation is slow. Each flush empties the object."""
     return kind(namespace=os.environ.get(VARIABLE, NAMESPACE), service=service)

@@ -1,4 +1,4 @@
-"""SQS adapters: send batches to queues by URL or name, receive, delete, and the queues of the rendezvous."""
+"""SQS adapters: send batches to queues, receive and delete messages, and manage the queues of the rendezvous."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -13,29 +13,30 @@ from sluice.errors import CallFailed, QueueGone
 from sluice.message import Message
 from sluice.operations import QueueDepth
 
-MAX_BATCH = 10  # SQS's limit of messages in one call
-MAX_WAIT_S = 20  # SQS's limit of a long poll, in seconds
-RELEASE_ATTEMPTS = 3  # attempts for messages that SQS fails to release by its own fault
+MAX_BATCH = 10  # SQS accepts at most ten messages in one call
+MAX_WAIT_S = 20  # SQS's longest long poll, in seconds
+RELEASE_ATTEMPTS = 3  # attempts to release messages while SQS fails by its own fault
 
 
 def send_batch(
     client: SQSClient, url: str, entries: Sequence[dict[str, Any]], *, queue: str | None = None
 ) -> Mapping[str, str]:
-    """Send up to ten entries. Returns the ids of entries that SQS refused, each with SQS's reason.
+    """Send up to ten entries. Returns the refused entries' ids, each with SQS's reason.
 
-    Raises `QueueGone` with the `queue`, the caller's name for it, or the URL, and `CallFailed` if the whole call fails.
+    Raises `CallFailed` if the whole call fails, or `QueueGone`, which names the `queue` if that is passed, or else the
+    URL.
     """
     with calls("SendMessageBatch", queue=queue or url):
-        # boto3's type names every field of an entry; `sluice.message` builds the entries.
+        # boto3's type of an entry names all its fields, but `sluice.message` builds entries as plain dictionaries.
         done = client.send_message_batch(QueueUrl=url, Entries=entries)  # type: ignore[arg-type]
     return {failed["Id"]: f"{failed['Code']}: {failed.get('Message', '')}" for failed in done.get("Failed", [])}
 
 
 def delete_batch(client: SQSClient, url: str, receipt_handles: Sequence[str], *, queue: str) -> None:
-    """Delete up to ten received messages. Raises `QueueGone` with the `queue`, and `CallFailed` if one fails."""
+    """Delete up to ten received messages. Raises `CallFailed` if one fails, or `QueueGone` for the `queue`."""
     entries = [{"Id": str(place), "ReceiptHandle": handle} for place, handle in enumerate(receipt_handles)]
     with calls("DeleteMessageBatch", queue=queue):
-        # boto3's type is a TypedDict of the same two fields.
+        # boto3's type of an entry is a TypedDict with the same two fields.
         done = client.delete_message_batch(QueueUrl=url, Entries=entries)  # type: ignore[arg-type]
     for failed in done.get("Failed", []):
         raise CallFailed("DeleteMessageBatch", failed["Code"], failed.get("Message", ""))
@@ -62,15 +63,18 @@ def fetch_depth(client: SQSClient, url: str) -> QueueDepth:
 
 @dataclass(frozen=True, slots=True)
 class ReceivedQueues:
-    """Queues of any account from which a function receives. `sample_queue_url` is the URL of one of the region's."""
+    """Changes the visibility of messages that a function has received from queues of any account.
+
+    `sample_queue_url` is the URL of any queue in the region.
+    """
 
     client: SQSClient
     sample_queue_url: str
 
     def change_visibility(self, arn: str, delays_s: Mapping[str, int]) -> None:
-        """Make up to ten messages visible again before their visibility timeout. Raises `CallFailed` if one fails.
+        """Make up to ten messages visible before the end of their visibility timeout. Raises `CallFailed` if one fails.
 
-        `delays_s` are the seconds until then, by receipt handle.
+        `delays_s` has the seconds until a message is visible, by receipt handle.
         """
         account, name = arn.split(":")[4:]
         url = f"{self.sample_queue_url.rsplit('/', 2)[0]}/{account}/{name}"
@@ -79,7 +83,7 @@ class ReceivedQueues:
             for place, (handle, wait_s) in enumerate(delays_s.items())
         ]
         with calls("ChangeMessageVisibilityBatch"):
-            # boto3's type is a TypedDict of the same three fields.
+            # boto3's type of an entry is a TypedDict with the same three fields.
             done = self.client.change_message_visibility_batch(QueueUrl=url, Entries=entries)  # type: ignore[arg-type]
         for failed in done.get("Failed", []):
             raise CallFailed("ChangeMessageVisibilityBatch", failed["Code"], failed.get("Message", ""))
@@ -89,8 +93,8 @@ class ReceivedQueues:
 class ConsumedQueue:
     """A queue from which messages are received and deleted.
 
-    `wait_s` is the wait time of a receive; `visibility_timeout_s` is the visibility timeout of received messages, None
-    for the queue's own.
+    `wait_s` is the longest wait of a receive, in seconds. `visibility_timeout_s` applies to received messages; None
+    selects the queue's own visibility timeout.
     """
 
     client: SQSClient
@@ -99,7 +103,7 @@ class ConsumedQueue:
     visibility_timeout_s: int | None = None
 
     def receive(self, *, most: int, wait_s: int | None = None) -> Sequence[Message]:
-        """Receive up to `most` messages, at most ten. Raises `QueueGone`, `CallFailed`."""
+        """Receive up to `most` messages, which is at most ten. Raises `QueueGone`, `CallFailed`."""
         return [Message.from_api(received) for received in self.receive_raw(most=most, wait_s=wait_s)]
 
     def receive_raw(self, *, most: int, wait_s: int | None = None) -> Sequence[Any]:
@@ -123,7 +127,7 @@ class ConsumedQueue:
         delete_batch(self.client, self.url, [message.receipt_handle for message in messages], queue=self.url)
 
     def release(self, messages: Sequence[Message]) -> None:
-        """Make received messages visible at once. If that fails, they become visible after their visibility timeout."""
+        """Make received messages visible at once. On failure, their visibility timeout makes them visible."""
         left = list(messages)
         for _ in range(RELEASE_ATTEMPTS):
             batches = [left[start : start + MAX_BATCH] for start in range(0, len(left), MAX_BATCH)]
@@ -139,11 +143,11 @@ class ConsumedQueue:
                 ],
             )
             return [messages[int(failed["Id"])] for failed in done.get("Failed", []) if not failed["SenderFault"]]
-        return ()  # botocore has already retried the call
+        return ()  # botocore has already retried the failed call
 
 
 class SqsQueues(msgspec.Struct, frozen=True):
-    """The queues of the rendezvous, through SQS clients.
+    """Manages the queues of the rendezvous.
 
     `sibling_url` is the URL of any queue of the same account and region.
 
@@ -156,18 +160,18 @@ class SqsQueues(msgspec.Struct, frozen=True):
     long_polling_client: SQSClient | None = None
 
     def create(self, name: str, attributes: Mapping[str, str]) -> str:
-        """Create a queue, or find one with the same attributes. Returns its URL. Raises `CallFailed`."""
+        """Create a queue, or find an existing one with the same attributes. Returns its URL. Raises `CallFailed`."""
         with calls("CreateQueue"):
-            # boto3's type names every attribute; the callers' attributes are constants.
+            # boto3's type names every attribute, but the callers' attributes are constants of another type.
             made = self.client.create_queue(QueueName=name, Attributes=dict(attributes))  # type: ignore[arg-type]
         return made["QueueUrl"]
 
     def url(self, name: str) -> str:
-        """Return the URL of a queue. It is derived from `sibling_url`, as a look-up would be a request."""
+        """Derive a queue's URL from `sibling_url`, because a look-up would cost a request."""
         return self.sibling_url.rsplit("/", 1)[0] + "/" + name
 
     def send(self, url: str, body: str, *, attributes: Mapping[str, str] | None = None, delay_s: int = 0) -> None:
-        """Send a message with these String attributes. Raises `QueueGone` or `CallFailed`."""
+        """Send a message with these attributes, all of type String. Raises `QueueGone` or `CallFailed`."""
         with calls("SendMessage", queue=url):
             self.client.send_message(
                 QueueUrl=url,
@@ -179,7 +183,7 @@ class SqsQueues(msgspec.Struct, frozen=True):
             )
 
     def receive(self, url: str, *, wait_s: int) -> str | None:
-        """Receive a message's body, waiting up to `wait_s`, without a deletion. Raises `QueueGone`, `CallFailed`."""
+        """Receive one message's body without a deletion; wait up to `wait_s`. Raises `QueueGone`, `CallFailed`."""
         with calls("ReceiveMessage", queue=url):
             client = self.long_polling_client or self.client
             received = client.receive_message(QueueUrl=url, MaxNumberOfMessages=1, WaitTimeSeconds=wait_s)
@@ -187,7 +191,7 @@ class SqsQueues(msgspec.Struct, frozen=True):
         return messages[0]["Body"] if messages else None
 
     def delete(self, name: str) -> bool:
-        """Delete a queue by name; False if the queue doesn't exist. Raises `CallFailed`."""
+        """Delete a queue by name. Returns False if the queue doesn't exist. Raises `CallFailed`."""
         url = self.url(name)
         try:
             with calls("DeleteQueue", queue=url):

@@ -19,19 +19,19 @@ from sluice.batches import HELD_BACK
 from sluice.errors import CallFailed, HeldBack, SenderFault, SluiceError, describe_reason
 from sluice.message import FIFO_SUFFIX, DeadLetter, Message, Outgoing
 
-VISIBILITY_BATCH = 10  # maximum number of messages in one request
-VISIBILITY_TRIES = 2  # attempts per request; one throttle is much shorter than a visibility timeout
+VISIBILITY_BATCH = 10  # messages in one request to change their visibility, at most ten in SQS
+VISIBILITY_TRIES = 2  # A request is tried twice. One throttle is much shorter than a visibility timeout.
 VISIBILITY_TIMEOUT_S = 2.0
-REDELIVERY_DELAYS_S = (5,)  # default delays in seconds: only a message's first failure is redelivered early
-MAX_RECEIVES = 3  # default number of receives before giving up; no queue's maxReceiveCount is lower
+REDELIVERY_DELAYS_S = (5,)  # default delays in seconds: only the first failure of a message is redelivered early
+MAX_RECEIVES = 3  # default number of receives before a message is dead-lettered; no queue's maxReceiveCount is lower
 
-BatchResponse = dict[str, list[dict[str, str]]]  # Lambda's partial batch response: messages to redeliver
+BatchResponse = dict[str, list[dict[str, str]]]  # Lambda's partial batch response: the messages to redeliver
 
 logger = Logger()
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """The messages of one Lambda event in order, all from one queue. `source` is the queue's ARN."""
+    """The messages of one Lambda event in their order, all from one queue. `source` is the queue's ARN."""
 
     source: str
     messages: tuple[Message, ...]
@@ -64,9 +64,9 @@ class Batch(msgspec.Struct, frozen=True):
 class Reporter(msgspec.Struct, frozen=True, kw_only=True):
     """Reports which messages of a batch to redeliver. `executor` handles records and dead letters in parallel.
 
-    A transient error shouldn't block a message, or its whole group, for the visibility timeout. So for its first
-    failures, as many as `redelivery_delays_s` has waits, `received` makes a message visible after that wait. Later
-    failures wait for the visibility timeout, as outages last. Without `received` every failure does.
+    A transient error shouldn't block a message, or its message group, for the whole visibility timeout. So after each
+    of its first failures, a message becomes visible after the next delay in `redelivery_delays_s`. After later failures
+    it waits for its visibility timeout, because outages last. Without `received`, all failures do.
     """
 
     dead_letters: DeadLetters
@@ -86,14 +86,15 @@ class Reporter(msgspec.Struct, frozen=True, kw_only=True):
 
         `redelivered_s` has the positions of messages that didn't fail, with the seconds until their redelivery.
 
-        A message becomes a dead letter after a sender's fault, or at its `max_receives`th failure; a message that is
-        only held back never does. If a dead letter can't be sent, its message is redelivered.
+        A message becomes a dead letter after a sender's fault, or if it fails at its `max_receives`th receive. A
+        message that is only held back never becomes a dead letter. If a dead letter can't be sent, its message is
+        redelivered.
         """
 
         def must_redeliver(position: int) -> bool:
             message, fault = batch.messages[position], failures[position]
             fields: dict[str, Any] = {"message_id": message.message_id, "receives": message.receive_count}
-            # The trace header identifies the message at every site.
+            # The trace header identifies the message in the logs of all sites.
             fields |= {"reason": str(fault), "trace_header": message.trace_header}
             if isinstance(fault, HeldBack):
                 logger.info("RecordHeldBack", **fields)
@@ -103,7 +104,7 @@ class Reporter(msgspec.Struct, frozen=True, kw_only=True):
                 return True
             try:
                 self.dead_letter(batch, position, describe_reason(fault))
-            except Exception:  # after any error the message stays, and the others are reported
+            except Exception:  # After any error, this message is redelivered and the other messages are still reported.
                 logger.exception("DeadLetterNotSent", message_id=message.message_id)
                 return True
             return False
@@ -127,10 +128,10 @@ class Reporter(msgspec.Struct, frozen=True, kw_only=True):
     def serve(
         self, batch: Batch, handle: Callable[[Message], None], *, max_receives: int = MAX_RECEIVES
     ) -> BatchResponse:
-        """Handle each message by itself and report the failed ones.
+        """Handle each message by itself, and report the failed messages for redelivery.
 
-        A standard queue's messages run in parallel on the executor's threads. A FIFO queue's run one after the other,
-        and a failed message holds back its successors in its group.
+        The messages of a standard queue are handled in parallel on the executor's threads. Those of a FIFO queue are
+        handled one after the other, and a failed message holds back later messages of its group.
         """
 
         def outcome(message: Message) -> Exception | None:
@@ -154,7 +155,7 @@ class Reporter(msgspec.Struct, frozen=True, kw_only=True):
         return self.report(batch, failures, max_receives=max_receives)
 
     def _redeliver_early(self, batch: Batch, delays_s: Mapping[str, int]) -> None:
-        """Make messages visible again soon. If that fails, their visibility timeout does it later."""
+        """Make messages visible again soon. On failure, their visibility timeout makes them visible later."""
         received = self.received
         if received is None:
             return
@@ -173,7 +174,7 @@ class Reporter(msgspec.Struct, frozen=True, kw_only=True):
             self.executor.submit(show, handles[start : start + VISIBILITY_BATCH])
             for start in range(0, len(handles), VISIBILITY_BATCH)
         ]
-        # The response must not be late: then Lambda would redeliver the whole batch.
+        # The response must not be late, because Lambda would then redeliver the whole batch.
         for late in wait(shown, timeout=VISIBILITY_TIMEOUT_S).not_done:
             late.cancel()
 
@@ -182,9 +183,10 @@ class Reporter(msgspec.Struct, frozen=True, kw_only=True):
         self.dead_letters.send(DeadLetter(message=batch.messages[position], reason=reason, source=batch.source))
 
     def dead_letter_copy(self, batch: Batch, position: int, copy: Outgoing, *, queue: str, reason: str) -> None:
-        """Send an undelivered copy for another queue of the site to the dead-letter queue. Raises `CallFailed`.
+        """Send a message's copy that couldn't be delivered to one of the site's queues to the dead-letter queue.
 
-        The dead letter names that queue as its source, so a redrive returns the copy only to that queue.
+        The dead letter names that queue as its source, so a redrive returns the copy only to that queue. Raises
+        `CallFailed`.
         """
         message = replace(batch.messages[position], body=copy.body, attributes=copy.attributes)
         source = f"{batch.source.rsplit(':', 1)[0]}:{queue}"

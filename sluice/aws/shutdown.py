@@ -16,8 +16,8 @@ from threading import Thread
 import urllib3
 from aws_lambda_powertools.logging import Logger
 
-API_VARIABLE = "AWS_LAMBDA_RUNTIME_API"  # set by Lambda to host and port of its Extensions API
-EXTENSION = "sluice-shutdown"  # a name that is unique within a function
+API_VARIABLE = "AWS_LAMBDA_RUNTIME_API"  # Lambda sets this variable to host and port of its Extensions API.
+EXTENSION = "sluice-shutdown"  # The name must be unique within a function.
 TERMINATION = frozenset({signal.SIGTERM})
 
 logger = Logger()
@@ -32,7 +32,7 @@ def call_at_shutdown(callback: Callable[[], None]) -> None:
     api = os.environ.get(API_VARIABLE)
     if not api:
         return
-    # A pool of its own, because the timeouts of AWS's clients don't suit a request that gets no response.
+    # This pool is separate, because the timeouts of AWS's clients don't suit a request that gets no response.
     pool = urllib3.PoolManager(retries=False)
     address = f"http://{api}/2020-01-01/extension"
     headers = {"Lambda-Extension-Name": EXTENSION, "Content-Type": "application/json"}
@@ -43,7 +43,7 @@ def call_at_shutdown(callback: Callable[[], None]) -> None:
     identifier = {"Lambda-Extension-Identifier": registered.headers["Lambda-Extension-Identifier"]}
 
     def wait_for_next_event() -> None:
-        """Request the next event, which tells Lambda that the extension is ready. The request gets no response."""
+        """Request the extension's next event, to tell Lambda that the extension is ready. There is no response."""
         pool.request("GET", f"{address}/event/next", headers=identifier)
 
     def wait_for_shutdown() -> None:
@@ -53,9 +53,10 @@ def call_at_shutdown(callback: Callable[[], None]) -> None:
         except Exception as error:
             logger.warning("ShutdownFailed", exc_info=error)
         sys.stdout.flush()
-        os._exit(0)  # the runtime's thread waits for an invocation that never comes
+        os._exit(0)  # Exit here, because Lambda's runtime in the main thread waits for an invocation that never comes.
 
-    # A signal handler would run in the main thread, which may be in compiled code or may hold a lock that the callback
+    # A signal handler would run in the main thread. That thread may be in compiled code or hold a lock that the
+    # callback
     # needs. So the signal is blocked for this thread and for all threads that start from now on.
     signal.pthread_sigmask(signal.SIG_BLOCK, TERMINATION)
     Thread(target=wait_for_shutdown, daemon=True).start()

@@ -1,4 +1,4 @@
-"""Elects the one caller that schedules the next tick."""
+"""Elects the one invocation that schedules a function's next tick."""
 
 import msgspec
 
@@ -9,14 +9,14 @@ TICKS = "ticks"
 
 
 class Ticks(msgspec.Struct, frozen=True):
-    """The pending tick of one function, in the item (`ticks`, `name`) of a table."""
+    """Stores when the pending tick of one function is due, in the item (`ticks`, `name`) of a table."""
 
     client: DynamoDBClient
     table: str
     name: str
 
     def claim(self, *, due_at_ms: int, now_ms: int) -> bool:
-        """Claim a tick at `due_at_ms`: True if the caller must schedule it, False if one is pending by then."""
+        """Claim a tick due at `due_at_ms`. Returns True if the caller must schedule it, False if one is pending."""
         claimed = update_if(
             self.client,
             TableName=self.table,

@@ -1,1 +1,1 @@
-"""Federation's adapters for SQS, Lambda and DynamoDB, and the publisher behind `sluice.publish`."""
+"""Federation's adapters for SQS, Lambda and DynamoDB. The publisher is public as `sluice.publish`."""

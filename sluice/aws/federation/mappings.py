@@ -12,7 +12,7 @@ from sluice.errors import CallFailed
 from sluice.federation.links.links import MappingScaling
 from sluice.message import FIFO_SUFFIX
 
-if TYPE_CHECKING:  # only for type hints: boto3-stubs is not in the bundles
+if TYPE_CHECKING:  # boto3-stubs is not in the bundles
     from mypy_boto3_lambda.type_defs import EventSourceMappingConfigurationTypeDef
 
 GONE = "ResourceNotFoundException"
@@ -21,18 +21,18 @@ WINDOW_S = 1
 
 
 class BridgeMappings(msgspec.Struct, frozen=True, kw_only=True):
-    """Event source mappings of the bridge function. `arn_prefix` is a queue's ARN without the queue's name."""
+    """Manages event source mappings of the bridge function. `arn_prefix` is a queue's ARN without the queue's name."""
 
     client: LambdaClient
     function: str
     arn_prefix: str
 
     def reconcile(self, queue: str, scaling: MappingScaling, *, on: bool, creates: bool = True) -> str:
-        """Create the queue's mapping, or change what differs in the existing one. Returns its id.
+        """Create or update a queue's mapping so that it matches these options. Returns the mapping's id.
 
-        Unless it `creates` a missing mapping, it returns an empty id for that.
-        An up-to-date mapping isn't updated, because it can't be switched for some seconds after an update. Raises
-        `CallFailed`, which is transient if the mapping is being deleted, or isn't listed yet.
+        Without `creates`, a missing mapping isn't created, and the id is empty. A mapping with the right options isn't
+        updated, because after an update Lambda refuses further changes for some seconds. Raises `CallFailed`, which is
+        transient if the mapping is being deleted or isn't listed yet.
         """
         options = {"Enabled": on, **_scaling_options(queue, scaling)}
         for mapping in self._list_mappings(queue):
@@ -72,7 +72,7 @@ class BridgeMappings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def switch_on_peer_mappings(client: LambdaClient, queue_arns: Sequence[str]) -> None:
-    """Enable the mappings of queues that peers send to. Stacks create them disabled, because idle polls cost money.
+    """Enable mappings of queues that peers send to. Stacks create them disabled, because idle polls cost money.
 
     A mapping that Lambda is changing is skipped until the next call. Raises `CallFailed`.
     """
@@ -91,10 +91,10 @@ def switch_on_peer_mappings(client: LambdaClient, queue_arns: Sequence[str]) -> 
 
 
 def _scaling_options(queue: str, scaling: MappingScaling) -> dict[str, Any]:
-    """Return options that replace a mapping's batch size, concurrency and batching window."""
-    # An empty scaling configuration removes the concurrency limit.
+    """Return the mapping's options for batch size, concurrency and batching window."""
+    # An empty scaling configuration removes an existing concurrency limit.
     concurrency = {} if scaling.max_concurrency is None else {"MaximumConcurrency": scaling.max_concurrency}
     options: dict[str, Any] = {"BatchSize": scaling.batch_size, "ScalingConfig": concurrency}
-    if not queue.endswith(FIFO_SUFFIX):  # FIFO queues' mappings have no batching window
+    if not queue.endswith(FIFO_SUFFIX):  # mappings of FIFO queues have no batching window
         options["MaximumBatchingWindowInSeconds"] = WINDOW_S if scaling.batch_size > MAX_UNWINDOWED_BATCH else 0
     return options

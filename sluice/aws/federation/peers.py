@@ -28,7 +28,7 @@ CONFIG = Config(
     retries={"mode": "standard", "total_max_attempts": 2},
     user_agent=USER_AGENT,
 )
-# SQS's errors, and https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/CommonErrors.html
+# These are error codes of SQS, and those of all AWS services that are listed at
 REFUSALS = {
     *(GONE | QUEUE_REFUSALS | {"ExpiredToken", "InvalidAddress", "InvalidClientTokenId", "NotAuthorized"}),
     *("OptInRequired", "SignatureDoesNotMatch", "UnrecognizedClientException"),
@@ -42,15 +42,15 @@ _Key = tuple[str, str | None, str | None, str | None]
 class PeerQueues(msgspec.Struct, frozen=True):
     """Sends to peers' queues, with a cached client for each region, endpoint and role.
 
-    Thread-safe once a client exists. `account` is the site's account. The site names its sessions in peers' roles after
-    the account, so that peers can identify them.
+    `account` is this site's account. Role sessions at peers are named after it, so that peers can identify this site. A
+    client is thread-safe once it is created.
     """
 
     account: str
     _clients: dict[_Key, SQSClient] = msgspec.field(default_factory=dict)
 
     def send_control_message(self, link: Link, endpoint: Endpoint, body: str) -> None:
-        """Send a control message to the peer. Each link is a message group, so its messages stay in order.
+        """Send a control message to the peer. A link's messages are one message group, so they stay in order.
 
         Raises `PeerUnreachable`, `PeerRefused`, `CallFailed`.
         """
@@ -65,12 +65,12 @@ class PeerQueues(msgspec.Struct, frozen=True):
     def send_batch(
         self, link: Link, endpoint: Endpoint, url: str, entries: Sequence[dict[str, Any]]
     ) -> Mapping[str, str]:
-        """Send up to ten entries to the peer's queue. Returns SQS's reason for each refused entry, by id.
+        """Send up to ten entries to the peer's queue. Returns the refused entries' ids, each with SQS's reason.
 
         Raises `PeerUnreachable`, `PeerRefused`, `CallFailed`.
         """
         with _translate_errors("SendMessageBatch"):
-            # boto3's type lists all fields of an entry, but `sluice.message` builds plain dictionaries.
+            # boto3's type of an entry lists all its fields, but `sluice.message` builds entries as plain dictionaries.
             done = self._get_client(link, endpoint).send_message_batch(QueueUrl=url, Entries=entries)  # type: ignore[arg-type]
         return {failed["Id"]: f"{failed['Code']}: {failed.get('Message', '')}" for failed in done.get("Failed", [])}
 
@@ -104,7 +104,7 @@ def _as_role(role_arn: str, external_id: str | None, session_name: str) -> Sessi
 
 @contextmanager
 def _translate_errors(operation: str) -> Iterator[None]:
-    """Raise the error that describes the peer's state instead of boto3's error."""
+    """Convert boto3's errors to errors that describe the peer's state: `PeerUnreachable` or `PeerRefused`."""
     try:
         yield
     except ClientError as error:
@@ -115,7 +115,7 @@ def _translate_errors(operation: str) -> Iterator[None]:
         if code.removeprefix("KMS.") in PASSING or code.startswith("KmsThrottled") or status >= SERVER_ERROR:
             raise PeerUnreachable(f"{operation}: {code}: {message}") from error
         raise CallFailed(operation, code, message) from error
-    except ValueError as error:  # botocore's error for an invalid endpoint URL
+    except ValueError as error:  # botocore raises ValueError for an invalid endpoint URL
         raise PeerRefused(f"{operation}: {error}") from error
     except BotoCoreError as error:
         raise PeerUnreachable(f"{operation}: {type(error).__name__}: {error}") from error

@@ -36,9 +36,9 @@ from sluice.message import FIFO_SUFFIX, NOT_TEXT, Outgoing, Value, is_attribute_
 
 INGRESS_VARIABLE = "SLUICE_INGRESS_URL"
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_MessageAttributeValue.html
-MAX_INTEGER = 10**38  # SQS's limit of a number's digits
+MAX_INTEGER = 10**38  # SQS accepts numbers of at most 38 digits.
 MIN_NUMBER, MAX_NUMBER = 1e-128, 1e126
-_GROUP = re.compile(r"[!-~]{1,128}")  # message group ids that SQS accepts
+_GROUP = re.compile(r"[!-~]{1,128}")  # the message group ids that SQS accepts
 
 Attribute = str | int | float | bytes | Value
 
@@ -63,7 +63,7 @@ class PublishRequest(msgspec.Struct, frozen=True, kw_only=True):
     trace_header: str | None = None
 
     def to_message(self, *, fifo: bool) -> Outgoing:
-        """Build the SQS message. Raises `Malformed` or `TooLarge`, which name the invalid part."""
+        """Build the SQS message. Raises `Malformed` or `TooLarge`, whose text names the invalid part."""
         self._check()
         attributes = {name: _encode_attribute(name, value) for name, value in self.attributes.items()}
         typed: dict[str, TypedValue] = {}
@@ -84,7 +84,7 @@ class PublishRequest(msgspec.Struct, frozen=True, kw_only=True):
             sealed = seal_attributes(self.body, attributes, metadata)
         except (ValueError, TypeError) as error:
             raise Malformed(f"headers: {error}") from None
-        open_attributes(sealed)  # raises an error if no site could read the attributes
+        open_attributes(sealed)  # this raises an error if no site could read the attributes
         of_key = hashlib.sha256(f"{self.exchange}\0{self.key}".encode()).hexdigest()[:32] if fifo else None
         return Outgoing(
             body=self.body,
@@ -95,7 +95,7 @@ class PublishRequest(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _check(self) -> None:
-        """Check the message, except headers and attributes. Raises `Malformed`."""
+        """Check all of the message except headers and attributes. Raises `Malformed`."""
         if not 1 <= len(self.exchange) <= MAX_NAME_CHARACTERS:
             raise Malformed(f"an exchange's name of {len(self.exchange)} characters, not 1 to {MAX_NAME_CHARACTERS}")
         if len(self.key) > MAX_KEY_CHARACTERS:
@@ -113,7 +113,7 @@ class PublishRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _encode_attribute(name: str, value: Attribute) -> Value:
-    """Convert a user's attribute to SQS's form. Raises `Malformed` if SQS has no type for its value."""
+    """Convert a user's attribute to SQS's form. Raises `Malformed` if SQS has no type for the value."""
     made = value if isinstance(value, Value) else _decode_attribute(name, value)
     if made is None or name == ATTRIBUTE:
         raise Malformed(f"attribute {name}: {'the name is taken' if name == ATTRIBUTE else 'SQS has none such'}")
@@ -121,7 +121,7 @@ def _encode_attribute(name: str, value: Attribute) -> Value:
 
 
 def _decode_attribute(name: str, value: TypedValue) -> Value | None:
-    """Return the attribute from which this value can be restored; None if SQS has no type for the value."""
+    """Convert a header's value to an attribute; None if SQS has no type from which the value can be restored."""
     if name == ATTRIBUTE or not is_attribute_name(name):
         return None
     match value:
@@ -137,26 +137,26 @@ def _decode_attribute(name: str, value: TypedValue) -> Value | None:
             fits = value == 0 or MIN_NUMBER <= abs(value) <= MAX_NUMBER
         case _:
             return None
-    # Readers tell floats from integers by a point or exponent, so the written value must keep its type.
+    # Sites recognize a float by its point or exponent, so the attribute's text must keep the value's type.
     made = Value("Number", repr(value)) if fits else None
     return made if made is not None and type(parse_attribute(made)) is type(value) else None
 
 
 class BadPublishRequest(SluiceError):
-    """One of several messages can't be published. Neither this message nor any later one was sent."""
+    """One of several messages is invalid. Neither this message nor any later one was sent."""
 
     def __init__(self, place: int, fault: Malformed | TooLarge) -> None:
-        """Record the error of the message at the position `place`, counted from 0."""
+        """Record the error of the message at position `place`, counted from 0."""
         super().__init__(f"message {place}: {fault}")
         self.place = place
         self.fault = fault
 
 
 class NotPublished(DestinationFault):
-    """SQS temporarily refused the messages in `failed`. Nor are those from position `tried` on published."""
+    """SQS temporarily refused the messages in `failed`. Messages from position `tried` on weren't sent at all."""
 
     def __init__(self, failed: Mapping[int, str], *, tried: int) -> None:
-        """Record the reasons in `failed`, by position from 0; `tried` counts messages that were sent or failed."""
+        """Record the reasons of failures, by position from 0. `tried` counts messages that were sent or failed."""
         first, reason = next(iter(failed.items()))
         super().__init__(f"{len(failed)} of {tried} messages failed, the first is message {first}: {reason}")
         self.failed = failed
@@ -171,12 +171,12 @@ class Publisher(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_environment(cls) -> "Publisher":
-        """Return a publisher for the queue URL in `SLUICE_INGRESS_URL`. Raises `BadSetting` if it isn't set."""
+        """Return a publisher for the queue URL in the variable `SLUICE_INGRESS_URL`. Raises `BadSetting` if unset."""
         return cls.for_url(os.environ.get(INGRESS_VARIABLE) or _no_ingress())
 
     @classmethod
     def for_url(cls, ingress_url: str) -> "Publisher":
-        """Return a publisher with the environment's credentials and, if the URL names one, the queue's region."""
+        """Return a publisher with the environment's credentials, in the region that the queue's URL names, if any."""
         queue = parse_queue_url(ingress_url)
         return cls(ingress_url, _get_client(None if queue is None else queue.region))
 
@@ -192,10 +192,7 @@ class Publisher(msgspec.Struct, frozen=True):
             return self.client.send_message(QueueUrl=self.ingress_url, **fields)["MessageId"]
 
     def publish_all(self, requests: Iterable[PublishRequest]) -> int:
-        """Publish messages in order, up to ten or 1 MiB in each request, and return their number.
-
-        Stops at the first request of which a message fails. Raises `BadPublishRequest`, `NotPublished`, or `QueueGone`.
-        """
+        """Publish messages in order, up to ten or 1 MiB in each request, and return the number of messages."""
         tried = 0
         for batch in self._build_batches(requests):
             tried += len(batch.entries)
@@ -210,7 +207,7 @@ class Publisher(msgspec.Struct, frozen=True):
         return tried
 
     def _build_batches(self, requests: Iterable[PublishRequest]) -> Iterator[Request]:
-        """Yield requests lazily. If a message is invalid, the messages before it are sent before the error."""
+        """Yield send requests lazily. Messages before an invalid one are sent before its error is raised."""
         window: list[Entry] = []
         for place, request in enumerate(requests):
             try:
@@ -219,7 +216,7 @@ class Publisher(msgspec.Struct, frozen=True):
                 yield from build_standard_round(window)
                 raise BadPublishRequest(place, fault) from fault
             window.append(Entry(position=place, target=self.ingress_url, outgoing=outgoing))
-            if len(window) == MAX_ENTRIES:  # few are in memory at once, because each may have a megabyte
+            if len(window) == MAX_ENTRIES:  # few messages are kept in memory, as each may have a megabyte
                 yield from build_standard_round(window)
                 window = []
         yield from build_standard_round(window)

@@ -1,4 +1,4 @@
-"""Adapts SQS to federation: finds, creates and configures the site's own queues, and redrives their dead letters."""
+"""Adapts SQS to federation: finds, creates and configures the site's own queues, and redrives dead letters."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -13,14 +13,14 @@ from sluice.federation.moves import Copy, Move, copy_to
 from sluice.message import FIFO_SUFFIX, Message
 
 REDRIVE_POLICY, POLICY = "RedrivePolicy", "Policy"
-WAIT_S = 1  # seconds; short polling asks only some of SQS's servers, and may miss messages
-HIDDEN_S = 30  # seconds for which a redrive hides the dead letters of other queues
-MAX_READ_LETTERS = 1_000  # dead letters that one redrive reads, including those of other queues
+WAIT_S = 1  # In a wait of one second, SQS asks all of its servers. Without a wait it may miss messages.
+HIDDEN_S = 30  # a redrive hides other queues' dead letters for this time
+MAX_READ_LETTERS = 1_000  # one redrive reads at most this many dead letters, other queues' included
 
 
 @dataclass(frozen=True, slots=True)
 class SqsSiteQueues(SplitQueues):
-    """The site's own queues, by name. `arn_prefix` is a queue's ARN without the queue's name."""
+    """Manages the site's own queues, by name. `arn_prefix` is a queue's ARN without the queue's name."""
 
     arn_prefix: str = ""
 
@@ -29,12 +29,12 @@ class SqsSiteQueues(SplitQueues):
         return self.arn_prefix + name
 
     def configure(self, name: str, attributes: Mapping[str, str]) -> bool:
-        """Set attributes of a queue and remove its policy. Returns whether anything changed. Raises `QueueGone`."""
+        """Set a queue's attributes and remove its policy. Returns whether anything changed. Raises `QueueGone`."""
         with calls("GetQueueAttributes", queue=name):
             current = self.client.get_queue_attributes(QueueUrl=self.url(name), AttributeNames=["All"])["Attributes"]
 
         def normalize(name: str, known: Mapping[str, str]) -> object:
-            """Return an attribute's value in a comparable form, because SQS reformats redrive policies."""
+            """Return an attribute's value in a form that can be compared, because SQS reformats redrive policies."""
             value = known.get(name)
             if name != REDRIVE_POLICY or not value:
                 return value
@@ -50,15 +50,15 @@ class SqsSiteQueues(SplitQueues):
             lacking[POLICY] = ""
         if lacking:
             with calls("SetQueueAttributes", queue=name):
-                # boto3's type lists every attribute by name, but these names are only known at run time.
+                # boto3's type of the argument lists all attribute names, but these names are only known at run time.
                 self.client.set_queue_attributes(QueueUrl=self.url(name), Attributes=lacking)  # type: ignore[arg-type]
         return bool(lacking)
 
     def redrive(self, queue: str, *, dead_letters_url: str, may_go_on: Callable[[], bool] = lambda: True) -> int:
-        """Move dead letters back to the queue, where their receive counts start anew. Returns the number of moved ones.
+        """Move dead letters back to their queue, where their receive counts start anew.
 
-        A call reads at most a thousand dead letters. Raises `CallFailed` at the end if SQS refused some, which stay
-        dead letters.
+        Returns the number of moved messages. A call reads at most a thousand dead letters. If SQS refuses some, they
+        stay dead letters, and the call raises `CallFailed` at its end.
         """
         looked_at = 0
 
@@ -83,7 +83,7 @@ class SqsSiteQueues(SplitQueues):
 
 
 class DeadLetterQueue(ConsumedQueue):
-    """The dead-letter queue, used within the permissions of the function's role."""
+    """Receives from the dead-letter queue, within the permissions of the function's role."""
 
     def release(self, messages: Sequence[Message]) -> None:
         """Do nothing: messages stay hidden for their visibility timeout, which the role isn't allowed to shorten."""

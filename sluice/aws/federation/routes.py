@@ -17,7 +17,7 @@ from sluice.errors import CallFailed
 FORWARDS = "forwards"
 NOTE_KEPT_S = 30 * 24 * 60 * 60
 RATES = "rates"
-MAX_WAIT_MS = 5_000  # the longest wait for a batch's turn; the bridge function times out after 30 s
+MAX_WAIT_MS = 5_000  # A batch waits at most this long for its turn, because the bridge function times out after 30 s.
 MAX_RACES = 10
 RATE_KEPT_S = 60 * 60
 SECOND_US = 1_000_000
@@ -26,7 +26,7 @@ _AT_ONCE = "SET next_us = :end, expires_at = :expires_at", "attribute_not_exists
 
 
 class ForwardTimes(msgspec.Struct, frozen=True):
-    """The times of bridges' last forwards, in a DynamoDB table."""
+    """Stores the times of bridges' last forwards in a DynamoDB table."""
 
     client: DynamoDBClient
     table: str
@@ -40,21 +40,21 @@ class ForwardTimes(msgspec.Struct, frozen=True):
             )
 
     def read_all(self) -> Mapping[str, int]:
-        """Return each bridge's last forward, in ms since the epoch. A time may lag by some seconds."""
+        """Return the time of each bridge's last forward, in ms since the epoch. A time may be some seconds old."""
         pages = query_pages(self.client, self.table, FORWARDS)
         return {text(item, "sk"): number(item, "at") for page in pages for item in page}
 
 
 class RouteRates(msgspec.Struct, frozen=True):
-    """The reserved sending times of bridges, in a DynamoDB table. In µs, because a rate may be thousands a second."""
+    """Stores bridges' reserved sending times in a DynamoDB table, in µs, as a rate may be thousands a second."""
 
     client: DynamoDBClient
     table: str
 
     def reserve_ms(self, bridge: str, *, messages: int, rate: int, now_ms: int) -> int | None:
-        """Reserve time for a number of messages. Returns its start in ms since the epoch; None if it is too far away.
+        """Reserve time for a number of messages.
 
-        Raises `CallFailed`.
+        Returns its start in ms since the epoch; None if the wait would be too long. Raises `CallFailed`.
         """
         cost, now = -(-messages * SECOND_US // rate), now_ms * 1_000
         for race in range(2 * MAX_RACES):
