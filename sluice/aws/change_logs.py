@@ -178,7 +178,11 @@ class DynamoChangeLog:
     def _write(
         self, before: _Head, after: _Head, changed: Sequence[str], same: Sequence[str], *, own_attribute: str
     ) -> bool:
-        """Change the head if the attributes in `same` have their old values. Returns False if they don't."""
+        """Change the head if the attributes in `same` have their old values. Returns False if they don't.
+
+        A write whose response was lost is retried, perhaps a minute later. The attribute `own_attribute` then shows
+        whether the first write succeeded, since no other writer gives it this value.
+        """
         if update_if(self.client, **self._update(before, after, changed, same)) is None:
             existing = _Head.from_item(self._read_item(HEAD))
             if getattr(existing, own_attribute) != getattr(after, own_attribute):

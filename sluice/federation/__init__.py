@@ -1,4 +1,4 @@
-"""Federation: messages published at one site reach queues bound at others, without loss and without loops.
+"""Federation: messages published at one site reach queues that are bound at other sites, without loss or loops.
 
 Pure packages: `matching` (exchanges, bindings, message metadata), `links` (links, bridges and their states), `dynamic`
 (routes that follow bindings), `map` (views of all sites), `topology` (files). Shells: `router` (sends to bound queues),

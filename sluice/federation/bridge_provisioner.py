@@ -1,6 +1,6 @@
 """Provisions bridges' queues, bindings and event source mappings, and removes them.
 
-Every step is idempotent, because an earlier invocation may have died before it recorded the result.
+Every step is idempotent, because an earlier invocation may have crashed before it recorded its result.
 """
 
 import hashlib
@@ -36,17 +36,17 @@ from sluice.federation.matching.bindings import Binding
 from sluice.message import FIFO_SUFFIX, DeadLetter
 from sluice.stages import add_stage_prefix
 
-if TYPE_CHECKING:  # adapters are passed in, so they are only imported for type checking
+if TYPE_CHECKING:  # Adapters are passed in as arguments, so their classes are only imported for type checking.
     from sluice.aws.dead_letters import DeadLetters
     from sluice.aws.federation.mappings import BridgeMappings
     from sluice.aws.federation.queues import SqsSiteQueues
 
-SITE_TAG = "sluice:site"  # tag of each queue that is created at run time: the site that owns it
+SITE_TAG = "sluice:site"  # Each queue that is created at run time has this tag, with the tag of the site that owns it.
 BRIDGE_QUEUE_PREFIX = "sluice-bridge-"
 RETENTION = "MessageRetentionPeriod"
 ENCRYPTION = frozenset({"KmsMasterKeyId", "SqsManagedSseEnabled"})
-DIFFERS = frozenset({"QueueNameExists", "QueueAlreadyExists"})  # error codes if a queue with other attributes exists
-NAME_CHARACTERS = 24  # length of the hash in a bridge queue's name
+DIFFERS = frozenset({"QueueNameExists", "QueueAlreadyExists"})  # the queue exists with other attributes
+NAME_CHARACTERS = 24  # The name of a bridge's queue contains this many characters of a hash.
 
 
 def bridge_queue_name(tag: str, bridge: Bridge, *, stage: str | None = None) -> str:
@@ -56,17 +56,18 @@ def bridge_queue_name(tag: str, bridge: Bridge, *, stage: str | None = None) -> 
 
 
 def build_queue_attributes(*, fifo: bool, kms_key_arn: str | None) -> dict[str, str]:
-    """Return the attributes of all queues that are created at run time. Without a key, SQS's own key encrypts them."""
+    """Return the attributes of queues that are created at run time. Without a key, SQS's own key encrypts them."""
     attributes = {"SqsManagedSseEnabled": "true"} if kms_key_arn is None else {"KmsMasterKeyId": kms_key_arn}
-    # Each message group has its own throughput limit and its own deduplication ids.
+    # Each message group gets its own throughput limit and its own deduplication ids.
     per_group = {"DeduplicationScope": "messageGroup", "FifoThroughputLimit": "perMessageGroupId"}
     return {**attributes, "FifoQueue": "true", **per_group} if fifo else attributes
 
 
 def choose_scaling(bridges: Sequence[BridgeRecord], queue: str) -> MappingScaling:
-    """Return a mapping's batch size and concurrency: the strictest values of the bridges that read the queue.
+    """Return a mapping's batch size and concurrency: the strictest values of all bridges that read the queue.
 
-    A peer's values count only if no other link reads the queue, as they would slow down the others.
+    If bridges of several links read the queue, values that a peer requested don't count, as they would slow down the
+    other links.
     """
     batch_size, max_concurrency = MAX_UNWINDOWED_BATCH if queue.endswith(FIFO_SUFFIX) else MAX_SYNC, list[int]()
     is_shared = len({record.bridge.link for record in bridges}) > 1
@@ -77,7 +78,7 @@ def choose_scaling(bridges: Sequence[BridgeRecord], queue: str) -> MappingScalin
         for record in bridges
     ]
     for bridge in declared:
-        rate = MAX_SYNC if bridge.rate is UNSET else bridge.rate  # a batch has at most as many messages as a second
+        rate = MAX_SYNC if bridge.rate is UNSET else bridge.rate  # a batch has at most a second's messages
         batch_size = min(batch_size, bridge.sync, rate, max(1, bridge.credit // 2) if bridge.credit else MAX_SYNC)
     for bridge in declared:
         if bridge.credit:
@@ -95,8 +96,8 @@ class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
     queues: "SqsSiteQueues"
     mappings: "BridgeMappings"
     dead_letters: "DeadLetters"
-    bridge_queue_attributes: Callable[[Bridge], Mapping[str, str]]  # attributes of a new bridge queue
-    readable_queue: Callable[[str], str]  # a queue's SQS name; raises `BadBinding` if routes may not read it
+    bridge_queue_attributes: Callable[[Bridge], Mapping[str, str]]  # returns the attributes of a new bridge queue
+    readable_queue: Callable[[str], str]  # returns its SQS name; raises `BadBinding` if routes may not read it
     may_go_on: Callable[[], bool]
 
     def apply(self, due: DueAction, registry: Registry) -> Change:
@@ -135,10 +136,10 @@ class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
         return remove_bridge(name)
 
     def make_queue(self, bridge: Bridge, registry: Registry) -> str:
-        """Create the bridge's queue, or check that a queue route's exists. Returns its name. Raises `QueueGone`."""
+        """Create the bridge's queue. A queue route's queue must exist. Returns the queue's name. Raises `QueueGone`."""
         name = self.find_queue_name(bridge)
         if bridge.src_is_queue:
-            self.queues.count(name)  # raises `QueueGone` if the queue is missing
+            self.queues.count(name)  # this raises `QueueGone` if the queue is missing
             self.exchanges.change(mark_feeding_queues(find_feeding_queues(registry) | {name}))
             return name
         tags = {SITE_TAG: self.here.tag, "sluice:bridge": bridge.name}
@@ -147,11 +148,11 @@ class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
         except CallFailed as error:
             if error.code not in DIFFERS:
                 raise
-            self.configure_queue(name, bridge)  # the queue still has the bridge's former options
+            self.configure_queue(name, bridge)  # an existing queue may still have the bridge's former options
         return name
 
     def find_queue_name(self, bridge: Bridge) -> str:
-        """Return the name of the queue that the bridge reads, which may not exist yet. Raises `BadBinding`."""
+        """Return the name of the queue that the bridge reads. The queue may not exist yet. Raises `BadBinding`."""
         stage = None if self.here.stage is UNSET else self.here.stage
         return (
             self.readable_queue(bridge.src)
@@ -177,7 +178,7 @@ class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
         self.exchanges.change(remove_queue_bindings(queue) if bridge.dynamic else remove_binding(id_, missing_ok=True))
 
     def reconfigure(self, record: BridgeRecord, registry: Registry) -> None:
-        """Apply the bridge's new options to its queue and binding, in place. Raises `QueueGone`, `CallFailed`."""
+        """Apply the bridge's new options to its existing queue and binding. Raises `QueueGone`, `CallFailed`."""
         queue = record.queue or ""
         if record.makes_queue:
             self.configure_queue(queue, record.bridge)
@@ -185,7 +186,7 @@ class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
             self.exchanges.change(update_destination(bridge_destination(registry, record, url=self.queues.url(queue))))
 
     def configure_queue(self, queue: str, bridge: Bridge) -> bool:
-        """Restore the settings of a bridge's own queue, and return whether any differed. Raises `QueueGone`.
+        """Restore the settings of a bridge's own queue. Returns whether any setting differed. Raises `QueueGone`.
 
         An existing queue's encryption stays, because its messages need the key that encrypted them.
         """
@@ -195,31 +196,31 @@ class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def reconcile_mapping(self, record: BridgeRecord, registry: Registry, *, on: bool) -> str:
-        """Make the mapping of a bridge's queue as its bridges need it. Returns the mapping's id. Raises `CallFailed`.
+        """Create or update the mapping of a bridge's queue. Returns the mapping's id. Raises `CallFailed`.
 
-        If a recorded mapping is missing, the id is empty, because another invocation may have removed the bridge.
+        If the recorded mapping no longer exists, the id is empty: another invocation may have removed the bridge.
         """
         queue = record.queue or ""
         scaling = choose_scaling(registry.bridges_reading(queue), queue)
         return self.mappings.reconcile(queue, scaling, on=on, creates=record.mapping is None)
 
     def count(self, queue: str) -> int:
-        """Return the number of messages in a queue; 0 if it is missing. Raises `CallFailed`."""
+        """Return the number of messages in a queue; 0 if the queue is missing. Raises `CallFailed`."""
         try:
             return self.queues.count(queue)
         except QueueGone:
             return 0
 
     def tear_down(self, record: BridgeRecord, registry: Registry) -> int:
-        """Remove a bridge's bindings and mapping, bury its messages, and return how many messages are left."""
+        """Remove a bridge's bindings and mapping, and dead-letter its messages. Returns how many messages are left."""
         bridge = record.bridge
         try:
             queue = record.queue or self.find_queue_name(bridge)
         except BadBinding:
-            return 0  # the site may not use the queue, so nothing was created
+            return 0  # The site may not use this queue, so it has created no resources.
         if not bridge.src_is_queue:
             self.unbind(bridge, queue)
-        # Other routes may still read the queue, and a queue has only one mapping for each function.
+        # Other routes may read the queue, too, and all of them share its one mapping.
         others = [record for record in registry.bridges_reading(queue) if record.bridge.name != bridge.name]
         if all(record.closing for record in others):
             self.mappings.delete(queue)
@@ -228,7 +229,7 @@ class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
         return self.count(queue) if self.dead_letter_leftovers(queue, ROUTE_GONE.format(bridge.name)) else 1
 
     def dead_letter_leftovers(self, queue: str, reason: str) -> bool:
-        """Move the queue's messages to the dead letters. Returns False if time ran out. Raises `CallFailed`."""
+        """Move the queue's messages to the dead-letter queue. Returns False if time ran out. Raises `CallFailed`."""
         with suppress(QueueGone):
             while messages := self.queues.receive_batch(queue):
                 if not self.may_go_on():

@@ -1,7 +1,7 @@
 """Declarations of exchanges, bindings, links and routes, by deployments or operators. Pure.
 
-A sweep creates declared objects that are missing, and removes objects that are no longer declared. Objects that were
-never declared stay.
+A sweep creates declared objects that are missing. It removes objects that were declared by the previous deployment and
+no longer are. Objects that were never declared stay.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ class BindingDeclaration(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_binding(cls, binding: Binding, *, queue: str | None = None) -> "BindingDeclaration":
-        """Return a binding's declaration. If `queue` is passed, it replaces the binding's queue name."""
+        """Return a binding's declaration. `queue`, if passed, replaces the binding's queue name."""
         return cls(
             exchange=binding.exchange,
             queue=queue or binding.queue,
@@ -34,7 +34,7 @@ class BindingDeclaration(Struct, frozen=True, kw_only=True):
         )
 
     def binding(self, *, queue: str | None = None) -> Binding:
-        """Return the declared binding. If `queue` is passed, it replaces the declared queue name."""
+        """Return the declared binding. `queue`, if passed, replaces the declared queue name."""
         arguments = from_stored(self.arguments)
         return Binding(exchange=self.exchange, queue=queue or self.queue, key=self.key, arguments=arguments)
 
@@ -49,12 +49,12 @@ class Declared(Struct, frozen=True, kw_only=True):
 
     @property
     def entries(self) -> tuple[Exchange | BindingDeclaration | Link | Bridge, ...]:
-        """All declared objects; each comes after those that it needs."""
+        """All declared objects. Each object comes after those on which it depends."""
         return (*self.exchanges, *self.bindings, *self.links, *self.routes)
 
     @classmethod
     def parse(cls, said: str | Mapping[str, Any]) -> "Declared":
-        """Parse the JSON of `to_json`, or the decoded object. Raises a `BadRoute` that names the invalid place."""
+        """Parse a declaration from JSON, as text or decoded. Raises a `BadRoute` that names the invalid place."""
         try:
             of = "what is declared"
             return decode(said, cls, of=of) if isinstance(said, str) else convert(said, cls, of=of)
@@ -62,7 +62,7 @@ class Declared(Struct, frozen=True, kw_only=True):
             raise BadRoute(str(error)) from None
 
     def to_json(self) -> str:
-        """Encode as JSON. Equal declarations give equal texts."""
+        """Encode the declaration as JSON. Equal declarations have equal JSON."""
         return encode(self).decode()
 
 

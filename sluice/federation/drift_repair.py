@@ -1,7 +1,7 @@
 """Repairs drift: compares the recorded resources of routes and bindings with those that exist.
 
-A missing resource is removed from the registry, so that its creation becomes due. A deleted bound queue loses its
-bindings. Copies that became dead letters in the meantime are redriven. Every step is idempotent.
+A missing resource is removed from the registry, so that its creation becomes due. The bindings of a deleted queue are
+removed. Copies that became dead letters while a queue was missing are redriven. Every step is idempotent.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -23,10 +23,10 @@ from sluice.federation.links.watch import GONE_AFTER_MS, UNBOUND_AFTER_MS, WATCH
 from sluice.federation.matching.bindings import SiteBindings
 from sluice.federation.stored import DocumentStore
 
-if TYPE_CHECKING:  # adapters are passed in, so they are only imported for type checking
+if TYPE_CHECKING:  # Adapters are passed in as arguments, so their classes are only imported for type checking.
     from sluice.aws.documents import DynamoDocument
 
-MAX_CHECKED_QUEUES = 50  # maximum number of bound queues that a sweep checks; sweeps check more queues in turn
+MAX_CHECKED_QUEUES = 50  # a sweep checks at most this many bound queues; later sweeps check the others
 SWEEP_MS = 60_000
 AGAIN_MS = 5_000
 
@@ -34,7 +34,7 @@ QUEUE, SETTINGS, MAPPING, BINDING = "queue", "queue's settings", "event source m
 
 
 class Repair(msgspec.Struct, frozen=True, kw_only=True):
-    """A repaired resource and its routes. About `lost_messages` messages were lost with the resource."""
+    """A repaired resource, and the routes that use it. About `lost_messages` messages were lost with the resource."""
 
     resource: str
     name: str
@@ -43,20 +43,20 @@ class Repair(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
-    """Repairs drift during one invocation. `declared` has the names of queues with declared bindings."""
+    """Repairs drift during one invocation. `declared` has the names of queues that have declared bindings."""
 
     link_service: LinkService
     document: "DynamoDocument"
     declared: frozenset[str]
-    redrive: Callable[[str], int]  # moves dead letters back to this queue, and returns their number
+    redrive: Callable[[str], int]  # moves a queue's dead letters back to the queue, and returns their number
     repairs: list[Repair] = msgspec.field(default_factory=list)
 
     def watch(self) -> SiteWatch:
-        """Return the results of earlier checks. Raises `BadSnapshot`."""
+        """Return the stored results of earlier checks. Raises `BadSnapshot`."""
         return self._stored.value()
 
     def sweep(self) -> None:
-        """Check routes' resources, missing queues, and some bound queues in turn. Raises `CallFailed` at the end."""
+        """Check routes' resources, missing queues, and the next bound queues. Raises `CallFailed` after all checks."""
         registry, bindings, watch = self.link_service.registry(), self.link_service.exchanges.bindings(), self.watch()
         sources = (record for record in registry.bridges.values() if record.bridge.src_is_local and not record.closing)
         read = {record.queue for record in sources if record.queue is not None}
@@ -64,7 +64,7 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
         self._check_queues({*read, *bindings.sample_queues(MAX_CHECKED_QUEUES, turn=turn), *_list_unsettled(watch)})
 
         def prune(watch: SiteWatch) -> SiteWatch:
-            """Remove the results of queues that are neither read nor bound, and of deleted routes."""
+            """Remove the results of deleted routes, and of queues that no route reads and no binding names."""
             queues = {
                 name: queue
                 for name, queue in watch.queues.items()
@@ -77,13 +77,13 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
         self._compare_routes()
 
     def recheck(self) -> None:
-        """Check again the queues that were missing and those with dead letters to redrive."""
+        """Check again the queues that were missing at the last check, and those with dead letters to redrive."""
         names = _list_unsettled(self.watch())
         if names:
             self._check_queues(names)
 
     def report(self, copies: Mapping[str, int], refusals: Mapping[str, str] = MappingProxyType({})) -> None:
-        """Record missing queues, with the number of copies that became dead letters, and refusals with reasons."""
+        """Record `copies`, dead letters by missing queue, and `refusals`, SQS's reasons by refusing queue."""
         bindings = self.link_service.exchanges.bindings()
         known = {name: number for name, number in copies.items() if bindings.destination(name) is not None}
 
@@ -104,7 +104,7 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
         for name, queue_watch in self.watch().queues.items():
             since_ms = queue_watch.missing_since_ms
             if registry.bridges_reading(name) if since_ms is not None else queue_watch.undelivered:
-                # While redrives find no dead letters, the intervals between redrives grow.
+                # Redrives that find no dead letters are repeated at growing intervals.
                 none_found_ms = (
                     0 if queue_watch.none_found_since_ms is None else now_ms - queue_watch.none_found_since_ms
                 )
@@ -122,7 +122,7 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
     def _check_queues(self, names: Collection[str]) -> None:
         """Check whether queues exist. Redrive dead letters of existing queues, and repair missing queues."""
         registry, counts, now_ms = self.link_service.registry(), self._count_messages(names), self.link_service.now_ms()
-        # Counts of other queues than routes' are unused, and storing them would cause a write at each check.
+        # Only the counts of routes' queues are used. Storing other queues' counts would cause a write at each check.
         noted = {
             name: messages if messages is None or registry.bridges_reading(name) else 0
             for name, messages in counts.items()
@@ -131,7 +131,7 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
         bindings = self.link_service.exchanges.bindings()
         for name, messages in counts.items():
             if messages is not None:
-                # Copies that became dead letters while the queue was missing are redriven, one part at each check.
+                # Redrive a part of the copies that became dead letters while the queue was missing.
                 if watch.find_queue(name).undelivered:
                     with suppress(DestinationFault):  # the next check redrives the rest
                         moved = self.redrive(name)
@@ -143,7 +143,7 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
                 self._unbind(name, bindings)
 
     def _count_messages(self, names: Collection[str]) -> Mapping[str, int | None]:
-        """Count the queues' messages, None for a missing queue. A queue whose count failed is left out."""
+        """Return each queue's number of messages, None for a missing queue. Leaves out a queue if its count fails."""
         counts: dict[str, int | None] = {}
         for name in sorted(names):
             if not self.link_service.provisioner.may_go_on():
@@ -156,7 +156,7 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
         return counts
 
     def _recreate_queue(self, name: str, registry: Registry, *, now_ms: int) -> None:
-        """Remove a deleted queue from its routes, so that it is created again. Only one invocation does this."""
+        """Remove a deleted queue from its routes, so that the queue is created again. Only one invocation does this."""
         routes = tuple(record.bridge.name for record in registry.bridges_reading(name) if not record.closing)
         claimed, lost = False, 0
 
@@ -177,7 +177,7 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
             # The mapping belongs to the deleted queue, and Lambda may have disabled it for good.
             self.link_service.provisioner.mappings.delete(name)
         except CallFailed:
-            return  # the mapping's state is changing; the next check tries again
+            return  # Lambda is still changing the mapping, so the next check tries again.
         error = f"{QueueGone(name)}: it was deleted"
         self.link_service.save_changes(
             [record_resources(route, queue="", mapping="", on=False, error=error) for route in routes]
@@ -185,7 +185,7 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
         self.repairs.append(Repair(resource=QUEUE, name=name, routes=routes, lost_messages=lost))
 
     def _unbind(self, name: str, bindings: SiteBindings) -> None:
-        """Remove the bindings of a deleted queue; a route's own queue is created again instead."""
+        """Remove a deleted queue's bindings, except for a route's own queue, which is created again."""
         destination = bindings.destination(name)
         if destination is None or destination.crossing is not None:
             return
@@ -210,7 +210,7 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
                 changes.append(record_resources(bridge.name, bound=False))
                 self._record_repair(record, BINDING)
             try:
-                with suppress(QueueGone):  # other checks detect a missing queue
+                with suppress(QueueGone):  # the check of queues reports a missing queue
                     if record.makes_queue and not record.closing and provisioner.configure_queue(queue, bridge):
                         self._record_repair(record, SETTINGS)
                 if record.mapping is not None:
@@ -220,7 +220,7 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
                     if mapping != record.mapping:
                         self._record_repair(record, MAPPING)
             except CallFailed as error:
-                # The other routes are still compared. A transient error is left to the next sweep.
+                # The other routes are still checked. After a transient error, the next sweep checks this route again.
                 failed += [] if error.is_transient else [error]
         self.link_service.save_changes(changes)
         if failed:
@@ -233,7 +233,7 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _list_unsettled(watch: SiteWatch) -> set[str]:
-    """Return the queues that were missing at the last check, and those with dead letters to redrive."""
+    """Return the queues that were missing at the last check, and the queues with dead letters to redrive."""
     return {
         name
         for name, queue_watch in watch.queues.items()

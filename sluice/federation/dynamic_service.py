@@ -1,6 +1,6 @@
 """Runs dynamic routes: turns changes of registry and bindings into queue bindings and ops for peers.
 
-Everything follows from stored state, so any invocation can continue after a crash. If ops weren't sent, the peer
+All results follow from stored state, so any invocation can continue after a crash. If ops weren't sent, the peer
 requests a snapshot after the next heartbeat.
 """
 
@@ -38,10 +38,10 @@ from sluice.federation.matching.typed_values import from_stored
 from sluice.federation.operations import PathsView
 from sluice.federation.stored import DocumentStore
 
-if TYPE_CHECKING:  # adapters are passed in, so they are only imported for type checking
+if TYPE_CHECKING:  # Adapters are passed in as arguments, so their classes are only imported for type checking.
     from sluice.aws.documents import DynamoDocument
 
-MAX_AHEAD_MS = 15 * 60_000  # how far a peer's clock, which sets the epochs of its bridges, may be ahead
+MAX_AHEAD_MS = 15 * 60_000  # A peer's clock, which sets the epochs of its bridges, may be ahead by this time.
 
 
 class DynamicRouteService(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,30 +52,31 @@ class DynamicRouteService(msgspec.Struct, frozen=True, kw_only=True):
     ignored: Counter[str] = msgspec.field(default_factory=Counter)  # number of ignored ops, by reason
 
     def receive(self, message: DynamicMessage, *, sender_id: str) -> None:
-        """Process a peer's op; a malformed op is only counted. Raises `BadRoute` if the sender isn't a known peer."""
+        """Process a peer's op. Malformed ops are only counted. Raises `BadRoute` if the sender isn't a known peer."""
         self.link_service.verify_sender(message.sender, sender_id=sender_id)
         try:
             op = ops.decode_op(bytes(message.op))
         except Malformed:
-            self.ignored[IgnoredReason.MALFORMED] += 1  # perhaps a newer release's op; heartbeats show the difference
+            # a newer release may have sent this op; digests show a difference
+            self.ignored[IgnoredReason.MALFORMED] += 1
             return
         if op.epoch > self.link_service.now_ms() + MAX_AHEAD_MS:
-            self.ignored[IgnoredReason.EPOCH] += 1  # the op's epoch would hide the peer's later bridges
+            self.ignored[IgnoredReason.EPOCH] += 1  # a future epoch would hide the peer's later bridges
             return
         type_ = exchange_type(self.link_service.exchanges.bindings(), op.exchange)
         self.sync(received={op.exchange: [steps.receive_op(message.sender.tag, op, type_)]})
 
     def sync(self, *, received: Mapping[str, Sequence[DynamicEvent]] | None = None, heartbeat: bool = False) -> None:
-        """Reconcile dynamic routes with registry and bindings; without changes this costs two small reads.
+        """Update dynamic routes after changes of registry and bindings. Without changes this costs two small reads.
 
-        Raises `TooBusy`, and what the link service raises.
+        Raises `TooBusy`, and the errors of the link service.
         """
         registry, bound = self.link_service.registry(), self.link_service.exchanges.bindings()
         states, outgoing_ops = self._apply_events(registry, bound, received or {}, heartbeat=heartbeat)
         for exchange, routes in states.items():
             queues = self._choose_bindings(registry, routes, exchange_type(bound, exchange))
             self.link_service.exchanges.change(replace_bindings(*queues))
-        silent: set[str] = set()  # links over which an op failed; their peers request the missing ops later
+        silent: set[str] = set()  # links over which sending failed; their peers request missing ops later
         for sending in outgoing_ops:
             record = registry.links.get(sending.link)
             if record is None or sending.link in silent:
@@ -93,7 +94,7 @@ class DynamicRouteService(msgspec.Struct, frozen=True, kw_only=True):
         return DocumentStore(self.document, ROUTES, dict)
 
     def paths(self) -> PathsView:
-        """Return all paths of dynamic routes, active and standby. Raises `BadSnapshot`."""
+        """Return all paths of dynamic routes, active and on standby. Raises `BadSnapshot`."""
         return PathsView(paths=tuple(path for routes in self.routes.value().values() for path in list_paths(routes)))
 
     def _apply_events(
@@ -135,7 +136,7 @@ class DynamicRouteService(msgspec.Struct, frozen=True, kw_only=True):
 
         after = self.routes.change(change)
         self.ignored.update(ignored)
-        # An exchange whose last route was removed may have a bridge queue that has to be unbound.
+        # If an exchange has lost its last route, that route's bridge queue may still have to be unbound.
         return {name: DynamicRoutes(here=registry.here, exchange=name) for name in names} | after, outgoing_ops
 
     def _derive_events(
@@ -145,10 +146,10 @@ class DynamicRouteService(msgspec.Struct, frozen=True, kw_only=True):
         routes: DynamicRoutes,
         local: ops.BindingAdvertisements,
     ) -> Iterator[DynamicEvent]:
-        """Yield events for the changes of registry and bindings since the last run."""
+        """Yield the events for changes of registry and bindings since the last run."""
         now_ms = self.link_service.now_ms()
         pulls = {record.bridge.name: record for record in records if not record.bridge.src_is_local}
-        # A bridge whose queue is being recreated is still served, because its advertised bindings are known.
+        # A bridge is still served while its queue is being recreated, because its advertised bindings are known.
         served = {
             record.bridge.name: record
             for record in records
@@ -192,9 +193,10 @@ class DynamicRouteService(msgspec.Struct, frozen=True, kw_only=True):
     def _choose_bindings(
         self, registry: Registry, routes: DynamicRoutes, type_: ExchangeType
     ) -> Iterator[tuple[Destination, Sequence[Binding]]]:
-        """Yield each route's queue, with exactly the bindings that are advertised over the route.
+        """Yield the queue of each route, with exactly the bindings that are advertised over the route.
 
-        One change applies all of them, so each site is reached over exactly one queue while a path changes.
+        All of these bindings are replaced in one change, so each site is reached over exactly one queue even while a
+        path changes.
         """
         bridges = choose_bridges_in_use(routes)
         for name, record in registry.bridges.items():
@@ -216,18 +218,18 @@ class DynamicRouteService(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def exchange_type(bound: SiteBindings, exchange: str) -> ExchangeType:
-    """Return the type of an exchange. A missing one counts as a topic exchange, which accepts any key."""
+    """Return the type of an exchange. A missing exchange counts as a topic exchange, which accepts any key."""
     return next((candidate.type for candidate in bound.exchanges if candidate.name == exchange), ExchangeType.TOPIC)
 
 
 def _collect_local_bindings(registry: Registry, bound: SiteBindings, exchange: str) -> ops.BindingAdvertisements:
-    """Return the bindings of all queues except those of dynamic routes."""
+    """Return the exchange's bindings of all queues, except queues of dynamic routes."""
     dynamic = {record.queue for record in registry.bridges.values() if record.bridge.dynamic}
     advertisements: set[ops.BindingAdvertisement] = set()
     for queue, keys in bound.keys_at(exchange).items():
         destination = bound.destination(queue)
         crossing = None if destination is None else destination.crossing
-        # While a dynamic route's queue is being recreated, only its crossing shows what it is for.
+        # While a dynamic route's queue is being recreated, only its crossing shows that it is a dynamic route's.
         if queue not in dynamic and (crossing is None or crossing.origins is UNSET):
             advertisements |= {
                 ops.BindingAdvertisement.from_binding(key, from_stored(value)) for key, value in keys.items()

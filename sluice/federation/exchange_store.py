@@ -1,6 +1,6 @@
-"""Stores a site's exchanges and bindings; concurrent changes are retried.
+"""Stores a site's exchanges and bindings. Changes that conflict with other invocations are retried.
 
-A change reads and writes only the bindings that it affects, so its cost depends on its own size.
+A change reads and writes only the bindings that it affects, so its cost depends only on its own size.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,29 +25,29 @@ from sluice.federation.matching.indexes import Arguments, BoundKeys
 from sluice.federation.matching.typed_values import have_same_values, to_stored
 from sluice.federation.stored import MAX_RACES
 
-if TYPE_CHECKING:  # adapters are passed in, so they are only imported for type checking
+if TYPE_CHECKING:  # Adapters are passed in as arguments, so their classes are only imported for type checking.
     from sluice.aws.change_logs import DynamoChangeLog
 
 P = ParamSpec("P")
-Change = Callable[[SiteBindings], BindingsChange | None]  # returns None if nothing changes
+Change = Callable[[SiteBindings], BindingsChange | None]  # The function returns None if nothing changes.
 
 
 class ExchangeStore:
     """A store of exchanges and bindings, cached between invocations. Not thread-safe.
 
-    Every change raises `BadBinding` if it is invalid.
+    Every invalid change raises `BadBinding`.
     """
 
     def __init__(self, log: "DynamoChangeLog") -> None:
-        """Start with an empty cache: the first read loads the snapshot."""
+        """Start with an empty cache. The first read loads the snapshot."""
         self.log, self._site = log, CachedReplica(log, SiteBindings)
 
     def bindings(self) -> SiteBindings:
-        """Return the current bindings. The next read or change updates the object in place. Raises `BadSnapshot`."""
+        """Return the current bindings, an object that later reads and changes update in place. Raises `BadSnapshot`."""
         return self._site.value()
 
     def change(self, change: Change) -> SiteBindings:
-        """Apply a change, and return the bindings. If nothing changes, nothing is written. Raises `TooBusy`."""
+        """Apply a change and return the bindings. A change without effect isn't written. Raises `TooBusy`."""
         for _ in range(MAX_RACES):
             site = self.bindings()
             made = change(site)
@@ -55,8 +55,8 @@ class ExchangeStore:
                 return site
             stored = CHANGE.pack(made)
             if len(stored) > MAX_CHANGE_BYTES:
-                # A change too large for an item is written as a snapshot, which other readers load.
-                # The cache is reset first, because its replica would be wrong after a failed write.
+                # A change that is too large for a DynamoDB item is written as a snapshot, which other readers load.
+                # The cache is reset first, because the replica is changed before the write, which may fail.
                 self._site = CachedReplica(self.log, SiteBindings)
                 after = site.version
                 site.apply(made)
@@ -76,7 +76,7 @@ class ExchangeStore:
 
 
 def _define_change(make: Callable[Concatenate[SiteBindings, P], BindingsChange | None]) -> Callable[P, Change]:
-    """Decorate a function of bindings and arguments. A call with the arguments returns a change."""
+    """Turn a function of bindings and arguments into a function of the arguments only, which returns a change."""
     return lambda *args, **options: lambda site: make(site, *args, **options)
 
 
@@ -95,7 +95,7 @@ def add_exchange(site: SiteBindings, exchange: Exchange) -> BindingsChange | Non
 
 @_define_change
 def remove_exchange(site: SiteBindings, name: str) -> BindingsChange:
-    """Remove an exchange that has no bindings and isn't the alternate of another exchange."""
+    """Remove an exchange. An exchange with bindings, or that is another exchange's alternate, isn't removed."""
     if site.exchange(name) in STANDARD_EXCHANGES:
         raise BadBinding(f"{name}: every site has this exchange")
     bound = sum(map(len, site.keys_at(name).values()))
@@ -113,7 +113,7 @@ def add_binding(
 ) -> BindingsChange | None:
     """Bind a queue, and update its destination. Idempotent.
 
-    A binding with other arguments is refused, unless `replaces`: then one change replaces its arguments.
+    If the binding exists with other arguments, they are replaced if `replaces` is true; else the change is refused.
     """
     queues = () if site.destination(binding.queue) == destination else (destination,)
     arguments = to_stored(binding.arguments)
@@ -130,7 +130,7 @@ def add_binding(
 
 @_define_change
 def update_destination(site: SiteBindings, destination: Destination) -> BindingsChange | None:
-    """Update a bound queue's destination; do nothing if the queue isn't bound."""
+    """Update a bound queue's destination. Does nothing if the queue isn't bound."""
     is_known = site.destination(destination.queue) in {None, destination}
     return None if is_known else BindingsChange(queues=(destination,))
 
@@ -149,13 +149,13 @@ def remove_binding(site: SiteBindings, id_: BindingId, *, missing_ok: bool = Fal
 
 @_define_change
 def remove_queue_bindings(site: SiteBindings, queue: str) -> BindingsChange | None:
-    """Remove all of a queue's bindings."""
+    """Remove all bindings of a queue."""
     removed_keys = site.keys_by_exchange(queue)
     return _build_unbinding(site, queue, removed_keys) if removed_keys else None
 
 
 def _build_unbinding(site: SiteBindings, queue: str, removed_keys: Mapping[str, BoundKeys]) -> BindingsChange:
-    """Build the change that removes these keys; a queue without other bindings is removed as well."""
+    """Build the change that removes these keys. A queue without other bindings is removed from the bound queues."""
     is_last = sum(map(len, removed_keys.values())) == sum(map(len, site.keys_by_exchange(queue).values()))
     unbound = {exchange: {queue: keys} for exchange, keys in removed_keys.items()}
     return BindingsChange(unbound=unbound, forgotten=(queue,) if is_last else ())
@@ -163,7 +163,7 @@ def _build_unbinding(site: SiteBindings, queue: str, removed_keys: Mapping[str, 
 
 @_define_change
 def replace_bindings(site: SiteBindings, *wanted: tuple[Destination, Sequence[Binding]]) -> BindingsChange | None:
-    """Replace all bindings of each queue, in one change for all queues. Each queue's new bindings have unique ids."""
+    """Replace all bindings of these queues in one change. No two new bindings of a queue may have the same id."""
     queues, forgotten = list[Destination](), list[str]()
     unbound, bound = dict[str, dict[str, BoundKeys]](), dict[str, dict[str, BoundKeys]]()
     for destination, bindings in wanted:
@@ -188,7 +188,7 @@ def replace_bindings(site: SiteBindings, *wanted: tuple[Destination, Sequence[Bi
 def _add_missing(
     missing: dict[str, dict[str, BoundKeys]], queue: str, some: Mapping[str, BoundKeys], others: Mapping[str, BoundKeys]
 ) -> None:
-    """Add to `missing` the keys of `some` that `others` lack or have with other arguments."""
+    """Add to `missing` the keys of `some` that `others` doesn't have with the same arguments."""
     for exchange, keys in some.items():
         known = others.get(exchange, {})
         lacking = {
@@ -202,7 +202,7 @@ def _add_missing(
 
 @_define_change
 def mark_feeding_queues(site: SiteBindings, queues: Iterable[str]) -> BindingsChange | None:
-    """Mark exactly these bound queues as read by queue routes."""
+    """Mark exactly these bound queues as read by queue routes, and no others."""
     fed = frozenset(queues)
     noted = []
     for queue in sorted(fed ^ site.fed):

@@ -1,7 +1,7 @@
 """Forwards a batch of a bridge's queue to the peer's ingress.
 
-Forward, then delete: the trigger deletes the messages that aren't reported as failed. Once the peer is unreachable, the
-rest of the batch stays in the queue, and the outage is reported to the link.
+A message is deleted after it is forwarded: Lambda deletes the messages that aren't reported as failed. Once the peer is
+unreachable, the rest of the batch stays in the queue, and the outage is reported to the link.
 """
 
 import zlib
@@ -44,26 +44,26 @@ from sluice.federation.matching.metadata import (
 )
 from sluice.message import Message, Outgoing
 
-if TYPE_CHECKING:  # adapters are passed in, so they are only imported for type checking
+if TYPE_CHECKING:  # Adapters are passed in as arguments, so their classes are only imported for type checking.
     from sluice.aws.federation.peers import PeerQueues
 
 
 @dataclass(slots=True)
 class ForwardOutcome:
-    """The result of forwarding a batch, with failures and drops by the messages' positions.
+    """The result of forwarding a batch. Failures and drops are listed by the messages' positions in the batch.
 
-    `outage` is the error that stopped the batch; the messages that failed because of it are retried.
+    `outage` is the error that stopped the batch. Messages that failed because of this error are retried.
     """
 
     failures: Mapping[int, SluiceError] = field(default_factory=dict)
     dropped_messages: Mapping[int, Drop] = field(default_factory=dict)
     outage: PeerUnreachable | PeerRefused | None = None
     counts: Counter[str] = field(default_factory=Counter)
-    lag_ms: int = 0  # how long the oldest forwarded message was in the bridge's queue
+    lag_ms: int = 0  # time that the oldest forwarded message has waited in the bridge's queue
 
 
 def split_batch(messages: Sequence[Message], routes: int) -> list[list[int]]:
-    """Divide a batch's positions among the routes. Messages of one group go over one route."""
+    """Divide a batch among routes: return positions in the batch by route. Each message group goes over one route."""
     if routes == 1:
         return [list(range(len(messages)))]
     shares: list[list[int]] = [[] for _ in range(routes)]
@@ -86,7 +86,7 @@ def forward_all(
 ) -> ForwardOutcome:
     """Forward a batch: in order from a FIFO queue, with parallel requests from a standard queue.
 
-    `passes_filter` is the route's filter. Once it has raised `HeldBack`, it has to do so for all later messages.
+    `passes_filter` is the route's filter. Once it has raised `HeldBack`, it must raise this for all later messages.
     """
     refused: dict[int, SenderFault] = {}
     unasked: dict[int, SluiceError] = {}
@@ -146,13 +146,12 @@ def forward(
     """Return the message for the peer's ingress and the exchange `dest`, or the reason to drop the message.
 
     If `dest_key` is None, the message keeps its key. `passes_filter` is called last, with the publisher's own
-    attributes; its errors are passed on. The message's metadata is always trusted here: dropping the trace would let
-    opposite queue routes forward a message for ever, while a forged trace only stops its own message. Raises
-    `SenderFault`.
+    attributes, and its errors are raised. The message's metadata is always trusted: without traces, two opposite queue
+    routes would forward a message for ever, while a forged trace only stops its own message. Raises `SenderFault`.
     """
     opened = open_attributes(receipt.message.attributes)
     metadata, message_id = complete_metadata(opened.metadata or Metadata(), opened.attributes, receipt)
-    if crossing.origins is UNSET:  # only messages of dynamic routes have valid addresses
+    if crossing.origins is UNSET:  # only messages of dynamic routes may have an address
         metadata = replace(metadata, to=None, turns=0)
     is_addressed = metadata.to is not None
     reason = find_drop_reason(metadata.trace, crossing, addressed=is_addressed) or metadata.expiry_reason(
@@ -180,7 +179,7 @@ def forward(
 
 @dataclass(slots=True)
 class _PeerSender:
-    """Sends to a route's peer. After the first outage, every send fails without a call."""
+    """Sends to a route's peer. After the first outage, all further sends fail without a call to SQS."""
 
     route: Forward
     peers: "PeerQueues"
@@ -195,5 +194,6 @@ class _PeerSender:
             self.outage = outage
             raise
         except QueueGone as error:
-            # The peer's ingress may return, so the message has to be retried, unlike after `QueueGone`.
+            # The peer's ingress may be created again, so this error must let the message be retried, unlike
+            # `QueueGone`.
             raise NotDelivered(str(error)) from error

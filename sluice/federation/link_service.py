@@ -1,7 +1,7 @@
-"""Applies changes to a site's registry of links and bridges, and runs the actions that fall due.
+"""Applies changes to a site's registry of links and bridges, and runs the actions that are due.
 
-Several invocations may run at once, and an invocation may fail at any point. So every action is idempotent, and its
-result is saved as a change.
+Several invocations may run at once, and each may fail at any point. So every action is idempotent, and its result is
+saved as a change.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,19 +33,19 @@ from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.stored import DocumentStore
 from sluice.splitting.filters.values import Filter
 
-if TYPE_CHECKING:  # adapters are passed in, so they are only imported for type checking
+if TYPE_CHECKING:  # Adapters are passed in as arguments, so their classes are only imported for type checking.
     from sluice.aws.documents import DynamoDocument
     from sluice.aws.federation.peers import PeerQueues
 
 MAX_ROUNDS = 8
-SOON_MS = 2_000  # time until the next tick while a link or bridge closes, drains or changes
-UNFINISHED_MS = 10_000  # time until the next tick while AWS can't create a bridge's resource
+SOON_MS = 2_000  # pause until the next tick while a link or bridge is closing, draining or changing
+UNFINISHED_MS = 10_000  # pause until the next tick while AWS can't create a bridge's resource
 _PASSING = frozenset({Intent.CLOSED, Intent.DRAINING})
 _AWAITING = frozenset({LinkState.WAITING, LinkState.FAILED, LinkState.CONNECTING})
 
 
 def to_link_update(error: PeerUnreachable | PeerRefused) -> Unreachable | AccessRefused:
-    """Return the link update that records a failed call to the peer."""
+    """Convert the error of a failed call to the peer into an update of the link."""
     return AccessRefused(str(error)) if isinstance(error, PeerRefused) else Unreachable(str(error))
 
 
@@ -59,11 +59,11 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
     peers: "PeerQueues"
     peer_accounts: frozenset[str]
     known_peers: DocumentStore[dict[str, Peer]]  # peers by tag
-    peer_role_id: str | None  # id of this site's role for peers in other accounts
+    peer_role_id: str | None  # id of the role that this site has for peers in other accounts
     peer_queue_url: Callable[[Peer, str], str]  # returns the URL of a peer's queue with this name
-    find_filter_problem: Callable[[Filter], str | None]  # returns why routes can't have this filter, or None
-    last_forwards: Callable[[], Mapping[str, int]]  # returns each bridge's last forward, in ms since the epoch
-    waiting_since: Callable[[], Mapping[str, int]]  # returns since when each queue has messages, in ms since the epoch
+    find_filter_problem: Callable[[Filter], str | None]  # returns why routes can't have this filter; None if they can
+    last_forwards: Callable[[], Mapping[str, int]]  # returns the time of each bridge's last forward, in ms
+    waiting_since: Callable[[], Mapping[str, int]]  # returns the time since which each queue has had messages, in ms
     now_ms: Callable[[], int]
     jitter: Callable[[], float]
     empty_for_ms: int = EMPTY_FOR_MS
@@ -78,7 +78,7 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
         return DocumentStore(self.document, REGISTRY, lambda: Registry(here=self.here.tag))
 
     def advance(self, changes: Sequence[transitions.Change] = (), *, ticks: bool = True) -> Registry:
-        """Save changes and run due actions until none is left, and return the registry."""
+        """Save changes, and run due actions until none is due. Returns the registry."""
         registry = self.save_changes(changes)
         if ticks:
             registry = self.save_changes(self._derive_ticks(registry))
@@ -86,7 +86,7 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
         for _ in range(MAX_ROUNDS):
             followed: list[transitions.Change] = []
             for action in find_due_actions(registry, now_ms=self.now_ms(), empty_for_ms=self.empty_for_ms):
-                # An action without effect isn't repeated before the state of its bridge or link changes.
+                # An action that had no effect isn't run again until the state of its bridge or link changes.
                 is_links = action.action in {Action.SEND_HELLO, Action.SEND_LINK_CLOSED}
                 state = registry.links[action.name].status.state if is_links else registry.bridges[action.name].mapping
                 if (action, state) in done or not self.provisioner.may_go_on():
@@ -121,7 +121,7 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
             last_ms = max((forwards.get(bridge_record.bridge.name, 0) for bridge_record in bridges), default=0)
             if last_ms > (record.status.last_forward_ms or 0):
                 events.append(transitions.update_link(name, LinkEvent.FORWARDED))
-            queued = 0  # only a draining link needs the number of messages
+            queued = 0  # only the ticks of draining links need the number of messages
             if record.status.draining:
                 queued = sum(bridge_record.bound for bridge_record in bridges)
                 queued += sum(
@@ -129,7 +129,8 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
                     for bridge_record in bridges
                     if bridge_record.queue is not None
                 )
-            # Older messages were forwarded first, so the oldest one has waited at least since the last forward.
+            # Older messages were forwarded first, so the oldest waiting message has waited at least since the last
+            # forward.
             oldest = [
                 max(since_ms, forwards.get(bridge_record.bridge.name, 0))
                 for bridge_record in bridges
@@ -157,12 +158,12 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
             times.append(now_ms + UNFINISHED_MS)
         return max(min(times), now_ms) if times else None
 
-    # Peers' messages
+    # The methods below process messages of peers.
 
     def receive(self, message: messages.LinkMessage, *, sender_id: str) -> Registry:
         """Process a peer's message and answer it. Raises `BadRoute` if the sender isn't allowed to send the message.
 
-        `sender_id` is the sender's id from SQS.
+        `sender_id` is the id with which SQS identifies the sender.
         """
         sender, link = self.verify_sender(message.sender, sender_id=sender_id), message.link
         if isinstance(message, messages.HelloAnswer | messages.HelloRefusal):
@@ -171,7 +172,8 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
                 raise BadRoute(f"{sender.tag}: {link[:100]} is a link to {record.link.peer}")
         match message:
             case messages.Hello(served=True):
-                # The peer serves a link that was declared here, and learns whether the link still exists.
+                # The peer serves a link that was declared here. The answer tells the peer whether the link still
+                # exists.
                 own_name = link.removesuffix(SERVED_MARK + self.here.tag)
                 is_known = own_name in self.registry().links
                 parting = messages.LinkClosed(link=own_name, sender=self.here)
@@ -190,15 +192,15 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
         return self.advance([event], ticks=False)
 
     def verify_sender(self, claimed: Address, *, sender_id: str) -> Address:
-        """Return the sender's verified address. Raises `BadRoute` if the sender isn't the peer with that tag."""
+        """Return the sender's verified address. Raises `BadRoute` if the sender isn't the peer with this tag."""
         peer = KnownPeers(self.known_peers.value(), self.peer_role_id).identify(claimed.tag, sender_id=sender_id)
         sender = verify_address(claimed, peer, peer_queue_url=self.peer_queue_url)
-        if sender.account == self.here.account:  # a role is only for peers in other accounts
+        if sender.account == self.here.account:  # only peers in other accounts need a role
             sender = replace(sender, role_arn=None, external_id=None)
         return sender
 
     def _receive_hello(self, hello: messages.Hello, peer: Address) -> Registry:
-        """Process a hello and answer it, with the reason for each refused pull."""
+        """Process a peer's hello and answer it. The answer has the reason for each refused pull."""
         rules, name = self.known_peers.value()[peer.tag], format_served_name(hello.link, peer.tag)
         refused = self.list_refusals(rules, hello.pulls)
         allowed = [pull for pull in hello.pulls if pull.name not in refused]
@@ -212,19 +214,19 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
             return self.registry()
         record = registry.links.get(name)
         if record is None:
-            return registry  # the peer closed the link in the meantime
+            return registry  # the peer closed this link in the meantime
         bridges = {pull: f"{LinkState.FAILED}: {reason}" for pull, reason in refused.items()} | {
             bridge_record.bridge.name.removesuffix(SERVED_MARK + peer.tag): describe_state(bridge_record, record)
             for bridge_record in registry.list_bridges(name)
         }
         try:
             self._send(record.link, self._build_answer(hello.link, bridges))
-        except (PeerUnreachable, PeerRefused) as error:  # a served link's state follows from such errors
+        except (PeerUnreachable, PeerRefused) as error:  # such an error determines the state of a served link
             return self.advance([transitions.update_link(name, to_link_update(error))], ticks=False)
         return self.registry()
 
     def list_refusals(self, peer: Peer, pulls: Sequence[Bridge]) -> dict[str, str]:
-        """Return, by the routes' names, why the peer may not pull some of these routes here."""
+        """Return the reasons why the peer may not pull some of these routes, by the routes' names."""
         types, peers = self.exchange_types(), self.known_peers.value().values()
         problems = {pull.name: find_pull_problem(peer, pull, types=types, peers=peers) for pull in pulls}
         for pull in pulls:
@@ -236,18 +238,18 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
         return messages.HelloAnswer(link=link, sender=self.here, exchanges=self.exchange_types(), bridges=bridges)
 
     def exchange_types(self) -> Mapping[str, ExchangeType]:
-        """Return the types of this site's exchanges, by name."""
+        """Return the type of each exchange of this site, by name."""
         return {exchange.name: exchange.type for exchange in self.exchanges.bindings().exchanges}
 
     def _reply(self, peer: Address, message: messages.LinkMessage) -> None:
-        """Reply to a peer that may have no link here. A lost reply is harmless, as the peer repeats its hello."""
+        """Reply to a peer that may have no link here. If the reply is lost, the peer repeats its hello."""
         with suppress(PeerUnreachable, PeerRefused):
             self._send(Link.to_peer(peer, name=peer.tag), message)
 
     def _send(self, link: Link, message: messages.LinkMessage) -> None:
         self.peers.send_control_message(link, link.endpoints[0], messages.encode_control(message))
 
-    # Due actions of links
+    # The methods below run due actions of links.
 
     def _send_hello(self, link: str, registry: Registry) -> list[transitions.Change]:
         record = registry.links[link]
@@ -270,7 +272,7 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
         return [sent]
 
     def _explain_refusal(self, record: LinkRecord) -> str:
-        """Return a hint at the setting that may be missing, because AWS's error names none."""
+        """Return a hint at the setting that may be missing, because AWS's error doesn't name the missing setting."""
         account, own_account = record.endpoint.account, self.here.account
         if account == own_account:
             return ""
@@ -281,7 +283,8 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
     def _send_link_closed(self, link: str, registry: Registry) -> list[transitions.Change]:
         record, is_unreachable = registry.links[link], False
         parting = messages.encode_control(messages.LinkClosed(link=link, sender=self.here))
-        # The endpoint in use comes first. A peer that refuses all of them gets no parting.
+        # The endpoint in use comes first. A peer that refuses messages at all endpoints isn't told that the link is
+        # closed.
         for endpoint in () if record.served else dict.fromkeys((record.endpoint, *record.link.endpoints)):
             try:
                 self.peers.send_control_message(record.link, endpoint, parting)
@@ -291,4 +294,4 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
                 continue
             else:
                 return [transitions.remove_link(link)]
-        return [] if is_unreachable else [transitions.remove_link(link)]  # a later action sends the parting
+        return [] if is_unreachable else [transitions.remove_link(link)]  # later actions send the parting again

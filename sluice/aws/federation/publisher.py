@@ -192,7 +192,10 @@ class Publisher(msgspec.Struct, frozen=True):
             return self.client.send_message(QueueUrl=self.ingress_url, **fields)["MessageId"]
 
     def publish_all(self, requests: Iterable[PublishRequest]) -> int:
-        """Publish messages in order, up to ten or 1 MiB in each request, and return the number of messages."""
+        """Publish messages in order, up to ten or 1 MiB in each request, and return their number.
+
+        Stops after the first request with a failed message. Raises `BadPublishRequest`, `NotPublished`, or `QueueGone`.
+        """
         tried = 0
         for batch in self._build_batches(requests):
             tried += len(batch.entries)

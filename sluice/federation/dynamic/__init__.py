@@ -1,1 +1,1 @@
-"""Dynamic routes: how sites advertise bindings to each other, and choose a path to each site. Pure."""
+"""Dynamic routes: sites advertise their bindings to each other, and choose a path to each site. Pure."""

@@ -1,8 +1,8 @@
 """Ops: the control messages about dynamic routes. Pure.
 
 The site at a dynamic bridge's destination pulls its messages, and the site at its source serves them. The destination
-advertises its bindings, one per op. The source requests a snapshot if an op is missing. `bridge` is the destination's
-name.
+advertises its bindings, one per op. The source requests a snapshot if an op is missing. The field `bridge` is the
+bridge's name at its destination.
 """
 
 import base64
@@ -23,25 +23,25 @@ from sluice.federation.matching.indexes import MAX_ARGUMENTS, MAX_KEY_CHARACTERS
 from sluice.federation.matching.metadata import MAX_ORIGINS, MAX_TAG_CHARACTERS, MAX_TRACE_TAGS
 from sluice.federation.matching.typed_values import Headers, from_json, to_json
 
-MAX_NAME_CHARACTERS = 512  # maximum length of a bridge's or an exchange's name
+MAX_NAME_CHARACTERS = 512  # maximum length of the name of a bridge or an exchange
 MAX_NUMBER = 1 << 62
 MAX_PARTS = 64
-PART_BYTES = 240 * 1024  # base64 text of a snapshot's part, within SQS's former message limit
-FULL_PART_BYTES = 1_000 * 1024  # the largest part that fits into an SQS message
-FEW_PARTS = 10  # a snapshot that needs more parts gets larger ones
-MAX_SNAPSHOT_BYTES = 64 * 1024 * 1024  # limit of decoded JSON, as a hostile snapshot must not exhaust the memory
+PART_BYTES = 240 * 1024  # size in bytes of a snapshot's part, as base64 text, within SQS's former message limit
+FULL_PART_BYTES = 1_000 * 1024  # size in bytes of the largest part that fits into an SQS message
+FEW_PARTS = 10  # a snapshot that needs more parts gets larger parts
+MAX_SNAPSHOT_BYTES = 64 * 1024 * 1024  # limit of decoded JSON, so that hostile snapshots can't exhaust memory
 HASH_CHARACTERS = 32
 
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_CHARACTERS)]
 Number = Annotated[int, Meta(ge=0, le=MAX_NUMBER)]
-Version = tuple[Number, Number]  # an epoch, and a sequence or number within the epoch
+Version = tuple[Number, Number]  # an epoch, and the number of an op or message within the epoch
 Hops = Annotated[int, Meta(ge=1, le=MAX_NUMBER)]
 Tag = Annotated[str, Meta(pattern=rf"\A[A-Za-z0-9_-]{{1,{MAX_TAG_CHARACTERS}}}\Z")]
 Path = Annotated[tuple[Tag, ...], Meta(min_length=1, max_length=MAX_TRACE_TAGS)]
 
 
 class BindingAdvertisement(Struct, frozen=True, kw_only=False, array_like=True, order=True, gc=False):
-    """An advertised binding: its key, and its arguments as JSON with sorted names, or "" without arguments."""
+    """The key and arguments of an advertised binding. Arguments are JSON with sorted names, or "" if there are none."""
 
     key: Annotated[str, Meta(max_length=MAX_KEY_CHARACTERS)]
     arguments: str = ""
@@ -53,11 +53,11 @@ class BindingAdvertisement(Struct, frozen=True, kw_only=False, array_like=True, 
 
     @property
     def headers(self) -> dict[str, Any]:
-        """The binding's arguments with their types."""
+        """The arguments of the binding, with their types."""
         return from_json(json.loads(self.arguments)) if self.arguments else {}
 
     def check(self) -> None:
-        """Check the encoding of the arguments. Raises ValueError unless `from_binding` writes it the same way."""
+        """Check the arguments' encoding. Raises ValueError if `from_binding` would encode them differently."""
         if not self.arguments:
             return
         try:
@@ -77,10 +77,10 @@ NO_ADVERTISEMENTS: BindingAdvertisements = frozenset()
 def bindings_for(
     advertisements: Iterable[BindingAdvertisement], *, exchange: str, type_: ExchangeType, queue: str
 ) -> tuple[Binding, ...]:
-    """Return a bridge queue's bindings for the advertised ones, ordered by key, with unique ids.
+    """Return the bindings of a bridge queue that stand for the advertised bindings, ordered by key, with unique ids.
 
-    A queue has one binding per key. If the exchange compares arguments, the key is a hash of key and arguments.
-    Otherwise the arguments are left out.
+    A queue has at most one binding per key. So if the exchange compares arguments, a hash of key and arguments replaces
+    the key. Otherwise the arguments are left out.
     """
     if type_.index_class.follows_arguments:
         return tuple(
@@ -107,8 +107,8 @@ def is_bindable(advertisement: BindingAdvertisement, type_: ExchangeType) -> boo
 class AdvertisedRoute(Struct, frozen=True, kw_only=True, array_like=True):
     """A route to an origin, and the origin's bindings.
 
-    `path` lists the sites from the origin to the advertising site. `hops_left` is how many more hops a message may
-    take, the next one included. `outages` counts the links on the path that are down.
+    `path` lists the sites from the origin to the advertising site. `hops_left` is the number of hops that a message may
+    still take, including the next hop. `outages` counts the links on the path that are down.
     """
 
     path: Path
@@ -121,11 +121,11 @@ class AdvertisedRoute(Struct, frozen=True, kw_only=True, array_like=True):
             raise ValueError("a path has no site twice")
 
 
-AdvertisedRoutes = Annotated[dict[Tag, AdvertisedRoute], Meta(max_length=MAX_ORIGINS)]  # keys: the origins' tags
+AdvertisedRoutes = Annotated[dict[Tag, AdvertisedRoute], Meta(max_length=MAX_ORIGINS)]  # by origin
 
 
 class _Op(Struct, frozen=True, kw_only=True, tag_field="op"):
-    """A message of a dynamic route between two sites. `epoch` grows each time that the bridge is created."""
+    """A message between two sites about a dynamic route. `epoch` grows each time that the bridge is created."""
 
     exchange: Name
     bridge: Name
@@ -133,7 +133,7 @@ class _Op(Struct, frozen=True, kw_only=True, tag_field="op"):
 
 
 class RouteHello(_Op, frozen=True, kw_only=True, tag="wanted"):
-    """A hello from the destination, with the `sequence` of its last op and a digest of what it advertises."""
+    """A hello from the destination, with its last op's `sequence` and a digest of its advertised routes."""
 
     number: Number
     sequence: Number
@@ -141,7 +141,7 @@ class RouteHello(_Op, frozen=True, kw_only=True, tag="wanted"):
 
 
 class Bind(_Op, frozen=True, kw_only=True, tag="bind", rename={"binding": "want"}):
-    """Advertises a path to the origin and, unless it is None, one binding of the origin."""
+    """Advertises a path to an origin and, unless `binding` is None, one binding of that origin."""
 
     sequence: Number
     origin: Tag
@@ -158,7 +158,7 @@ class Bind(_Op, frozen=True, kw_only=True, tag="bind", rename={"binding": "want"
 
 
 class Unbind(_Op, frozen=True, kw_only=True, tag="unbind", rename={"binding": "want"}):
-    """Withdraws a binding of an origin or, if `binding` is None, the origin itself."""
+    """Withdraws one binding of an origin or, if `binding` is None, all routes to that origin."""
 
     sequence: Number
     origin: Tag
@@ -170,7 +170,7 @@ class Unbind(_Op, frozen=True, kw_only=True, tag="unbind", rename={"binding": "w
 
 
 class SnapshotPart(_Op, frozen=True, kw_only=True, tag="snapshot"):
-    """A part of a snapshot of the state after the op `sequence`. Parts are counted from 0."""
+    """A part of a snapshot of the advertised routes after the op `sequence`. Parts are numbered from 0."""
 
     sequence: Number
     part: Number
@@ -183,7 +183,7 @@ class SnapshotPart(_Op, frozen=True, kw_only=True, tag="snapshot"):
 
 
 class RequestSnapshot(_Op, frozen=True, kw_only=True, tag="ask"):
-    """Asks the destination for a snapshot."""
+    """Asks the bridge's destination for a snapshot of its advertised routes."""
 
     number: Number
 
@@ -193,22 +193,22 @@ DynamicOp = RouteHello | Bind | Unbind | SnapshotPart | RequestSnapshot
 
 def decode_op(text: str | bytes) -> DynamicOp:
     """Decode a control message about dynamic routes. Raises `Malformed`, which names the invalid place."""
-    # Type checkers accept no union as a type argument.
+    # Type checkers don't accept a union as a type argument.
     return decode(text, cast("type[DynamicOp]", DynamicOp), of="an op")
 
 
-# Digests and snapshots of advertised routes
+# The functions below handle digests and snapshots of advertised routes.
 
 _SNAPSHOT = Format(kind="wants", version=1, type=AdvertisedRoutes, max_bytes=MAX_SNAPSHOT_BYTES)
 
 
 def compute_digest(advertised: Mapping[str, AdvertisedRoute] | BindingAdvertisement) -> str:
-    """Hash advertised routes, independently of their order, or a binding."""
+    """Return a hash of a binding, or of advertised routes in any order."""
     return hashlib.sha256(encode(advertised)).hexdigest()[:HASH_CHARACTERS]
 
 
 def snapshot_parts(advertised_routes: dict[str, AdvertisedRoute]) -> list[str]:
-    """Encode routes as compressed base64, in at most ten parts unless such a part exceeds an SQS message."""
+    """Encode routes as parts of compressed base64: at most ten, unless such a part exceeds an SQS message."""
     text = base64.b64encode(_SNAPSHOT.pack(advertised_routes)).decode()
     size = min(max(PART_BYTES, -(-len(text) // FEW_PARTS)), FULL_PART_BYTES)
     return [text[start : start + size] for start in range(0, len(text), size)]

@@ -25,13 +25,13 @@ from sluice.federation.dynamic.state import DynamicRoutes, FormerRoute, PulledRo
 from sluice.federation.matching.metadata import MAX_TRACE_TAGS, Sites
 from sluice.federation.operations import PathView
 
-MAX_KEYS = 100  # maximum number of keys shown per path; the number of bindings counts all of them
-BridgeByOrigin = Mapping[str, str]  # for each origin, the name of the bridge that leads to it
-_Rank = tuple[int, int, str, int, str]  # outages, hops, peer's tag, minus hop limit, bridge; the least is best
+MAX_KEYS = 100  # a view of a path shows at most this many keys, but counts all bindings
+BridgeByOrigin = Mapping[str, str]  # origin -> name of the bridge that leads to it
+_Rank = tuple[int, int, str, int, str]  # outages, hops, peer's tag, negative hop limit, bridge; the lowest is best
 
 
 def choose_active_bridges(routes: DynamicRoutes) -> BridgeByOrigin:
-    """Return the name of the active bridge to each known origin."""
+    """Return the name of the active bridge to each known origin, by origin."""
     ranks: dict[str, _Rank] = {}
     for name, served in routes.served.items():
         for origin, advertised_route in served.permitted_routes.items():
@@ -43,12 +43,12 @@ def choose_active_bridges(routes: DynamicRoutes) -> BridgeByOrigin:
 
 
 def _rank(name: str, served: ServedRoute, advertised_route: AdvertisedRoute) -> _Rank:
-    """Return a path's rank; the lowest is best. Ranks add up, so every part of a best path is a best path."""
+    """Return a path's rank. The lowest rank is best. Ranks add up, so every part of a best path is a best path."""
     return advertised_route.outages + (not served.up), len(advertised_route.path), served.peer, -served.max_hops, name
 
 
 def retain_former_routes(before: DynamicRoutes, after: DynamicRoutes) -> dict[str, FormerRoute]:
-    """Return the last known paths to remote sites that are no longer advertised."""
+    """Return the last paths to remote sites to which no path is advertised any longer."""
     known = dict(before.former)
     for origin, name in choose_active_bridges(before).items():
         advertised_route = before.served[name].advertised_routes[origin]
@@ -65,14 +65,14 @@ def retain_former_routes(before: DynamicRoutes, after: DynamicRoutes) -> dict[st
 
 
 def choose_bridges_in_use(routes: DynamicRoutes) -> BridgeByOrigin:
-    """Return the bridge over which messages reach each origin: the active one, or else the former one."""
+    """Return the bridge over which messages reach each origin: the active bridge, or else the last active one."""
     return {origin: former.bridge for origin, former in routes.former.items()} | dict(choose_active_bridges(routes))
 
 
 def build_advertisement(
     routes: DynamicRoutes, pull: PulledRoute, bridges: BridgeByOrigin
 ) -> dict[str, AdvertisedRoute]:
-    """Return the routes that this site advertises to the site at a bridge's source."""
+    """Return the routes that this site advertises to the peer at the source of the bridge `pull`."""
     advertised = {
         routes.here: AdvertisedRoute(path=(routes.here,), hops_left=pull.max_hops, outages=0, bindings=routes.local)
     }
@@ -90,16 +90,16 @@ def build_advertisement(
     return advertised
 
 
-# Queries about paths
+# The functions below answer queries about paths.
 
 
 def find_origins(bridges: BridgeByOrigin, name: str) -> Sites:
-    """Return the sites that messages reach over the served bridge `name`."""
+    """Return the origins whose messages go over the served bridge `name`."""
     return frozenset(origin for origin, bridge in bridges.items() if bridge == name)
 
 
 def collect_advertised_bindings(routes: DynamicRoutes, name: str, bridges: BridgeByOrigin) -> BindingAdvertisements:
-    """Return the advertised bindings of all sites that messages reach over a served bridge."""
+    """Return the advertised bindings of all origins whose messages go over the served bridge `name`."""
     advertised_routes = routes.served[name].advertised_routes
     return NO_ADVERTISEMENTS.union(
         *((advertised_routes.get(origin) or routes.former[origin]).bindings for origin in find_origins(bridges, name))
@@ -107,7 +107,7 @@ def collect_advertised_bindings(routes: DynamicRoutes, name: str, bridges: Bridg
 
 
 def list_paths(routes: DynamicRoutes) -> list[PathView]:
-    """Return all paths in order of origins, with each origin's best path first."""
+    """Return all paths in order of origins, with the best path to each origin first."""
     best = choose_active_bridges(routes)
     candidates = [
         (origin, _rank(name, served, advertised_route), advertised_route)

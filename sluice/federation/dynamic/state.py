@@ -15,7 +15,7 @@ from sluice.federation.matching.metadata import DEFAULT_MAX_HOPS
 
 
 class IgnoredReason(StrEnum):
-    """A reason to ignore an op."""
+    """The reason why an op was ignored."""
 
     UNKNOWN_BRIDGE = "unknown_bridge"
     EPOCH = "epoch"
@@ -27,10 +27,10 @@ class IgnoredReason(StrEnum):
 
 
 class PulledRoute(Struct, frozen=True, kw_only=True, rename={"last_request": "heard"}):
-    """A bridge that pulls from `peer` over `link`; this site is its destination and advertises its bindings.
+    """A bridge over which this site, its destination, pulls messages from `peer` over `link`.
 
     `epoch` grows each time that the bridge is created. `sequence` counts the ops that were sent, and `number` the
-    hellos. `last_request` is the version of the peer's last request for a snapshot.
+    hellos that were sent. `last_request` is the version of the peer's last request for a snapshot.
     """
 
     bridge: str
@@ -45,18 +45,19 @@ class PulledRoute(Struct, frozen=True, kw_only=True, rename={"last_request": "he
 
 
 class PartialSnapshot(Struct, frozen=True, kw_only=True):
-    """A snapshot of which some parts haven't arrived; these are None."""
+    """A snapshot of which some parts haven't arrived yet. A missing part is None."""
 
     version: Version
     parts: tuple[str | None, ...]
 
 
 class ServedRoute(Struct, frozen=True, kw_only=True, rename={"advertised_routes": "reaches", "is_requested": "asked"}):
-    """A bridge that `peer` pulls over `link`; this site is its source. `tag` is added to messages' traces.
+    """A bridge over which `peer` pulls messages from this site, its source. `tag` is added to messages' traces.
 
     `version` is the epoch and sequence of the last applied op, `hello` the epoch and number of the last hello. `number`
-    counts requests for snapshots. `advertised_routes` expire once the link has been down for `expires_ms`. `leads` has
-    patterns of the sites, besides the peer, that the peer's rule lets it lead to; unset, it may lead to all.
+    counts requests for snapshots. `advertised_routes` expire once the link has been down for `expires_ms`. `leads` are
+    the patterns of the sites to which the peer may lead, by its rule, besides itself. If `leads` is unset, the peer may
+    lead to all sites.
     """
 
     bridge: str
@@ -77,13 +78,13 @@ class ServedRoute(Struct, frozen=True, kw_only=True, rename={"advertised_routes"
     leads: tuple[str, ...] | UnsetType = UNSET
 
     def may_lead_to(self, origin: str) -> bool:
-        """Whether the peer's rule lets the peer lead to this site."""
+        """Whether the rule for this peer permits that routes over the peer lead to the site `origin`."""
         leads = ("*",) if self.leads is UNSET else self.leads
         return origin == self.peer or any(fnmatchcase(origin, pattern) for pattern in leads)
 
     @property
     def permitted_routes(self) -> Mapping[str, AdvertisedRoute]:
-        """The advertised routes to sites that the peer may lead to. The others are kept, because digests cover them."""
+        """Advertised routes that the peer's rule permits. The others are kept, because digests cover them, too."""
         return {origin: route for origin, route in self.advertised_routes.items() if self.may_lead_to(origin)}
 
     @property
@@ -93,7 +94,7 @@ class ServedRoute(Struct, frozen=True, kw_only=True, rename={"advertised_routes"
 
 
 class FormerRoute(Struct, frozen=True, kw_only=True, rename={"bindings": "wants", "heartbeats": "beats"}):
-    """The last path to an origin that is no longer advertised, kept for some heartbeats."""
+    """The last path to an origin to which no path is advertised any longer, kept for some heartbeats."""
 
     bridge: str
     bindings: BindingAdvertisements
@@ -101,10 +102,11 @@ class FormerRoute(Struct, frozen=True, kw_only=True, rename={"bindings": "wants"
 
 
 class DynamicRoutes(Struct, frozen=True, kw_only=True):
-    """One exchange's dynamic routes at the site `here`. `local` has the bindings of the site's own queues.
+    """One exchange's dynamic routes at the site `here`.
 
-    `pulls` has the bridges that this site pulls, by name; `served` has the bridges that peers pull from here, by local
-    name; `former` has earlier paths, by origin site.
+    `local` has the bindings of the site's own queues. `pulls` has the bridges over which this site pulls, by name.
+    `served` has the bridges over which peers pull from this site, by local name. `former` has the last paths of lost
+    origins, by origin.
     """
 
     here: str
@@ -115,11 +117,11 @@ class DynamicRoutes(Struct, frozen=True, kw_only=True):
     former: Mapping[str, FormerRoute] = {}
 
     def with_pull(self, pull: PulledRoute) -> "DynamicRoutes":
-        """Return these routes with the pulling bridge added or replaced."""
+        """Return these routes with a pulled route added or replaced."""
         return replace(self, pulls={**self.pulls, pull.bridge: pull})
 
     def with_served(self, served: ServedRoute) -> "DynamicRoutes":
-        """Return these routes with the served bridge added or replaced."""
+        """Return these routes with a served route added or replaced."""
         return replace(self, served={**self.served, served.name: served})
 
 
@@ -127,7 +129,7 @@ RoutesByExchange = dict[str, DynamicRoutes]
 ROUTES = Format(kind="dynamic routes", version=1, type=RoutesByExchange)
 
 
-# Results of events of dynamic routes
+# The classes below are the results of events.
 
 
 class OutgoingOp(msgspec.Struct, frozen=True):
@@ -138,9 +140,9 @@ class OutgoingOp(msgspec.Struct, frozen=True):
 
 
 class DynamicStep(msgspec.Struct, frozen=True):
-    """The state after an event, the ops to send, and the reason if the event was ignored.
+    """The result of an event: the new state, the ops to send, and the reason if the event was ignored.
 
-    If `sends_hello`, hellos are sent after all other ops.
+    If `sends_hello` is true, hellos are sent after all other ops.
     """
 
     routes: DynamicRoutes
@@ -149,7 +151,7 @@ class DynamicStep(msgspec.Struct, frozen=True):
     sends_hello: bool = False
 
     def then(self, after: "DynamicStep") -> "DynamicStep":
-        """Return the combination of this step and the next one."""
+        """Return the combination of this step and the next step."""
         return DynamicStep(after.routes, (*self.outgoing_ops, *after.outgoing_ops), self.ignored or after.ignored)
 
 

@@ -1,7 +1,8 @@
 """Events of one exchange's dynamic routes: state changes, and the ops sent to peers. Pure: time is an argument.
 
-Advertisements follow from the state. Ops may be lost, repeated or reordered: heartbeats carry a digest, so a peer that
-missed an op requests a snapshot. An op from a peer is either applied, or ignored for a reason.
+Advertisements follow from the state. Ops may be lost, repeated or reordered. Because heartbeats carry a digest, a peer
+that has missed an op notices this and requests a snapshot. An op from a peer is either applied, or ignored for a
+reason.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,9 +17,9 @@ from sluice.federation.links.registry import format_served_name
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.matching.metadata import MAX_ORIGINS
 
-MAX_HEARTBEATS = 2  # heartbeats for which a former path is kept, until sites agree on another path
-MAX_ADVERTISEMENTS = 500_000  # maximum number of bindings that a peer may advertise over one bridge
-MAX_CHANGES = 200  # maximum number of changes sent one by one; more changes are sent as a snapshot
+MAX_HEARTBEATS = 2  # a former path is kept for this many heartbeats, until the sites agree on another path
+MAX_ADVERTISEMENTS = 500_000  # a peer may advertise at most this many bindings over one bridge
+MAX_CHANGES = 200  # more changes at once are sent as a snapshot instead of one by one
 
 
 def step(routes: state.DynamicRoutes, event: state.DynamicEvent) -> state.DynamicStep:
@@ -40,19 +41,19 @@ P = ParamSpec("P")
 def _define_event(
     make: Callable[Concatenate[state.DynamicRoutes, P], state.DynamicStep],
 ) -> Callable[P, state.DynamicEvent]:
-    """Decorate a function of routes and arguments. A call with the arguments returns an event."""
+    """Turn a function of routes and arguments into a function of the arguments only, which returns an event."""
     return lambda *args, **options: lambda routes: make(routes, *args, **options)
 
 
 @_define_event
 def set_local_bindings(routes: state.DynamicRoutes, advertisements: ops.BindingAdvertisements) -> state.DynamicStep:
-    """Set the bindings of the site's own queues, excluding queues of dynamic bridges."""
+    """Set the bindings of the site's own queues. Queues of dynamic bridges are excluded."""
     return state.DynamicStep(routes if advertisements == routes.local else replace(routes, local=advertisements))
 
 
 @_define_event
 def add_pull(routes: state.DynamicRoutes, pull: state.PulledRoute) -> state.DynamicStep:
-    """Add a bridge that pulls, unless the bridge is known with this or a later epoch."""
+    """Add a bridge over which this site pulls, unless the bridge is known with this or a later epoch."""
     known = routes.pulls.get(pull.bridge)
     if known is not None and known.epoch >= pull.epoch:
         return state.DynamicStep(routes)
@@ -61,7 +62,7 @@ def add_pull(routes: state.DynamicRoutes, pull: state.PulledRoute) -> state.Dyna
 
 @_define_event
 def remove_pull(routes: state.DynamicRoutes, bridge: str) -> state.DynamicStep:
-    """Remove a bridge that pulls."""
+    """Remove a bridge over which this site pulls."""
     return state.DynamicStep(
         replace(routes, pulls={name: pull for name, pull in routes.pulls.items() if name != bridge})
     )
@@ -69,18 +70,18 @@ def remove_pull(routes: state.DynamicRoutes, bridge: str) -> state.DynamicStep:
 
 @_define_event
 def add_served(routes: state.DynamicRoutes, served: state.ServedRoute) -> state.DynamicStep:
-    """Add a bridge that a peer pulls, unless the bridge is known with this or a later epoch."""
+    """Add a bridge over which a peer pulls, unless the bridge is known with this or a later epoch."""
     known = routes.served.get(served.name)
     if known is not None and known.epoch >= served.epoch:
         return state.DynamicStep(routes)
-    if known is not None:  # the last advertisements hold until the peer changes them
+    if known is not None:  # the peer's last advertisements hold until the peer changes them
         served = replace(served, advertised_routes=known.advertised_routes, version=known.version, hello=known.hello)
     return _request_snapshot(routes.with_served(served), served)
 
 
 @_define_event
 def remove_served(routes: state.DynamicRoutes, name: str) -> state.DynamicStep:
-    """Remove a served bridge, by its local name."""
+    """Remove a bridge over which a peer pulls, by the bridge's local name."""
     return state.DynamicStep(
         replace(routes, served={key: served for key, served in routes.served.items() if key != name})
     )
@@ -88,14 +89,14 @@ def remove_served(routes: state.DynamicRoutes, name: str) -> state.DynamicStep:
 
 @_define_event
 def set_leads(routes: state.DynamicRoutes, name: str, leads: tuple[str, ...]) -> state.DynamicStep:
-    """Set the sites that a served bridge may lead to, by the rule of the bridge's peer."""
+    """Set the patterns of the sites to which a served bridge may lead, by the rule of the bridge's peer."""
     served = routes.served[name]
     return state.DynamicStep(routes if served.leads == leads else routes.with_served(replace(served, leads=leads)))
 
 
 @_define_event
 def set_link_up(routes: state.DynamicRoutes, link: str, *, up: bool, now_ms: int) -> state.DynamicStep:
-    """Record that a link went up or down."""
+    """Record whether a link is up or down."""
     for pull in routes.pulls.values():
         if pull.link == link and pull.up != up:
             routes = routes.with_pull(replace(pull, up=up))
@@ -108,7 +109,7 @@ def set_link_up(routes: state.DynamicRoutes, link: str, *, up: bool, now_ms: int
 
 @_define_event
 def handle_heartbeat(routes: state.DynamicRoutes, now_ms: int) -> state.DynamicStep:
-    """Remove expired routes, and have hellos sent to the peers."""
+    """Remove expired routes, and request that hellos are sent to the peers."""
     aged = {origin: replace(former, heartbeats=former.heartbeats + 1) for origin, former in routes.former.items()}
     routes = replace(
         routes, former={origin: former for origin, former in aged.items() if former.heartbeats <= MAX_HEARTBEATS}
@@ -117,19 +118,19 @@ def handle_heartbeat(routes: state.DynamicRoutes, now_ms: int) -> state.DynamicS
         if served.down_since_ms is None or served.expires_ms is None or not served.advertised_routes:
             continue
         if now_ms - served.down_since_ms >= served.expires_ms:
-            # Because of the reset version, the peer's next hello causes a request for a snapshot.
+            # Because the version is reset, the peer's next hello causes a request for a snapshot.
             routes = routes.with_served(replace(served, advertised_routes={}, version=(0, 0), partial=None))
     return state.DynamicStep(routes, sends_hello=True)
 
 
-# Control messages from peers
+# The functions below process control messages from peers.
 
 
 @_define_event
 def receive_op(
     routes: state.DynamicRoutes, peer: str, op: ops.DynamicOp, type_: ExchangeType = ExchangeType.TOPIC
 ) -> state.DynamicStep:
-    """Apply a peer's op if the op is valid for this type of exchange. If ops are missing, request a snapshot."""
+    """Apply a peer's op if it is valid for this type of exchange. Request a snapshot if earlier ops are missing."""
     pull, served = routes.pulls.get(op.bridge), routes.served.get(format_served_name(op.bridge, peer))
     match op:
         case _ if op.exchange != routes.exchange:
@@ -150,7 +151,7 @@ def receive_op(
 
 
 def _ignore_old(routes: state.DynamicRoutes, op: ops.DynamicOp, known: ops.Version) -> state.DynamicStep:
-    """Return a step that ignores an op which isn't newer than the known version."""
+    """Return a step that ignores an op, because the op isn't newer than the known version."""
     reason = state.IgnoredReason.EPOCH if op.epoch < known[0] else state.IgnoredReason.REPLAYED
     return state.DynamicStep(routes, ignored=reason)
 
@@ -174,7 +175,8 @@ def _receive_change(
     if (op.epoch, op.sequence) <= served.version:
         return _ignore_old(routes, op, served.version)
     if op.epoch > epoch or op.sequence > sequence + 1:
-        # Later ops are ignored until the snapshot arrives, so one request is enough; the next hello repeats it.
+        # Later ops are ignored until the snapshot arrives, so one request is enough. The next hello repeats a lost
+        # request.
         requested = state.DynamicStep(routes) if served.is_requested else _request_snapshot(routes, served)
         return state.DynamicStep(
             requested.routes,
@@ -195,7 +197,7 @@ def _receive_change(
         advertised_routes.pop(op.origin, None)
     elif known is not None:
         advertised_routes[op.origin] = replace(known, bindings=known.bindings - {op.binding})
-    # A refused op still advances the version; the digests reveal the difference.
+    # A refused op still advances the version. Digests then reveal that the advertised routes differ.
     taken = replace(
         served,
         advertised_routes=served.advertised_routes if refused else advertised_routes,
@@ -210,7 +212,7 @@ def _find_refusal(
     advertised_routes: Mapping[str, ops.AdvertisedRoute],
     type_: ExchangeType,
 ) -> state.IgnoredReason | None:
-    """Return why a peer's routes are refused; None if they are valid."""
+    """Return the reason to refuse a peer's routes; None if the routes are valid."""
     if any(routes.here in advertised_route.path for advertised_route in advertised_routes.values()):
         return state.IgnoredReason.LOOP
     if any(
@@ -237,7 +239,7 @@ def _receive_part(
     if version < served.version or not (served.is_requested or is_next):
         if version <= served.version:
             return _ignore_old(routes, op, served.version)
-        requested = _request_snapshot(routes, served)  # unrequested later snapshots aren't applied
+        requested = _request_snapshot(routes, served)  # a later snapshot that wasn't requested isn't applied
         reason = state.IgnoredReason.EPOCH if op.epoch > served.version[0] else state.IgnoredReason.GAP
         return state.DynamicStep(requested.routes, requested.outgoing_ops, reason)
     partial = served.partial
@@ -257,7 +259,7 @@ def _receive_part(
         refused = state.IgnoredReason.MALFORMED
     if refused:
         return state.DynamicStep(routes.with_served(served), ignored=refused)
-    # Unchanged routes keep their objects, because comparing identical objects costs nothing.
+    # Unchanged routes keep their objects, because comparing an object with itself costs nothing.
     for origin, known in served.advertised_routes.items():
         advertised_route = advertised_routes.get(origin)
         if advertised_route is not None and advertised_route.bindings == known.bindings:
@@ -268,11 +270,11 @@ def _receive_part(
     )
 
 
-# Control messages to peers
+# The functions below create control messages to peers.
 
 
 def _send_hello(routes: state.DynamicRoutes, pull: state.PulledRoute) -> state.DynamicStep:
-    """Return a step that sends the source a hello with the digest of the advertised routes."""
+    """Return a step that sends the peer at the source a hello with the digest of the advertised routes."""
     pull = replace(pull, number=pull.number + 1)
     op = ops.RouteHello(
         exchange=routes.exchange,
@@ -286,14 +288,14 @@ def _send_hello(routes: state.DynamicRoutes, pull: state.PulledRoute) -> state.D
 
 
 def _request_snapshot(routes: state.DynamicRoutes, served: state.ServedRoute) -> state.DynamicStep:
-    """Return a step that requests a snapshot from the destination."""
+    """Return a step that requests a snapshot from the peer at the bridge's destination."""
     served = replace(served, is_requested=True, number=served.number + 1)
     op = ops.RequestSnapshot(exchange=routes.exchange, bridge=served.bridge, epoch=served.epoch, number=served.number)
     return state.DynamicStep(routes.with_served(served), (state.OutgoingOp(served.link, op),) if served.up else ())
 
 
 def _build_snapshot_ops(routes: state.DynamicRoutes, pull: state.PulledRoute) -> tuple[state.OutgoingOp, ...]:
-    """Build the ops that carry a snapshot of all advertised routes."""
+    """Return the ops that carry a snapshot of all advertised routes."""
     parts = ops.snapshot_parts(build_advertisement(routes, pull, choose_active_bridges(routes)))
     return tuple(
         state.OutgoingOp(
@@ -313,7 +315,7 @@ def _build_snapshot_ops(routes: state.DynamicRoutes, pull: state.PulledRoute) ->
 
 
 def _advertise_changes(before: state.DynamicRoutes, after: state.DynamicRoutes) -> state.DynamicStep:
-    """Return a step that sends the changes of advertised routes to each peer."""
+    """Return a step that sends each peer the changes of the routes that are advertised to the peer."""
     step_so_far = state.DynamicStep(after)
     best_before, best = choose_active_bridges(before), choose_active_bridges(after)
     for name, pull in after.pulls.items():
@@ -330,8 +332,8 @@ def _advertise_changes(before: state.DynamicRoutes, after: state.DynamicRoutes) 
 
 
 def _are_advertisements_same(before: state.DynamicRoutes, after: state.DynamicRoutes) -> bool:
-    """Whether neither bindings, nor best paths, nor the bridges that pull have changed."""
-    # Objects are compared by identity: comparing their contents would cost more than it saves.
+    """Whether bindings, best paths and pulled bridges are all unchanged."""
+    # Objects are compared by identity, because comparing their contents would cost more than it saves.
     if before.local is not after.local or before.served.keys() != after.served.keys():
         return False
     pulls = ({name: (pull.up, pull.epoch) for name, pull in routes.pulls.items()} for routes in (before, after))
@@ -342,7 +344,7 @@ def _are_advertisements_same(before: state.DynamicRoutes, after: state.DynamicRo
     )
 
 
-# Origin, route and binding. Without a route it is a withdrawal, without a binding it is about the origin itself.
+# Origin, route and binding. A change without a route is a withdrawal. A change without a binding concerns the origin.
 _AdvertisementChange = tuple[str, ops.AdvertisedRoute | None, ops.BindingAdvertisement | None]
 
 
@@ -367,17 +369,17 @@ def _diff_routes(
 
 
 def _list_new(bindings: ops.BindingAdvertisements, known: ops.BindingAdvertisements) -> ops.BindingAdvertisements:
-    """Return the bindings that aren't known. Comparing an object with itself costs nothing."""
+    """Return the bindings that aren't among the known ones. If both arguments are one object, nothing is compared."""
     return ops.NO_ADVERTISEMENTS if bindings is known else bindings - known
 
 
 def _advertise(routes: state.DynamicRoutes, name: str, changes: Sequence[_AdvertisementChange]) -> state.DynamicStep:
-    """Return a step that sends changes one by one, or many as a snapshot; none are sent while the link is down."""
+    """Return a step that sends changes one by one, or many as a snapshot; it sends none while the link is down."""
     pull = routes.pulls[name]
     if not changes:
         return state.DynamicStep(routes)
     if not pull.up or len(changes) > MAX_CHANGES:
-        pull = replace(pull, sequence=pull.sequence + 1)  # the peer notices the gap at the next hello
+        pull = replace(pull, sequence=pull.sequence + 1)  # the peer notices the missing op at the next hello
         return state.DynamicStep(routes.with_pull(pull), _build_snapshot_ops(routes, pull) if pull.up else ())
     outgoing_ops = []
     for sequence, (origin, advertised_route, advertisement) in enumerate(changes, pull.sequence + 1):

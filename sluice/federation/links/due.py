@@ -12,7 +12,7 @@ from sluice.federation.links.links import RouteKind
 from sluice.federation.links.registry import BridgeRecord, Registry
 from sluice.federation.links.states import CARRYING, Intent, LinkState
 
-EMPTY_FOR_MS = 60_000  # SQS's message counts are exact a minute after the last change
+EMPTY_FOR_MS = 60_000  # SQS's counts are exact a minute after messages last changed
 _UNREACHED = frozenset({LinkState.WAITING, LinkState.CONNECTING, LinkState.FAILED})
 _HEARING = CARRYING | {LinkState.CONNECTING, LinkState.PAUSED}  # states of links in which hellos are sent
 
@@ -20,15 +20,15 @@ _HEARING = CARRYING | {LinkState.CONNECTING, LinkState.PAUSED}  # states of link
 class Action(StrEnum):
     """An action for a link or a bridge. Each comment names the change that records the action's result."""
 
-    SEND_HELLO = "send hello"  # `record_hello_sent`, or `update_link` after an error, records the result
-    SEND_LINK_CLOSED = "send parting"  # `remove_link` records the result, unless the peer is unreachable
-    MAKE_QUEUE = "make queue"  # also checks an existing queue; `record_resources` records the result
-    BIND = "bind"  # recorded by `record_resources`
-    UNBIND = "unbind"  # recorded by `record_resources`
-    RECONCILE = "reconcile"  # updates the bridge function's trigger and options; `record_resources` records the result
-    COUNT_QUEUE = "count queue"  # recorded by `record_count`
-    DEAD_LETTER_LEFTOVERS = "bury leftovers"  # deletes the mapping and dead-letters messages
-    TEAR_DOWN = "tear down"  # also deletes the queue if this site created it
+    SEND_HELLO = "send hello"  # Recorded by `record_hello_sent`, or after an error by `update_link`.
+    SEND_LINK_CLOSED = "send parting"  # Recorded by `remove_link`, unless the peer is unreachable.
+    MAKE_QUEUE = "make queue"  # Also checks an existing queue. Recorded by `record_resources`.
+    BIND = "bind"  # Recorded by `record_resources`.
+    UNBIND = "unbind"  # Recorded by `record_resources`.
+    RECONCILE = "reconcile"  # Updates the bridge function's trigger and options. Recorded by `record_resources`.
+    COUNT_QUEUE = "count queue"  # Recorded by `record_count`.
+    DEAD_LETTER_LEFTOVERS = "bury leftovers"  # Deletes the mapping, dead-letters messages. Recorded by `record_count`.
+    TEAR_DOWN = "tear down"  # Deletes all resources. Recorded by `remove_bridge`, or `record_count` if unfinished.
 
 
 class DueAction(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ class DueAction(msgspec.Struct, frozen=True):
 
 
 def find_due_actions(registry: Registry, *, now_ms: int, empty_for_ms: int = EMPTY_FOR_MS) -> Iterator[DueAction]:
-    """Yield all actions that are due in this state of the registry. All actions are idempotent."""
+    """Yield all actions that are due in this state of the registry. Every action is idempotent."""
     for name, record in registry.links.items():
         if record.status.state is LinkState.CLOSING:
             if not registry.list_bridges(name):
@@ -69,7 +69,7 @@ def is_unfinished(registry: Registry, name: str) -> bool:
 def _find_open_bridge_actions(registry: Registry, record: BridgeRecord) -> Iterator[DueAction]:
     name, link = record.bridge.name, registry.links[record.bridge.link]
     takes_in = record.intent is not Intent.DRAINING and not link.status.draining
-    # The bindings of a dynamic route's queue follow from the peer's advertisements.
+    # Only static routes are bound here: the bindings of dynamic routes follow from the peer's advertisements.
     if record.bridge.kind is RouteKind.STATIC and record.bound != takes_in:
         yield DueAction(Action.BIND if takes_in else Action.UNBIND, name)
     on = any(registry.may_forward(reader) for reader in registry.bridges_reading(record.queue or ""))
@@ -84,11 +84,11 @@ def _find_due_of_closing_bridge(registry: Registry, record: BridgeRecord, *, is_
     if record.bound:
         return DueAction(Action.UNBIND, name)
     is_cut_off = link is not None and link.status.state in _UNREACHED
-    # The queue stays for a while, because exchanges may have cached its binding, and functions may hold its messages.
-    # A mapping may exist without a record, because an invocation may have failed before recording the mapping.
+    # A queue isn't deleted at once: exchange functions may have cached its binding, or functions may hold its messages.
+    # A mapping may exist without a record, if an invocation failed before it recorded the mapping.
     waits = record.bridge.src_is_local and (record.makes_queue or record.mapping is None)
     if is_empty or not waits:
         return DueAction(Action.TEAR_DOWN, name)
-    # Messages that can't be sent are dead letters at once.
+    # If the messages can't be forwarded, they become dead letters at once.
     forwards = record.on and record.makes_queue and not is_cut_off
     return DueAction(Action.COUNT_QUEUE if forwards else Action.DEAD_LETTER_LEFTOVERS, name)

@@ -1,7 +1,7 @@
 """Declarations of links to peer sites and of bridges (routes) over links, and their validation. Pure.
 
-A link and its bridges are declared at one site, `here`. A bridge pulls from the peer, or pushes to the peer if it is
-`src_is_local`. In both directions, the source site forwards the messages.
+A link and its bridges are declared at one site, `here`. A bridge pulls messages from the peer or, if `src_is_local`,
+pushes them to the peer. In both directions, the source site forwards the messages.
 """
 
 from collections.abc import Iterable
@@ -17,20 +17,20 @@ from sluice.federation.matching.indexes import MAX_KEY_CHARACTERS
 from sluice.federation.matching.metadata import DEFAULT_MAX_HOPS, MAX_TRACE_TAGS, Crossing, is_tag
 from sluice.splitting.filters.values import Filter
 
-ALL_KEYS = "#"  # the pattern of a topic exchange that all keys match
+ALL_KEYS = "#"  # this topic pattern matches all keys
 MAX_ENDPOINTS = 8
 MAX_EXCLUDES = 64
-MAX_RATE = 10_000  # messages per second; a function can't send more
+MAX_RATE = 10_000  # limit of a rate in messages per second; the bridge function can't send more
 DEFAULT_SYNC = 10
-MAX_SYNC = 10_000  # Lambda's largest batch of an event source mapping
-LEAST_RETENTION_S, MAX_RETENTION_S = 60, 14 * 24 * 60 * 60  # SQS's limits in seconds
+MAX_SYNC = 10_000  # Lambda's limit of messages in a batch
+LEAST_RETENTION_S, MAX_RETENTION_S = 60, 14 * 24 * 60 * 60  # SQS's limits of a retention, in seconds
 MAX_CREDIT = 120_000  # SQS's limit of messages in flight
 
 
 class Endpoint(Struct, frozen=True, kw_only=True):
-    """One way to reach the peer: its control queue, and `sqs_url` if SQS isn't at its default endpoint.
+    """One way to reach a peer: its control queue, and `sqs_url` unless SQS is at its default endpoint.
 
-    A VPC's interface endpoint and the public endpoint are two endpoints of one site.
+    A VPC's interface endpoint and SQS's public endpoint are two endpoints of one site.
     """
 
     region: str
@@ -42,8 +42,8 @@ class Endpoint(Struct, frozen=True, kw_only=True):
 class Address(Struct, frozen=True, kw_only=True):
     """A site's address, as the site reports it.
 
-    `role_arn` is a role that its peers may assume, with `external_id`; `sqs_url` is its SQS endpoint, if not the
-    default. `stage` prefixes its queues' names if several sites share an account and region.
+    `role_arn` is a role that the site's peers may assume, with `external_id`. `sqs_url` is the site's SQS endpoint, if
+    not the default. `stage` prefixes the names of the site's queues if several sites share an account and region.
     """
 
     tag: str
@@ -59,14 +59,14 @@ class Address(Struct, frozen=True, kw_only=True):
 
     @property
     def endpoint(self) -> Endpoint:
-        """Endpoint with the site's control queue."""
+        """The endpoint with the site's own control queue."""
         return Endpoint(
             region=self.region, account=self.account, control_queue_url=self.control_queue_url, sqs_url=self.sqs_url
         )
 
 
 class Introduction(Address, frozen=True, kw_only=True):
-    """An address that operators pass to other sites. `senders` are the ids of the site's functions' roles."""
+    """An address that operators pass to other sites. `senders` are the ids of the roles of the site's functions."""
 
     senders: tuple[str, ...] = ()
 
@@ -74,8 +74,8 @@ class Introduction(Address, frozen=True, kw_only=True):
 class Link(Struct, frozen=True, kw_only=True):
     """A link to the site with the tag `peer`. `endpoints` are tried in turn.
 
-    Access is by `role_arn`, with `external_id` if the role requires one. If `role_arn` is None, access is by the peer's
-    resource policies. There is no secret. A link that isn't `durable` is removed with its last bridge.
+    Access is by the role `role_arn`, with `external_id` if the role requires one. If `role_arn` is None, the peer's
+    resource policies grant access. A link has no secret. A link that isn't `durable` is removed with its last bridge.
     """
 
     name: str
@@ -94,7 +94,7 @@ class Link(Struct, frozen=True, kw_only=True):
 
 
 class RouteKind(StrEnum):
-    """The kind of a route: for a queue, or a static or dynamic route for an exchange."""
+    """The kind of a route: from a queue, or a static or dynamic route from an exchange."""
 
     QUEUE = "queue"
     STATIC = "static"
@@ -107,9 +107,9 @@ class BridgeDeclaration(Struct, frozen=True, kw_only=True):
     `src` is a queue if `src_is_queue`. Otherwise it is an exchange, to which a bridge queue is bound by `key`. A `fifo`
     bridge queue keeps messages in order, and drops duplicates within five minutes. `tag` is added to traces; None
     selects the source site's tag. `sync` is the largest batch, and `credit` the limit of messages in flight; 0 means no
-    limit. While its link is down, a dynamic route keeps advertised bindings for `expires_s`, or for ever if that is
-    None. `dest_key` replaces the messages' keys at the destination. `retention_s` is the bridge queue's retention, by
-    default SQS's longest. `filter` selects the messages to forward, and `rate` limits them per second.
+    limit. While its link is down, a dynamic route keeps advertised bindings for `expires_s` seconds, or for ever if
+    `expires_s` is None. `dest_key` replaces the messages' keys at the destination. `retention_s` is the bridge queue's
+    retention, by default SQS's longest. `filter` selects the messages to forward, and `rate` limits them per second.
     Unset fields of later releases are omitted on the wire, so peers of earlier releases can read the rest.
     """
 
@@ -148,20 +148,20 @@ class Bridge(BridgeDeclaration, frozen=True, kw_only=True):
 
     @property
     def identity(self) -> tuple[str, bool, bool, bool, str, str, str]:
-        """Values that no two bridges may share, because they would forward every message twice."""
+        """The values that no two bridges may share, because two such bridges would forward every message twice."""
         return self.link, self.src_is_local, self.src_is_queue, self.dynamic, self.src, self.dest, self.key
 
     def can_become(self, other: "Bridge") -> bool:
-        """Whether the bridge can be changed into the other bridge in place, keeping its ends and its queue.
+        """Whether the bridge can be changed into the other bridge in place, with its ends and its queue unchanged.
 
-        A dynamic route's advertised properties have to stay the same as well.
+        For a dynamic route, the properties that are advertised have to be unchanged, too.
         """
         fixed = ("name", "identity", "fifo", *(("tag", "max_hops", "expires_s") if self.dynamic else ()))
         return all(getattr(self, name) == getattr(other, name) for name in fixed)
 
 
 class MappingScaling(msgspec.Struct, frozen=True, kw_only=True):
-    """An event source mapping's largest batch, and its largest number of concurrent functions or None."""
+    """An event source mapping's largest batch, and its largest number of concurrent functions; None is no limit."""
 
     batch_size: int
     max_concurrency: int | None = None
@@ -173,7 +173,7 @@ def find_site_tags(bridge: Bridge, link: Link, *, here: str) -> tuple[str, str]:
 
 
 def build_crossing(bridge: Bridge, link: Link, *, here: str) -> Crossing:
-    """Return the bridge's rules for traces; a dynamic bridge's origins are filled in later."""
+    """Return the bridge's rules for traces. The origins of a dynamic bridge are set later."""
     source, dest = find_site_tags(bridge, link, here=here)
     return Crossing(
         peer=dest,
@@ -198,7 +198,7 @@ def check_link(link: Link, *, here: str, existing: Iterable[Link]) -> None:
     for other in existing:
         if link.name == other.name:
             raise BadRoute(f"{link.name}: there is a link of this name")
-        # A peer may have several links. But two peers with one tag would be confused with each other in traces.
+        # A peer may have several links. But if two peers had the same tag, traces couldn't tell them apart.
         shares_one = any(end.control_queue_url in urls for end in other.endpoints)
         if (link.peer == other.peer) != shares_one:
             raise BadRoute(
@@ -207,7 +207,7 @@ def check_link(link: Link, *, here: str, existing: Iterable[Link]) -> None:
 
 
 def find_key_problem(route: BridgeDeclaration, exchange_type: ExchangeType | None) -> str | None:
-    """Return why a route can't have a key if exchanges of its source's type ignore keys; None if it can."""
+    """Return why a route can't have a key, which is if exchanges of its source's type ignore keys; None if it can."""
     is_ignored = exchange_type is not None and not exchange_type.follows_keys
     if route.kind is not RouteKind.STATIC or not is_ignored or route.key in {"", ALL_KEYS}:
         return None
@@ -215,7 +215,7 @@ def find_key_problem(route: BridgeDeclaration, exchange_type: ExchangeType | Non
 
 
 def check_bridge(bridge: Bridge, *, links: Iterable[Link], existing: Iterable[Bridge]) -> None:
-    """Check a bridge against the site's `existing` bridges. Raises `BadRoute` if it is invalid or a duplicate."""
+    """Check a bridge against the site's `existing` ones. Raises `BadRoute` for an invalid or duplicate bridge."""
     tags = [*sorted(bridge.excludes), *([] if bridge.tag is None else [bridge.tag])]
     wrong_tag = next((tag for tag in tags if not is_tag(tag)), None)
     sync, credit, expires_s = bridge.sync, bridge.credit, bridge.expires_s

@@ -17,14 +17,14 @@ MAX_PULLS = 1_000
 
 
 class _ControlMessage(Struct, frozen=True, kw_only=True, tag_field="op"):
-    """A control message from `sender`, who calls the link `link`."""
+    """A control message from `sender`. `link` is the sender's name for the link."""
 
     link: str
     sender: Address
 
 
 class Hello(_ControlMessage, frozen=True, kw_only=True, tag="hello"):
-    """Greets the peer over a link, and lists the bridges that the link pulls, some of them `paused`.
+    """Greets the peer over a link. Lists the bridges that the link pulls, and those of them that are `paused`.
 
     `served` is true if the link was not declared at the sender.
     """
@@ -36,24 +36,24 @@ class Hello(_ControlMessage, frozen=True, kw_only=True, tag="hello"):
 
 
 class HelloAnswer(_ControlMessage, frozen=True, kw_only=True, tag="answer"):
-    """Answers a hello. `exchanges` has types by name, and `bridges` has the states of pulled bridges by name."""
+    """Answers a hello. `exchanges` has exchange types by name, `bridges` has pulled bridges' states by name."""
 
     exchanges: Mapping[str, str]
     bridges: Mapping[str, str]
 
 
 class HelloRefusal(_ControlMessage, frozen=True, kw_only=True, tag="refused"):
-    """Refuses a hello, with the reason."""
+    """Refuses a hello, with the reason for the refusal."""
 
     reason: str
 
 
 class LinkClosed(_ControlMessage, frozen=True, kw_only=True, tag="parting"):
-    """Reports that the sender closed its link."""
+    """Reports that the sender has closed its link."""
 
 
 class DynamicMessage(_ControlMessage, frozen=True, kw_only=True, tag="dynamic", rename={"op": "said"}):
-    """Carries an encoded op of `dynamic.ops`. An op that can't be decoded doesn't end the link."""
+    """Carries an encoded op of `dynamic.ops`. The op stays encoded here, so an invalid op doesn't end the link."""
 
     op: Raw
 
@@ -61,12 +61,12 @@ class DynamicMessage(_ControlMessage, frozen=True, kw_only=True, tag="dynamic", 
 LinkMessage = Hello | HelloAnswer | HelloRefusal | LinkClosed
 ControlMessage = LinkMessage | DynamicMessage
 
-# Type checkers accept no union as a type argument.
+# Type checkers don't accept a union as a type argument.
 _CONTROL: Format[ControlMessage] = Format(kind="control", version=1, type=cast("type[ControlMessage]", ControlMessage))
 
 
 def encode_control(message: ControlMessage) -> str:
-    """Encode a control message as a body for SQS."""
+    """Encode a control message as the body of an SQS message."""
     return _CONTROL.text(message)
 
 

@@ -1,8 +1,8 @@
 """A site's peers and their permissions, configured at this site and never taken from a message. Pure.
 
-SQS names a message's sender by its role's id (`SenderId`). A peer's functions have their own roles, or assume this
-site's role for peers in a session named after their account. A message is accepted if its role and tag belong to one
-peer. Replies go only to queues in that peer's account and region.
+SQS identifies a message's sender by the id of the sender's role (`SenderId`). A peer's functions have their own roles,
+or assume this site's role for peers in a session named after their account. A message is accepted if its role and tag
+belong to one peer. Replies go only to queues in that peer's account and region.
 """
 
 import re
@@ -34,7 +34,7 @@ from sluice.stages import is_stage, parse_stage
 MAX_PEERS = 200
 MAX_SENDERS = 8
 MAX_RULES = 64  # maximum number of rules in one of a peer's lists of permissions
-RULES = ("pulls", "pushes", "queues", "leads")  # names of a peer's lists of permissions
+RULES = ("pulls", "pushes", "queues", "leads")  # the fields that are a peer's lists of permissions
 MAX_RULE_CHARACTERS = 512
 ONLY_UNSTAGED = frozenset({""})  # allows only peers without a stage
 
@@ -48,7 +48,7 @@ Rules = Annotated[tuple[Annotated[str, Meta(max_length=MAX_RULE_CHARACTERS)], ..
 
 
 class Peer(Struct, frozen=True, kw_only=True):
-    """A site that may link to this one. `senders` are the ids of the roles of the site's functions.
+    """A site that may link to this site. `senders` are the ids of the roles of the peer's functions.
 
     Permissions are patterns of names with `*` and `?`; what none of them allows is refused. `pulls` has exchanges to
     pull from, each with an optional topic pattern after a colon; `pushes` has exchanges to publish to, by routes that
@@ -75,18 +75,19 @@ class Peer(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_introduction(cls, address: Introduction, **rules: tuple[str, ...]) -> "Peer":
-        """Return the peer at this address, with `rules` as permissions, named as in `RULES`."""
+        """Return the peer at this address, with the permissions `rules`, which are named as in `RULES`."""
         return replace(cls(**pick_shared_fields(address, cls)), **rules)
 
     def merge_rules(self, other: "Peer") -> "Peer":
-        """Return the peer with both peers' permissions. A list that would become too long stays as it is."""
+        """Return the peer with the permissions of both peers. A list that would become too long stays unchanged."""
         rules = {name: tuple(dict.fromkeys((*getattr(self, name), *getattr(other, name)))) for name in RULES}
         return replace(self, **{name: patterns for name, patterns in rules.items() if len(patterns) <= MAX_RULES})
 
     def grant_source(self, route: BridgeDeclaration, *, follows_keys: bool, account: str) -> "Peer":
-        """Return the peer with permission to take what the route takes in this site's `account`, and no more.
+        """Return the peer with permission to take from this site what the route takes, and nothing else.
 
-        A peer that leads to a site can get the copies for that site, so only a peer in the same account may by default.
+        `account` is this site's account. A peer whose routes lead to another site can get the copies for that site. So
+        only a peer in the same account gets this permission by default.
         """
         if route.dynamic and not self.leads and self.account == account:
             peer = replace(self, leads=("*",), granted=(*(self.granted or ()), "leads:*"))
@@ -96,14 +97,14 @@ class Peer(Struct, frozen=True, kw_only=True):
         rules, pattern = "queues", route.src
         if not route.src_is_queue:
             keys = f":{route.key}" if route.kind is RouteKind.STATIC and follows_keys else ""
-            rules, pattern = "pulls", route.src.replace(":", "?") + keys  # a colon ends the name in a rule
+            rules, pattern = "pulls", route.src.replace(":", "?") + keys  # a colon would end the name in a rule
         granted = (*(self.granted or ()), f"{rules}:{pattern}")
         return replace(self, **{rules: (*getattr(self, rules), pattern)}, granted=granted)
 
     def withdraw_grants(
         self, closed: Sequence[Bridge], kept: Sequence[Bridge], *, following_keys: Collection[str]
     ) -> "Peer":
-        """Return the peer without the granted permissions that closed routes needed and none of the `kept` ones needs.
+        """Return the peer without the granted permissions that `closed` routes needed and no `kept` route needs.
 
         `following_keys` has the exchanges that select messages by key.
         """
@@ -127,14 +128,15 @@ class Peer(Struct, frozen=True, kw_only=True):
         return peer
 
     def grant_destination(self, route: BridgeDeclaration) -> "Peer":
-        """Return the peer with permission to publish to the route's destination here."""
+        """Return the peer with permission to publish to the route's destination at this site."""
         is_allowed = self.find_push_refusal(route.dest) is None
         return self if is_allowed else replace(self, pushes=(*self.pushes, route.dest))
 
     def find_pull_refusal(self, route: BridgeDeclaration, *, follows_keys: bool) -> str | None:
         """Return why the peer may not pull a route; None if it may.
 
-        `follows_keys` says whether the exchange selects messages by key. If not, any route takes all of its messages.
+        `follows_keys` says whether the exchange selects messages by key. If it doesn't, any route takes all of its
+        messages.
         """
         if route.src_is_queue:
             is_allowed = _matches_any(self.queues, route.src)
@@ -148,7 +150,7 @@ class Peer(Struct, frozen=True, kw_only=True):
         return self._describe_refusal("pull", route.src + by_key, self.pulls)
 
     def find_push_refusal(self, exchange: str) -> str | None:
-        """Return why the peer may not publish to an exchange; None if it may."""
+        """Return why the peer may not publish to an exchange; None if it may publish."""
         return None if _matches_any(self.pushes, exchange) else self._describe_refusal("push to", exchange, self.pushes)
 
     def _describe_refusal(self, action: str, name: str, rules: Iterable[str]) -> str:
@@ -160,8 +162,8 @@ def find_pull_problem(
 ) -> str | None:
     """Return why a peer's request for a route is refused; None if the site serves the route.
 
-    `types` has the site's exchanges, and `peers` all of its peers. Fields that this doesn't check only concern the
-    route's own queue and messages, and `check_bridge` limits their values.
+    `types` has the types of this site's exchanges by name, and `peers` all of its peers. The request's other fields
+    concern only the route's own queue and messages; `check_bridge` limits their values.
     """
     type_ = types.get(pull.src)
     refusal = peer.find_pull_refusal(pull, follows_keys=type_ is not None and type_.follows_keys)
@@ -178,7 +180,7 @@ def _matches_any(patterns: Iterable[str], name: str) -> bool:
 
 
 def describe_unknown_peer(tag: str) -> str:
-    """Return the error message for a tag that belongs to no peer."""
+    """Return the error message for a tag that no peer has."""
     return f"{tag[:100]!r} is no peer of this site: `sluice peer add` makes it one"
 
 
@@ -187,7 +189,7 @@ def check_peer(
 ) -> None:
     """Check a peer against the site's `existing` peers. Raises `BadRoute` if the peer is invalid.
 
-    `stages` are the allowed stages; "" allows peers without a stage. None skips the check.
+    `stages` are the allowed stages. The stage "" allows peers without a stage. None allows all stages.
     """
     stage = "" if peer.stage is UNSET else peer.stage
     others = [other for other in existing if other.tag != peer.tag]
@@ -215,26 +217,26 @@ def check_peer(
             raise BadRoute(f"{peer.tag} and {other.tag}: one site has one tag, and these have a role in common")
 
 
-@dataclass(frozen=True)  # no slots, because `by_sender` is cached in the object
+@dataclass(frozen=True)  # This class has no slots, because `by_sender` is cached in its objects.
 class KnownPeers:
-    """A site's peers by tag. `role_id` is the id of this site's role for peers.
+    """A site's peers by tag. `role_id` is the id of the role that this site has for peers in other accounts.
 
-    The role's trust policy requires that the session is named after the caller's account.
+    The role's trust policy requires that a session is named after its caller's account.
     """
 
     by_tag: Mapping[str, Peer]
     role_id: str | None = None
 
     def find_senders(self, sender_id: str) -> Sequence[Peer]:
-        """Return the peers that may have sent a message; several if they share an account's session, none if unknown.
+        """Return the peers that may have sent a message: several if they share a session, none if the id is unknown.
 
-        `sender_id` is SQS's `SenderId`: a role's id, a colon, and a session name.
+        `sender_id` is SQS's `SenderId`: a role's id, a colon, and a session name. Peers of one account share a session.
         """
         return self.by_sender.get(sender_id) or self.by_sender.get(sender_id.partition(":")[0], [])
 
     @cached_property
     def by_sender(self) -> Mapping[str, Sequence[Peer]]:
-        """Peers by the ids of their roles, and by id and session name for this site's own role."""
+        """The peers by the ids of their roles. Peers that assume this site's role are listed by id and session name."""
         peers_by_sender: dict[str, list[Peer]] = {}
         for peer in self.by_tag.values():
             of_account = () if self.role_id is None else (f"{self.role_id}:{peer.account}",)
@@ -243,7 +245,7 @@ class KnownPeers:
         return peers_by_sender
 
     def identify(self, tag: str, *, sender_id: str) -> Peer:
-        """Return the peer with this tag. Raises `BadRoute` if the sender isn't one of the peer's roles."""
+        """Return the peer with this tag. Raises `BadRoute` if the sender's role isn't one of the peer's roles."""
         peer = self.by_tag.get(tag)
         if peer is None:
             raise BadRoute(describe_unknown_peer(tag))
@@ -253,7 +255,7 @@ class KnownPeers:
 
 
 def verify_address(claimed: Address, peer: Peer, *, peer_queue_url: Callable[[Peer, str], str]) -> Address:
-    """Return a claimed address after checking that it is in the peer's account, region and stage.
+    """Return a claimed address after checking that the address is in the peer's account, region and stage.
 
     `peer_queue_url` builds a peer's queue URL from the queue's name. Raises `BadRoute`.
     """
@@ -285,9 +287,9 @@ def verify_address(claimed: Address, peer: Peer, *, peer_queue_url: Callable[[Pe
 
 
 def build_peer_url_function(own_url: str, *, here: str) -> Callable[[Peer, str], str]:
-    """Return a function that builds URLs of peers' queues, following the form of a queue URL of this site.
+    """Return a function that builds the URL of a peer's queue, in the form of `own_url`, a queue URL of this site.
 
-    The form is AWS's, or that of the only endpoint of an emulator. `here` is this site's region.
+    The form is AWS's, or that of an emulator with one endpoint. `here` is this site's region.
     """
     base = own_url.rsplit("/", 2)[0]
 

@@ -1,8 +1,8 @@
 """A site's links and bridges with their progress. Pure.
 
 A bridge's source site forwards its messages. So every hello lists the bridges that the link pulls, and the peer creates
-a pushing bridge for each. These belong to a *served* link at the peer, which isn't declared there. The peer closes
-bridges that a hello no longer lists.
+a pushing bridge for each. At the peer, these bridges belong to a *served* link, which isn't declared there. The peer
+closes bridges that a hello no longer lists.
 """
 
 from collections.abc import Mapping
@@ -17,14 +17,14 @@ from sluice.federation.links.states import CARRYING, Intent, LinkState, LinkStat
 from sluice.federation.matching.bindings import Destination
 from sluice.federation.matching.metadata import Crossing
 
-NOT_YET = "not yet: "  # prefix of errors that end within a minute, when AWS has applied a change
-SERVED_MARK = "@"  # in names of links and bridges that a peer requested: `<name>@<peer's tag>`
+NOT_YET = "not yet: "  # prefix of errors that end within a minute, once AWS has applied a change
+SERVED_MARK = "@"  # separates name and peer's tag in the names of links and bridges that a peer requested
 
 
 class LinkRecord(Struct, frozen=True, kw_only=True):
     """A link with its status. `address` and `exchanges` (types by name) come from the peer's answer.
 
-    `hello_due` is true if a hello has to be sent. `remote` has the states of pulled bridges that the peer reported.
+    `hello_due` is true if a hello has to be sent. `remote` has the states of pulled bridges, as the peer reported them.
     """
 
     link: Link
@@ -43,15 +43,16 @@ class LinkRecord(Struct, frozen=True, kw_only=True):
 
     @property
     def endpoint(self) -> Endpoint:
-        """The endpoint of the peer that is in use."""
+        """The peer's endpoint that this link uses now."""
         return self.link.endpoints[self.status.endpoint % len(self.link.endpoints)]
 
 
 class BridgeRecord(Struct, frozen=True, kw_only=True, rename={"intent": "wanted"}):
-    """A bridge with its progress. A bridge that pulls has no resources here.
+    """A bridge with its progress. A bridge that pulls has no resources at this site.
 
-    `queue` is the name of the bridge's queue, and `mapping` is the event source mapping's id. `on` and `bound` are the
-    last known states of mapping and binding. `changed` is true if the resources were created with other options.
+    `queue` is the name of the bridge's queue, and `mapping` is the id of its event source mapping. `on` and `bound`
+    tell whether the mapping was last enabled, and the queue last bound. `changed` is true if the resources were created
+    with other options.
     """
 
     bridge: Bridge
@@ -67,7 +68,7 @@ class BridgeRecord(Struct, frozen=True, kw_only=True, rename={"intent": "wanted"
     changed: bool | UnsetType = UNSET
 
     def with_options(self, bridge: Bridge) -> "BridgeRecord":
-        """Return the record with new options, marked as changed if the bridge has resources."""
+        """Return the record with new options. If the bridge has resources, the record is marked as changed."""
         has_things = self.bridge.src_is_local and (self.queue is not None or self.bound)
         return replace(self, bridge=bridge, changed=True if has_things else UNSET)
 
@@ -94,7 +95,7 @@ class Registry(Struct, frozen=True, kw_only=True):
         return [record for _, record in sorted(self.bridges.items()) if record.bridge.link == link]
 
     def bridges_reading(self, queue: str) -> list[BridgeRecord]:
-        """Return the bridges that forward the queue, ordered by name. Several queue routes may read one queue."""
+        """Return the bridges that forward the queue's messages, by name. Several queue routes may read one queue."""
         return [
             record for _, record in sorted(self.bridges.items()) if record.queue == queue and record.bridge.src_is_local
         ]
@@ -122,7 +123,7 @@ def format_served_name(name: str, peer: str) -> str:
 
 
 def describe_state(record: BridgeRecord, link: LinkRecord) -> str:
-    """Describe a bridge's state: its own state if it has one, or else its link's state."""
+    """Describe a bridge's state: its own state, or the state of its link if the bridge has none of its own."""
     if record.error is not None:
         state = LinkState.CONNECTING if record.error.startswith(NOT_YET) else LinkState.FAILED
         return f"{state}: {record.error}"
@@ -137,7 +138,7 @@ def describe_state(record: BridgeRecord, link: LinkRecord) -> str:
 
 
 def list_down_routes(registry: Registry) -> list[str]:
-    """Return the bridges that should be operational and aren't, according to either end."""
+    """Return the bridges that should be operational but aren't, as this site or the peer reports."""
     resting = {LinkState.OPERATIONAL, LinkState.PAUSED, LinkState.CLOSING}
     return sorted(
         name
@@ -147,7 +148,7 @@ def list_down_routes(registry: Registry) -> list[str]:
 
 
 class Forward(msgspec.Struct, frozen=True, kw_only=True):
-    """The data with which the bridge function forwards messages over a bridge."""
+    """The data that the bridge function needs to forward messages over a bridge."""
 
     bridge: Bridge
     link: Link
@@ -157,9 +158,9 @@ class Forward(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_forwards(registry: Registry, queue: str) -> list[Forward]:
-    """Return the bridges that can forward the queue's messages now; none if no peer is connected."""
+    """Return the bridges that can forward the queue's messages now, because their peers are connected."""
     reading = registry.bridges_reading(queue)
-    # A closing bridge forwards its remaining messages if no other bridge forwards the queue.
+    # If no open bridge forwards the queue, a closing bridge forwards the remaining messages.
     sending = [record for record in reading if registry.may_forward(record)] or [
         record for record in reading if record.closing
     ]
@@ -186,7 +187,7 @@ def bridge_destination(registry: Registry, record: BridgeRecord, *, url: str) ->
 
 
 def collect_pulls(registry: Registry, link: str) -> tuple[tuple[Bridge, ...], frozenset[str]]:
-    """Return the pulled bridges for a link's hello, and the names of the paused ones.
+    """Return the pulled bridges for a link's hello, and the names of the paused bridges among them.
 
     On a draining link no bridge is paused, because the peer drains the link. A failed dynamic route isn't pulled.
     """
@@ -202,7 +203,7 @@ def collect_pulls(registry: Registry, link: str) -> tuple[tuple[Bridge, ...], fr
 
 
 def find_feeding_queues(registry: Registry) -> frozenset[str]:
-    """Return the queues that queue routes read; their messages are forwarded to a peer."""
+    """Return the queues that queue routes read. Their messages are forwarded to a peer."""
     return frozenset(
         record.queue
         for record in registry.bridges.values()

@@ -18,12 +18,12 @@ from sluice.codec import Struct
 
 BACK_OFF_MIN_S = 2
 BACK_OFF_MAX_S = 64
-JITTER_SHARE = 0.25  # largest share of a wait that jitter takes off, so that links don't reconnect all at once
+JITTER_SHARE = 0.25  # Jitter shortens a pause by up to this share, so that links don't reconnect all at once.
 PROBE_MS = 2 * 60_000
-HEARTBEAT_INTERVAL_MS = 60_000  # interval between sweeps; each sweep sends heartbeats
-HEARTBEAT_DUE_MS = HEARTBEAT_INTERVAL_MS * 3 // 4  # wait after a heartbeat, as a sweep may come early
-STALL_CHECK_MS = 2 * HEARTBEAT_INTERVAL_MS  # a link without any sign of life for longer is stalled
-ANSWER_TIMEOUT_MS = 60_000  # a peer that doesn't answer a hello for longer is unreachable
+HEARTBEAT_INTERVAL_MS = 60_000  # pause between sweeps; each sweep sends heartbeats
+HEARTBEAT_DUE_MS = HEARTBEAT_INTERVAL_MS * 3 // 4  # a heartbeat is due after this time, as a sweep may come early
+STALL_CHECK_MS = 2 * HEARTBEAT_INTERVAL_MS  # a link that has shown no sign of life for longer is stalled
+ANSWER_TIMEOUT_MS = 60_000  # a peer that hasn't answered a hello for longer is unreachable
 
 
 class LinkState(StrEnum):
@@ -38,7 +38,7 @@ class LinkState(StrEnum):
     CLOSING = "Closing"
 
 
-CARRYING = frozenset({LinkState.OPERATIONAL, LinkState.STALLED})  # states in which the event source mapping is enabled
+CARRYING = frozenset({LinkState.OPERATIONAL, LinkState.STALLED})  # The event source mapping is enabled in these states.
 _TRYING = CARRYING | {LinkState.CONNECTING}
 _IDLE = frozenset({LinkState.WAITING, LinkState.FAILED})
 
@@ -46,7 +46,8 @@ _IDLE = frozenset({LinkState.WAITING, LinkState.FAILED})
 class LinkStatus(Struct, frozen=True, kw_only=True):
     """A link's stored status. `endpoint` is the index of the current or next endpoint.
 
-    `due_at_ms` is the time of the next attempt, or of the time-out; `failures` are consecutive.
+    `due_at_ms` is the time of the next attempt to connect, or when the attempt times out. `failures` counts consecutive
+    failures.
     """
 
     state: LinkState = LinkState.WAITING
@@ -62,12 +63,12 @@ class LinkStatus(Struct, frozen=True, kw_only=True):
 
     @property
     def is_ending(self) -> bool:
-        """Whether the link is closing, so that no route can be added."""
+        """Whether the link is closing. No route can be added to such a link."""
         return self.state is LinkState.CLOSING
 
 
 class TimePassed(msgspec.Struct, frozen=True, kw_only=True):
-    """A tick, which triggers what is due. `queued` is the number of messages in a draining link's queues.
+    """A tick, after which actions may be due. `queued` is the number of messages in a draining link's queues.
 
     `waiting_since_ms` is the latest time at which the oldest waiting message can have arrived.
     """
@@ -77,14 +78,14 @@ class TimePassed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unreachable(msgspec.Struct, frozen=True):
-    """A failed call with a transient error. `at_ms` is the time of the failure, None if it is current."""
+    """A call to the peer failed with a transient error. `at_ms` is the time of the failure, None if it is current."""
 
     error: str
     at_ms: int | None = None
 
 
 class AccessRefused(msgspec.Struct, frozen=True):
-    """A refused call (access denied or no such queue). `at_ms` is its time, None if it is current."""
+    """A call to the peer was refused (access denied or no such queue). `at_ms` is its time, None if it is current."""
 
     error: str
     at_ms: int | None = None
@@ -95,7 +96,7 @@ class Command(StrEnum):
 
     PAUSE = "pause"
     RESUME = "resume"
-    DRAIN = "drain"  # accept no new messages, and pause when the queues are empty
+    DRAIN = "drain"  # no new messages; paused when the queues are empty
     RETRY = "retry"
 
 
@@ -103,7 +104,7 @@ class Intent(StrEnum):
     """A route's desired state; its actual state also depends on its resources and link."""
 
     OPEN = "open"
-    PAUSED = "paused"  # the queue keeps new messages
+    PAUSED = "paused"  # new messages stay in the queue
     DRAINING = "draining"  # the queue gets no new messages
     CLOSED = "closed"  # the route is removed when its queue is empty
 
@@ -120,7 +121,7 @@ LinkUpdate = TimePassed | Unreachable | AccessRefused | Command | LinkEvent
 
 
 def back_off_ms(failures: int, *, jitter: float) -> int:
-    """Return the backoff after consecutive failures: 2 to 64 s, reduced by jitter (0 to 1)."""
+    """Return the pause after consecutive failures, in milliseconds: 2 to 64 seconds, shortened by jitter (0 to 1)."""
     whole_s = min(BACK_OFF_MIN_S << min(max(failures, 1) - 1, BACK_OFF_MAX_S), BACK_OFF_MAX_S)
     return round(whole_s * 1_000 * (1 - JITTER_SHARE * jitter))
 
@@ -128,7 +129,7 @@ def back_off_ms(failures: int, *, jitter: float) -> int:
 def step(  # noqa: C901, PLR0911, PLR0912 - one case a kind of news
     status: LinkStatus, update: LinkUpdate, *, endpoints: int, now_ms: int, jitter: float
 ) -> LinkStatus:
-    """Return the link's status after an update. `endpoints` is their number; `jitter` is random, from 0 to 1."""
+    """Return the link's status after an update. `endpoints` is a number; `jitter` is random, from 0 to 1."""
     state = status.state
     connecting = replace(status, state=LinkState.CONNECTING, due_at_ms=now_ms + ANSWER_TIMEOUT_MS)
     failing = replace(status, endpoint=(status.endpoint + 1) % endpoints, failures=status.failures + 1)
@@ -137,14 +138,14 @@ def step(  # noqa: C901, PLR0911, PLR0912 - one case a kind of news
         case Unreachable(at_ms=int(at_ms)) | AccessRefused(at_ms=int(at_ms)) if at_ms < max(
             status.carrying_since_ms, status.last_answer_ms or 0
         ):
-            return status  # an outdated report: the link has worked since then
+            return status  # this report is outdated, as the link has worked since then
         case TimePassed() if state in CARRYING or state is LinkState.PAUSED:
             return _check_heartbeat(status, update, now_ms)
         case TimePassed() if state is LinkState.CONNECTING and now_ms >= status.due_at_ms:
             return replace(waiting, last_error="no answer")
         case TimePassed() if state in _IDLE and now_ms >= status.due_at_ms:
             return connecting
-        case Unreachable(error=error) if state in _TRYING:  # only the first report of an outage counts
+        case Unreachable(error=error) if state in _TRYING:  # only an outage's first report counts
             return replace(waiting, last_error=error)
         case AccessRefused(error=error) if state in _TRYING or state is LinkState.WAITING:
             return replace(failing, state=LinkState.FAILED, due_at_ms=now_ms + PROBE_MS, last_error=error)
@@ -175,7 +176,7 @@ def step(  # noqa: C901, PLR0911, PLR0912 - one case a kind of news
 
 
 def _check_heartbeat(status: LinkStatus, passed: TimePassed, now_ms: int) -> LinkStatus:
-    """Apply a tick to an operational or paused link. A paused link sends heartbeats, as its hello may get lost."""
+    """Apply a tick to an operational or paused link. A paused link sends heartbeats, too, as its hello may get lost."""
     if status.state in CARRYING and status.draining and passed.queued == 0:
         return replace(status, state=LinkState.PAUSED)
     state, sent_ms = status.state, status.heartbeat_sent_ms
@@ -191,13 +192,14 @@ def _check_heartbeat(status: LinkStatus, passed: TimePassed, now_ms: int) -> Lin
 
 
 def should_notify_peer(before: LinkStatus, after: LinkStatus, *, served: bool) -> bool:
-    """Whether the change needs a hello to the peer. A `served` link relies on the peer's heartbeats."""
+    """Whether the change requires a hello to the peer. A `served` link relies on the peer's heartbeats."""
     if after.state is LinkState.CONNECTING and before.state is not LinkState.CONNECTING:
         return True
     was_paused, is_paused = before.state is LinkState.PAUSED, after.state is LinkState.PAUSED
     goes_on = {before.state, after.state} <= CARRYING or (was_paused and is_paused)
     beats = goes_on and after.heartbeat_sent_ms != before.heartbeat_sent_ms
     if served:
-        # The peer's parting may have been lost, so a silent peer is asked whether the link still exists.
+        # The peer's message that it closed the link may have been lost. So a silent peer is asked whether the link
+        # exists.
         return beats and after.state in {LinkState.STALLED, LinkState.PAUSED}
     return beats or after.draining != before.draining or was_paused is not is_paused

@@ -1,6 +1,6 @@
 """State changes of a site's links and bridges. Pure: time and jitter are arguments.
 
-`apply` applies a change to the registry. Late or repeated changes have no effect.
+The function `apply` applies a change to the registry. Late or repeated changes have no effect.
 """
 
 import re
@@ -28,14 +28,14 @@ from sluice.federation.links.states import (
 )
 
 MAX_LINKS_OF_A_PEER = 16
-MAX_ROUTES_OF_A_PEER = 2_000  # maximum number of routes that one peer pulls from this site
-MAX_PULLS_BYTES = 800 * 1024  # limit for a link's pulled bridges as JSON; a hello, with its address, is at most 1 MiB
-MAX_NAME_CHARACTERS = 128  # maximum length of a link's or route's name; a link's name is a message group id
+MAX_ROUTES_OF_A_PEER = 2_000  # one peer may pull at most this many routes from this site
+MAX_PULLS_BYTES = 800 * 1024  # limit of a link's pulled bridges as JSON; a whole hello is at most 1 MiB
+MAX_NAME_CHARACTERS = 128  # limit of a link's or route's name; a link's name is a message group id
 NAME = re.compile(rf"[!-~]{{1,{MAX_NAME_CHARACTERS}}}")
 
 
 class Now(NamedTuple):
-    """The time of a change in ms since the epoch, and a random number from 0 to 1."""
+    """The time of a change in ms since the epoch, and a random number from 0 to 1 as jitter."""
 
     ms: int
     jitter: float
@@ -46,7 +46,7 @@ Change = Callable[[Registry, Now], Registry]
 
 
 def apply(registry: Registry, change: Change, *, now_ms: int, jitter: float) -> Registry:
-    """Return the registry after a change and its consequences. Raises `BadRoute` if the change is invalid."""
+    """Return the registry after a change and the change's consequences. Raises `BadRoute` if the change is invalid."""
     registry = change(registry, Now(now_ms, jitter))
     for name, record in registry.links.items():
         if not record.status.is_ending:
@@ -57,16 +57,16 @@ def apply(registry: Registry, change: Change, *, now_ms: int, jitter: float) -> 
 
 
 def _change_at(make: Callable[Concatenate[Registry, Now, P], Registry]) -> Callable[P, Change]:
-    """Decorate a function of registry, time and arguments. A call with the arguments returns a change."""
+    """Turn a function of registry, time and arguments into a function of the arguments only, which returns a change."""
     return lambda *args, **options: lambda registry, now: make(registry, now, *args, **options)
 
 
 def _define_change(make: Callable[Concatenate[Registry, P], Registry]) -> Callable[P, Change]:
-    """Decorate a function of registry and arguments. A call with the arguments returns a change."""
+    """Turn a function of registry and arguments into a function of the arguments only, which returns a change."""
     return lambda *args, **options: lambda registry, _: make(registry, *args, **options)
 
 
-# Changes of bridges' resources
+# The functions below return changes of bridges' resources.
 
 
 @_define_change
@@ -87,7 +87,7 @@ def record_resources(
     registry = _update_bridge(
         registry, bridge, **{name: None if value == "" else value for name, value in resources.items()}
     )
-    # Another invocation may have created the resource that this one failed to create.
+    # Another invocation may have created a resource that this invocation failed to create.
     registry = _update_bridge(registry, bridge, error=error if is_unfinished(registry, bridge) else None)
     record = registry.bridges.get(bridge)
     is_outdated = record is not None and made_for is not None and made_for != record.bridge
@@ -96,7 +96,7 @@ def record_resources(
 
 @_change_at
 def record_count(registry: Registry, now: Now, /, bridge: str, messages: int, **mapping: bool) -> Registry:
-    """Record the number of messages in the queue of a closing or draining bridge, and whether its mapping is `on`."""
+    """Record how many messages a closing or draining bridge's queue has, and whether the mapping is `on`."""
     record = registry.bridges.get(bridge)
     since_ms = now.ms if record is None or record.empty_since_ms is None else record.empty_since_ms
     return _update_bridge(registry, bridge, empty_since_ms=None if messages else since_ms, **mapping)
@@ -119,25 +119,25 @@ def _request_hello(registry: Registry, bridge: Bridge) -> Registry:
     return registry if bridge.src_is_local or link is None else registry.with_link(replace(link, hello_due=True))
 
 
-# Changes that operators request
+# The functions below return changes that operators request.
 
 
 @_define_change
 def add_link(registry: Registry, link: Link, *, declared: bool = False) -> Registry:
-    """Add a link of an operator or of the deployed configuration."""
+    """Add a link that an operator or the deployed configuration declares."""
     existing = registry.links.get(link.name)
     if existing is not None and existing.link == link:
         return registry
     if SERVED_MARK in link.name:
         raise BadRoute(f"{link.name}: {SERVED_MARK} is for links that a peer asked for")
-    # A link that the peer declared and a link that this site declared may exist side by side.
+    # Two links between the same sites may exist side by side: one that the peer declared, and one declared here.
     check_link(link, here=registry.here, existing=[link_record.link for link_record in registry.links.values()])
     return registry.with_link(LinkRecord(link=link, declared=declared))
 
 
 @_define_change
 def add_bridge(registry: Registry, bridge: Bridge, *, declared: bool = False) -> Registry:
-    """Add a bridge of an operator or of the deployed configuration."""
+    """Add a bridge that an operator or the deployed configuration declares."""
     existing = registry.bridges.get(bridge.name)
     if existing is not None and existing.bridge == bridge and not existing.closing:
         return registry
@@ -175,7 +175,7 @@ def change_bridge(registry: Registry, bridge: Bridge) -> Registry:
 
 
 def _check_pulls(registry: Registry, link: str) -> Registry:
-    """Check that the link's pulled bridges fit into a hello, and return the registry. Raises `BadRoute`."""
+    """Check that the link's pulled bridges fit into a hello. Returns the registry. Raises `BadRoute` if they don't."""
     pulls = [pull.bridge for pull in registry.list_bridges(link) if not (pull.bridge.src_is_local or pull.closing)]
     if len(pulls) > MAX_PULLS:
         raise BadRoute(f"{link}: {len(pulls)} routes are pulled over this link, more than {MAX_PULLS}: add a link")
@@ -196,11 +196,11 @@ def command_bridge(registry: Registry, name: str, command: Command) -> Registry:
 
 @_define_change
 def close_bridge(registry: Registry, name: str) -> Registry:
-    """Close a bridge; its messages are forwarded first if the link is up."""
+    """Close a bridge. Its messages are forwarded first, if the link is up."""
     return _update_bridge(registry, name, intent=Intent.CLOSED)
 
 
-# Changes of links
+# The functions below return changes of links.
 
 
 @_change_at
@@ -214,7 +214,7 @@ def update_link(registry: Registry, now: Now, name: str, update: LinkUpdate) -> 
     hello_due = record.hello_due or should_notify_peer(before, after, served=record.served)
     registry = registry.with_link(replace(record, status=after, hello_due=hello_due))
     if record.status.is_ending and isinstance(update, Unreachable | AccessRefused):
-        # The peer can't be reached, so the messages of its closing bridges become dead letters.
+        # The peer can't be reached, so the messages of closing bridges become dead letters.
         for bridge_record in registry.list_bridges(name):
             registry = _update_bridge(registry, bridge_record.bridge.name, on=False, error=update.error)
     return registry
@@ -237,7 +237,7 @@ def remove_bridge(registry: Registry, now: Now, name: str) -> Registry:
         return registry
     link = record.bridge.link
     registry = replace(registry, bridges={key: other for key, other in registry.bridges.items() if key != name})
-    for other in registry.bridges_reading(record.queue or ""):  # the removed bridge shared their mapping
+    for other in registry.bridges_reading(record.queue or ""):  # these bridges shared a mapping with the removed bridge
         registry = _update_bridge(registry, other.bridge.name, changed=True)
     if link in registry.links and not registry.links[link].link.durable and not registry.list_bridges(link):
         return update_link(link, LinkEvent.CLOSE)(registry, now)
@@ -278,8 +278,9 @@ def accept_answer(
         bridge = bridge_record.bridge
         if not bridge.dynamic or bridge.src_is_local or bridge_record.closing:
             continue
-        # If the exchanges' types differ, the route fails, because bindings mean something else at the other site.
-        # The peer gets a new hello, which asks for no messages of failed routes.
+        # If the types of the exchanges differ, the route fails, because its bindings would mean something else at the
+        # peer.
+        # A new hello tells the peer that this site pulls no messages over failed routes.
         remote_type, here, error = exchanges.get(bridge.src), own_exchanges.get(bridge.dest), None
         if remote_type is not None and here is not None and remote_type != here:
             ends = f"{bridge.src} is {remote_type} at {peer.tag}, {here} at {registry.here}"
@@ -289,7 +290,7 @@ def accept_answer(
     return update_link(link, LinkEvent.ANSWERED)(registry, now)
 
 
-# Changes that peers request
+# The functions below return changes that peers request.
 
 
 @_change_at
@@ -303,7 +304,7 @@ def accept_hello(
     paused: Container[str] = (),
     draining: bool = False,
 ) -> Registry:
-    """Process a peer's hello over its link, with all pulls that the peer is permitted."""
+    """Process a peer's hello over its link. `pulls` are the pulls that the peer's rules permit."""
     _check_greeting(registry, link, peer, pulls)
     name = format_served_name(link, peer.tag)
     over = Link.to_peer(peer, name=name)
@@ -314,7 +315,7 @@ def accept_hello(
     registry = registry.with_link(record)
     for news in (Command.RETRY, LinkEvent.ANSWERED):  # the hello proves that the peer is reachable
         registry = update_link(name, news)(registry, now)
-    registry = registry.with_link(replace(registry.links[name], hello_due=False))  # the peer gets an answer
+    registry = registry.with_link(replace(registry.links[name], hello_due=False))  # an answer follows instead
     pulled = {format_served_name(pull.name, peer.tag): pull for pull in pulls}
     for bridge_record in registry.list_bridges(name):
         if bridge_record.bridge.name not in pulled:
@@ -328,7 +329,7 @@ def accept_hello(
 
 
 def _check_greeting(registry: Registry, link: str, peer: Address, asked: Sequence[Bridge]) -> None:
-    """Check a hello's link and pulls. Raises `BadRoute` if they are invalid."""
+    """Check the link and the pulls of a hello. Raises `BadRoute` if they are invalid."""
     served = {
         name for name, link_record in registry.links.items() if link_record.served and link_record.link.peer == peer.tag
     }
@@ -352,12 +353,12 @@ def _check_greeting(registry: Registry, link: str, peer: Address, asked: Sequenc
 
 
 def _serve_pull(registry: Registry, bridge: Bridge, wanted: Intent) -> Registry:
-    """Add or update the bridge that serves a pull of the peer."""
+    """Add or update the bridge that serves a peer's pull."""
     known = registry.bridges.get(bridge.name)
     if known is None:
         return registry.with_bridge(BridgeRecord(bridge=bridge, served=True, intent=wanted))
     if known.closing:
-        return registry  # a hello after its removal creates the bridge again
+        return registry  # once this bridge is removed, a later hello creates it again
     if not known.bridge.can_become(bridge):
         return _update_bridge(registry, bridge.name, intent=Intent.CLOSED)
     becoming = known if known.bridge == bridge else known.with_options(bridge)

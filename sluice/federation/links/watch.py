@@ -1,6 +1,6 @@
 """The results of checks of a site's queues and routes: missing resources and repairs. Pure.
 
-They are stored apart from the registry, which holds the desired state.
+The results are stored apart from the registry, which holds the desired state.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,23 +10,23 @@ from msgspec.structs import replace
 
 from sluice.codec import Format, Struct
 
-# SQS may report a queue as missing in its first second, so one report doesn't prove that the queue was deleted:
+# SQS may report a queue as missing in its first second. So one report doesn't prove that a queue was deleted:
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html
 GONE_AFTER_MS = 5_000
-# SQS reserves a deleted queue's name for a minute. A queue that is recreated right after that keeps its bindings.
+# SQS reserves a deleted queue's name for a minute. A queue that is created again right after that keeps its bindings.
 UNBOUND_AFTER_MS = 65_000
-REFUSED_FOR_MS = 300_000  # how long a refusal is shown after its last report; the exchange function repeats reports
-# Longer than a redrive, or its failure to move a dead letter, hides any dead letter.
+REFUSED_FOR_MS = 300_000  # a refusal is shown this long after its last report; reports are repeated
+# A dead letter is hidden for a shorter time, by a redrive or after a redrive failed to move it.
 NOTHING_LEFT_AFTER_MS = 65_000
 
 
 class QueueWatch(Struct, frozen=True, kw_only=True):
-    """The checks of a queue, with its number of `messages` at the last check.
+    """The results of the checks of a queue. `messages` is its number of messages at the last check.
 
-    `waiting_since_ms` is the first of consecutive checks that found messages, `missing_since_ms` the first of those
-    that found no queue. `undelivered` copies became dead letters, and `none_found_since_ms` is the first redrive that
-    found none of them. `unbound` is true if the missing queue's bindings were removed. `refusal` is SQS's reason for
-    refusing messages, and when it was last reported.
+    `waiting_since_ms` is the time of the first of consecutive checks that found messages, `missing_since_ms` that of
+    the first check that found no queue. `undelivered` counts copies that became dead letters, and `none_found_since_ms`
+    is the time of the first redrive that found none of them. `unbound` is true if the missing queue's bindings were
+    removed. `refusal` is SQS's reason for refusing messages, and the time of the last report.
     """
 
     messages: int = 0
@@ -39,9 +39,9 @@ class QueueWatch(Struct, frozen=True, kw_only=True):
 
 
 class Repairs(Struct, frozen=True, kw_only=True, rename={"lost_messages": "lost"}):
-    """A route's repairs: their number, and the last one's kind and time.
+    """A route's repairs: their number, and the kind and time of the last repair.
 
-    `lost_messages` were lost with the route's queues, by the last count; SQS's counts lag by a minute.
+    `lost_messages` were lost with the route's queues, by the last count before the loss. SQS's counts lag by a minute.
     """
 
     number: int = 0
@@ -51,7 +51,7 @@ class Repairs(Struct, frozen=True, kw_only=True, rename={"lost_messages": "lost"
 
 
 class SiteWatch(Struct, frozen=True, kw_only=True, rename={"repairs": "mends"}):
-    """Check results of queues by name, and repairs of routes."""
+    """The results of checks by queue, and the repairs by route."""
 
     queues: Mapping[str, QueueWatch] = {}
     repairs: Mapping[str, Repairs] = {}
@@ -61,12 +61,12 @@ class SiteWatch(Struct, frozen=True, kw_only=True, rename={"repairs": "mends"}):
         return self.queues.get(queue, QueueWatch())
 
     def with_queue(self, name: str, queue: QueueWatch) -> "SiteWatch":
-        """Return the watch with a queue's new results."""
+        """Return the site's results with the new results of a queue."""
         others = {other: known for other, known in self.queues.items() if other != name}
         return replace(self, queues=others if queue == QueueWatch() else {**others, name: queue})
 
     def record_counts(self, counts: Mapping[str, int | None], *, now_ms: int) -> "SiteWatch":
-        """Record the numbers of messages in checked queues; None means that a queue is missing."""
+        """Record the numbers of messages in checked queues. None means that a queue is missing."""
         watch = self
         for name, messages in counts.items():
             known = self.find_queue(name)
@@ -81,12 +81,12 @@ class SiteWatch(Struct, frozen=True, kw_only=True, rename={"repairs": "mends"}):
         return watch
 
     def record_undelivered(self, name: str, copies: int) -> "SiteWatch":
-        """Record copies that became dead letters because the queue is missing."""
+        """Record copies that became dead letters because their queue is missing."""
         known = self.find_queue(name)
         return self.with_queue(name, replace(known, undelivered=known.undelivered + copies, none_found_since_ms=None))
 
     def record_refusals(self, refusals: Mapping[str, str], *, now_ms: int) -> "SiteWatch":
-        """Record queues that refuse messages, and remove old reports."""
+        """Record queues that refuse messages with SQS's reasons, and remove outdated reports."""
         watch = self
         for name, queue in self.queues.items():
             if queue.refusal and now_ms - queue.refusal[1] >= REFUSED_FOR_MS:
@@ -97,11 +97,11 @@ class SiteWatch(Struct, frozen=True, kw_only=True, rename={"repairs": "mends"}):
 
     @property
     def refusals(self) -> Mapping[str, str]:
-        """The queues that refuse messages, with the reason."""
+        """The queues that refuse messages, each with SQS's reason."""
         return {name: queue.refusal[0] for name, queue in self.queues.items() if queue.refusal}
 
     def record_redriven(self, name: str, number: int, *, now_ms: int) -> "SiteWatch":
-        """Record a redrive; once none has found dead letters for a minute, nothing is left to redrive."""
+        """Record how many dead letters a redrive found. After a minute without any, nothing is left to redrive."""
         known = self.find_queue(name)
         if number:
             return self.with_queue(name, replace(known, none_found_since_ms=None))
@@ -112,7 +112,7 @@ class SiteWatch(Struct, frozen=True, kw_only=True, rename={"repairs": "mends"}):
 
     @property
     def waiting_since_ms(self) -> Mapping[str, int]:
-        """Since when each queue has had messages, in ms since the epoch."""
+        """The time since which each queue has had messages, in ms since the epoch."""
         return {
             name: since_ms for name, queue in self.queues.items() if (since_ms := queue.waiting_since_ms) is not None
         }
@@ -125,7 +125,7 @@ class SiteWatch(Struct, frozen=True, kw_only=True, rename={"repairs": "mends"}):
     def record_repair(
         self, routes: Iterable[str], resource: str, *, lost_messages: int = 0, now_ms: int
     ) -> "SiteWatch":
-        """Record a repair of these routes. `lost_messages` are counted for the first route only."""
+        """Record a repair of these routes. All `lost_messages` are counted for the first route."""
         repairs = dict(self.repairs)
         for place, name in enumerate(routes):
             before = repairs.get(name, Repairs())
