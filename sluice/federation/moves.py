@@ -1,7 +1,7 @@
 """Moves messages between queues, once each: receives, sends, then deletes, ten at a time.
 
 Nothing is lost if the move stops: a message is deleted only after the target has accepted it. A new move continues with
-the rest; a FIFO queue drops duplicates for five minutes.
+the remaining messages. A FIFO queue drops duplicates for five minutes.
 """
 
 from collections import Counter
@@ -13,20 +13,20 @@ from sluice.batches import HELD_BACK, MAX_ENTRIES, Dispatcher, Entry, Send
 from sluice.errors import BadConfiguration, QueueGone
 from sluice.message import FIFO_SUFFIX, Message, Outgoing, drop_contents
 
-if TYPE_CHECKING:  # adapters are passed in, so they are only imported for type checking
+if TYPE_CHECKING:  # Adapters are passed in as arguments, so their classes are only imported for type checking.
     from sluice.aws.queues import ConsumedQueue
 
-HIDDEN_S = 120  # seconds for which a message is hidden while it is moved, or waits for the end of the move
-MAX_FRUITLESS = 5  # limit of successive receives of which no message could be moved
-MAX_REMEMBERED = 100_000  # remembered ids of moved messages, as SQS may redeliver a message soon after its deletion
+HIDDEN_S = 120  # visibility timeout in seconds of a message that is being moved, or that stays
+MAX_FRUITLESS = 5  # the move ends after this many receives in a row without a message to move
+MAX_REMEMBERED = 100_000  # SQS may redeliver a message soon after its deletion, so ids of moved messages are kept
 
 
 class Unmovable(BadConfiguration):
-    """A message has no target; the text says why."""
+    """A message has no target queue. The text says why."""
 
 
 class Copy(NamedTuple):
-    """A message to send, and the URL of the target queue."""
+    """A message to send, and the URL of its target queue."""
 
     target: str
     outgoing: Outgoing
@@ -34,12 +34,12 @@ class Copy(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Move:
-    """A move of messages.
+    """A move of messages from one queue.
 
-    `choose_copy` returns a message's copy, None to skip the message, or raises `Unmovable` to keep it. With `fifo` no
-    message overtakes another one of its group. The move ends after `most` messages, or when all messages that were sent
-    by `until_ms` are moved. `unmoved` has the reasons, by id, for messages that couldn't be sent. A deleted target ends
-    the move unless there are `has_several_targets` targets.
+    `choose_copy` returns the copy to send for a message, or None to skip the message. It raises `Unmovable` if the
+    message has to stay. With `fifo` no message overtakes an earlier message of its group. The move ends after `most`
+    messages, or when all messages that were sent by `until_ms` are moved. `unmoved` has the reason for each message
+    that couldn't be sent, by id. If a target queue is missing, the move ends, unless it `has_several_targets`.
     """
 
     source: "ConsumedQueue"
@@ -52,12 +52,12 @@ class Move:
     may_go_on: Callable[[], bool]
     moved: int = 0
     unmoved: dict[str, str] = field(default_factory=dict)
-    _blocked_groups: set[str] = field(default_factory=set)  # groups with a message that stays, so later ones stay, too
+    _blocked_groups: set[str] = field(default_factory=set)  # groups with a message that stays: later ones stay, too
     _skipped_ids: set[str] = field(default_factory=set)  # ids of skipped messages
-    _moved_ids: dict[str, None] = field(default_factory=dict)  # ids of moved messages, oldest first
+    _moved_ids: dict[str, None] = field(default_factory=dict)  # ids of moved messages, from the oldest
 
     def run(self) -> Iterator[int]:
-        """Run the move. Yields the number of moved messages after each batch. Raises `QueueGone`, `CallFailed`."""
+        """Run the move. After each batch, yields the total of moved messages. Raises `QueueGone`, `CallFailed`."""
         kept: list[Message] = []
         fruitless = 0
         try:
@@ -73,7 +73,8 @@ class Move:
                 self._moved_ids |= dict.fromkeys(message.message_id for message in sent)
                 while len(self._moved_ids) > MAX_REMEMBERED:
                     del self._moved_ids[next(iter(self._moved_ids))]
-                # A standard queue may deliver a message twice, even in one response: all copies are deleted.
+                # A standard queue may deliver a message several times, even in one response. All of its copies are
+                # deleted.
                 done = [message for message in received if message.message_id in self._moved_ids]
                 if done:
                     self.source.delete(done)
@@ -92,10 +93,10 @@ class Move:
         return not is_newer and not is_done
 
     def _send_batch(self, messages: Sequence[Message]) -> list[Message]:
-        """Send a batch in order, and return the messages that the target accepted.
+        """Send a batch in order. Returns the messages that the targets accepted.
 
-        For FIFO queues no two messages of a group are in one request, because SQS may refuse the first and accept the
-        second.
+        For FIFO queues, messages of one group are sent in separate requests, because SQS might refuse the first message
+        of a request and accept the second.
         """
         rounds: list[list[Entry]] = []
         before: Counter[str | None] = Counter()  # number of messages by group
@@ -131,7 +132,7 @@ class Move:
 
 
 def copy_to(target: str, message: Message) -> Copy:
-    """Return the copy for a target. Its deduplication id in a FIFO queue is the message's id."""
+    """Return a copy of the message for a target. In a FIFO queue, the message's id is the deduplication id."""
     fifo = target.endswith(FIFO_SUFFIX)
     return Copy(
         target,

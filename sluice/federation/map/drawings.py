@@ -1,4 +1,4 @@
-"""Draws a topology as text and as SVG: a box for each site, a line for similar routes between two sites. Pure.
+"""Draws a topology as text and as SVG: a box for each site, and a line for similar routes between two sites. Pure.
 
 Equal topologies give equal drawings. The style of a line shows the kind of its routes.
 """
@@ -18,9 +18,9 @@ from sluice.pictures.graph import draw_graph
 from sluice.pictures.layout import Edge, Node
 from sluice.pictures.svg import CELL_WIDTH, LINE_HEIGHT, Colour, Size, curve, document, shorten, text, text_width
 
-MAX_LABELS = 4  # maximum number of labels on one line; the line's title has all labels
-MAX_LABELLED = 200  # maximum number of labelled lines; with more, labels are unreadable and slow to place
-MAX_CELLS = 28  # maximum characters in a label's line or a site's tag
+MAX_LABELS = 4  # A line of the drawing has at most this many labels. Its title has all labels.
+MAX_LABELLED = 200  # A drawing with more lines has no labels: they would be unreadable and slow to place.
+MAX_CELLS = 28  # maximum characters in a line's label or a site's tag
 _DASHES = {RouteKind.QUEUE: "", RouteKind.STATIC: "", RouteKind.DYNAMIC: "6 4"}
 _WIDTHS = {RouteKind.QUEUE: 3.5, RouteKind.STATIC: 1.5, RouteKind.DYNAMIC: 1.5}
 _COLOURS = {LinkState.OPERATIONAL: Colour.GOOD, LinkState.STALLED: Colour.SLOW, LinkState.FAILED: Colour.BAD}
@@ -31,14 +31,14 @@ _STATES = {
     Colour.QUIET: "waiting, paused or closing",
 }
 _MARGIN = 16
-_SAMPLE = 44  # px, length of the legend's sample lines
-_BETWEEN = 24  # px, gap between the legend's samples
+_SAMPLE = 44  # length of the sample lines of the legend, in pixels
+_BETWEEN = 24  # gap between the samples of the legend, in pixels
 _WARNING_CELLS = 110
 _ARROWS = {RouteKind.QUEUE: "══▶", RouteKind.STATIC: "──▶", RouteKind.DYNAMIC: "┄┄▶"}
 
 
 def as_text(topology: Topology) -> str:
-    """Return each site with the routes that leave it, then warnings: `──▶` static, `┄┄▶` dynamic, `══▶` queue route."""
+    """Draw each site with its outgoing routes (`──▶` static, `┄┄▶` dynamic, `══▶` queue route), then all warnings."""
     lines = [line for tag in topology.tags for line in list_site_lines(topology, tag)]
     warnings = [f"! {warning}" for warning in list_findings(topology)]
     return "\n".join([*lines, *([""] if warnings else []), *warnings]) + "\n"
@@ -51,7 +51,7 @@ def format_route_keys(route: Route) -> str:
 
 
 def route_title(route: Route) -> str:
-    """Describe a route in one line."""
+    """Describe a route in one line: its ends, key, kind, name and state."""
     bridge = route.bridge
     ends = f"{route.source} {bridge.src} to {route.dest} {bridge.dest}"
     key = f", key {keys}" if (keys := format_route_keys(route)) else ""
@@ -77,9 +77,9 @@ def list_site_lines(topology: Topology, tag: str) -> Iterator[str]:
 
 
 def as_svg(topology: Topology) -> str:
-    """Draw sites from left to right, routes with their keys, a legend, and warnings. Long names are shortened.
+    """Draw the sites from left to right, the routes with their keys, a legend, and warnings.
 
-    The title of each box or line has the full text.
+    Long names are shortened. The title of each box or line has the full text.
     """
     edges = tuple(edge for edge, _ in route_edges(topology.routes))
     if len(edges) > MAX_LABELLED:
@@ -102,7 +102,7 @@ def as_svg(topology: Topology) -> str:
 
 
 def site_node(topology: Topology, tag: str) -> Node:
-    """Return the box of a site, which is dashed if the site wasn't reached."""
+    """Return the box of a site. The box is dashed if the site wasn't reached."""
     site = topology.sites.get(tag)
     beside = "not reached" if site is None else site.region
     says = shorten(tag, MAX_CELLS), *([beside] if beside not in {"", tag} else [])
@@ -110,9 +110,9 @@ def site_node(topology: Topology, tag: str) -> Node:
 
 
 def route_edges(routes: Sequence[Route]) -> Iterator[tuple[Edge, Sequence[Route]]]:
-    """Yield each line of the drawing with its routes: those of one kind and state between two sites.
+    """Yield each line of the drawing with its routes: the routes of one kind and state between two sites.
 
-    A line has arrows in both directions if the routes of both directions have equal keys.
+    If the routes of both directions have equal keys, their line has arrows at both ends.
     """
     alike: defaultdict[tuple[str, str, RouteKind, Colour], list[Route]] = defaultdict(list)
     for route in routes:
@@ -123,7 +123,7 @@ def route_edges(routes: Sequence[Route]) -> Iterator[tuple[Edge, Sequence[Route]
         back = dest, source, kind, colour
         both_ways = labels.get(back) == labels[key]
         if both_ways and source > dest:
-            continue  # drawn with the opposite direction
+            continue  # the opposite direction's line shows these routes
         more = len(labels[key]) - MAX_LABELS
         drawn_routes = [*group, *(alike[back] if both_ways else ())]
         edge = Edge(
@@ -140,21 +140,24 @@ def route_edges(routes: Sequence[Route]) -> Iterator[tuple[Edge, Sequence[Route]
 
 
 def state_colour(route: Route) -> Colour:
-    """Return the colour of the route's state."""
+    """Return the colour of a line for a route in this state."""
     if route.is_failed:
         return Colour.BAD
     return _COLOURS.get(LinkState(route.state), Colour.QUIET)
 
 
 def label_route(route: Route) -> str:
-    """Return a route's source and key, and its state unless it is operational, as colours may be unclear."""
+    """Return the label of a route: its source and key, and its state unless the route is operational.
+
+    The state is included because colours may be unclear.
+    """
     taken = f"{route.bridge.src} {format_route_keys(route)}".rstrip()
     state, label = route.state.partition(":")[0], shorten(taken, MAX_CELLS)
     return label if state == LinkState.OPERATIONAL else f"{label} ({state.lower()})"
 
 
 def _draw_legend(routes: Sequence[Route], *, top: float) -> tuple[list[str], float]:
-    """Return a row of samples of all kinds and states of routes that the drawing has, and the row's width."""
+    """Draw a row with a sample of each kind and state of route in the drawing. Returns the row and its width."""
     kinds, colours = {route.bridge.kind for route in routes}, set(map(state_colour, routes))
     samples = [
         *((kind, Colour.QUIET, f"{kind} route") for kind in RouteKind if kind in kinds),

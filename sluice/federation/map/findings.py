@@ -1,4 +1,4 @@
-"""Finds the causes of lost or duplicated messages in a topology; nothing else deserves a warning. Pure.
+"""Finds the causes of lost or duplicated messages in a topology. Nothing else gets a warning. Pure.
 
 Dynamic routes deliver each message once in any topology, so only a path with a static route can be a second path.
 Traces stop messages in cycles, and messages wait while a route is paused or a peer is down: these are no findings.
@@ -52,7 +52,7 @@ class Concern(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Finding:
-    """A problem of the topology. `sites` are in the order of the text; `routes` are the routes that cause it."""
+    """A problem of the topology, caused by the routes in `routes`. `sites` are in the order of the text."""
 
     concern: Concern
     sites: tuple[str, ...]
@@ -65,7 +65,7 @@ class Finding:
 
 
 def list_findings(topology: Topology) -> tuple[Finding, ...]:
-    """Return each cause of lost or duplicated messages once, ordered by concern and sites."""
+    """Return the causes of lost or duplicated messages, each once, ordered by concern and sites."""
     findings = [
         *_deduplicate(_find_message_problems(topology)),
         *(
@@ -80,9 +80,9 @@ def list_findings(topology: Topology) -> tuple[Finding, ...]:
 
 
 def list_route_findings(topology: Topology, *, site: str, name: str) -> tuple[Finding, ...]:
-    """Return the second paths, cycles and hop limits that the route with this name, at its declaring site, causes.
+    """Return the second paths, cycles and hop limits that a route causes. `site` is the site that declares the route.
 
-    The route's state shows its other problems.
+    The route's state shows all other problems of the route.
     """
     own = {route for route in topology.routes if route.bridge.name == name and site in {route.source, route.dest}}
     problems = (problem for problem in _find_message_problems(topology) if not own.isdisjoint(problem[1].routes))
@@ -90,7 +90,7 @@ def list_route_findings(topology: Topology, *, site: str, name: str) -> tuple[Fi
 
 
 def _deduplicate(problems: Iterable[tuple[object, Finding]]) -> Iterator[Finding]:
-    """Yield one finding for each subject (two sites, a cycle or a route), though several keys may show it."""
+    """Yield one finding for each subject (two sites, a cycle or a route), even if several keys lead to this finding."""
     seen: set[object] = set()
     for what, finding in problems:
         if what not in seen:
@@ -99,28 +99,28 @@ def _deduplicate(problems: Iterable[tuple[object, Finding]]) -> Iterator[Finding
 
 
 def _find_message_problems(topology: Topology) -> Iterator[tuple[object, Finding]]:
-    """From each exchange reached, follow a message that keeps its routing key."""
+    """Follow a message from each exchange and queue where messages start, and yield the findings about the message."""
     for graph in build_graphs(topology):
         for start in (stop for stop in graph if stop.key is None):
             yield from _message_findings(follow_message(graph, start), start)
 
 
 def _message_findings(outcome: MessageOutcome, start: Stop) -> Iterator[tuple[object, Finding]]:
-    """Yield the findings about one message, each with its subject for removing duplicates."""
-    # Each message of a queue takes only one of the queue's routes, so no two paths begin at a queue.
+    """Yield the findings about one message, each with its subject, by which duplicate findings are removed."""
+    # Each message of a queue takes only one of the queue's routes, so two paths never begin at a queue.
     for meeting in [] if start.is_queue else outcome.duplicates:
         if all(edge.is_dynamic for edge in (*meeting.first, *meeting.second)):
             continue
         if not meeting.first:
             yield frozenset(path_sites(meeting.second)), _cycle_finding(meeting.second)
-        # A queue gets one copy per exchange, so only paths that start apart can give a queue duplicates.
+        # A queue gets one copy per exchange. So only paths that begin with different steps can duplicate its messages.
         elif meeting.first[0] is not meeting.second[0] and start.site != meeting.first[-1].dest.site:
             ends = meeting.first[0].source.site, meeting.first[-1].dest.site
             yield ends, _duplicate_finding(meeting, ends)
     for blocked in outcome.blocked:
         last = blocked.path[-1]
         if last.source.is_queue:
-            # A message that a queue route drops, because it came through exchanges, becomes a dead letter.
+            # If a queue route drops a message, the message becomes a dead letter.
             concern = Concern.HOPS if blocked.reason is DropReason.HOPS else Concern.CYCLE
             queue = f"the queue {last.source.name} at {last.source.site}"
             text = f"{_ARROW.join(path_sites(blocked.path))}: messages on this path become dead letters at {queue}"
@@ -135,7 +135,7 @@ def _message_findings(outcome: MessageOutcome, start: Stop) -> Iterator[tuple[ob
 
 def _duplicate_finding(duplicate: DuplicateArrival, sites: tuple[str, str]) -> Finding:
     paths = duplicate.first, duplicate.second
-    # The text names the sites of the paths, and their routes if both paths have the same sites.
+    # The text names the sites of the paths. If both paths have the same sites, the text also names the routes.
     by_site = [_ARROW.join(path_sites(path)) for path in paths]
     by_route = [", ".join(route.name for route in path_routes(path)) for path in paths]
     named = f"{by_site[0]} by {' and by '.join(by_route)}" if by_site[0] == by_site[1] else " and ".join(by_site)
@@ -145,7 +145,10 @@ def _duplicate_finding(duplicate: DuplicateArrival, sites: tuple[str, str]) -> F
 
 
 def _cycle_finding(path: Path) -> Finding:
-    """Return the finding for a cycle that no trace stops, as its routes have their own tags; lowest site first."""
+    """Return the finding for a cycle that no trace stops, because its routes have their own tags.
+
+    The sites are listed from the one with the lowest tag.
+    """
     around = path_sites(path)[:-1]
     first = around.index(min(around))
     around = around[first:] + around[:first]
@@ -153,11 +156,11 @@ def _cycle_finding(path: Path) -> Finding:
     return Finding(Concern.CYCLE, around, text, MessageEffect.DOUBLED, path_routes(path))
 
 
-# Problems of single routes
+# The functions below find problems of single routes.
 
 
 def _find_route_problems(topology: Topology, route: Route) -> Iterator[tuple[Concern, str]]:
-    """Yield what is wrong with a route itself. A failed link is reported once for all of its routes."""
+    """Yield the problems of a route itself. A failed link is reported once for all of its routes."""
     bridge, types = route.bridge, list[ExchangeType | None]()
     for tag, exchange, direction in ((route.source, bridge.src, "from"), (route.dest, bridge.dest, "to")):
         is_queue = bridge.src_is_queue and direction == "from"
@@ -165,13 +168,13 @@ def _find_route_problems(topology: Topology, route: Route) -> Iterator[tuple[Con
             yield Concern.NO_EXCHANGE, f"{tag} has no exchange {exchange}, which {route.name} goes {direction}"
         types.append(topology.exchange_type(tag, exchange))
     source, dest = types
-    # A direct exchange compares whole keys, so the route gets no messages that match the pattern.
+    # A direct exchange compares whole keys. So a route with a pattern gets no messages from this exchange.
     is_pattern = not {ONE, ANY}.isdisjoint(bridge.key.split(SEPARATOR))
     has_keys = source is not None and source.follows_keys and not source.index_class.has_patterns
     if has_keys and is_pattern and bridge.kind is RouteKind.STATIC:
         text = f"{route.name}: {bridge.src} at {route.source} is direct, {bridge.key} is a key there and no pattern"
         yield Concern.KEY, text
-    # A binding has another meaning at an exchange of another type.
+    # At an exchange of another type, bindings have another meaning.
     if bridge.kind is RouteKind.DYNAMIC and source is not None and dest is not None and source is not dest:
         text = f"{route.source} {bridge.src} is {source}, {route.dest} {bridge.dest} is {dest}"
         yield Concern.TYPE_MISMATCH, text

@@ -1,9 +1,9 @@
 """Finds the paths of messages through a topology, over routes and bindings, within trace and hop limits. Pure.
 
 A message's paths form a graph: from an exchange, or a queue that a route reads, over routes to exchanges of other
-sites, and over bindings on to queues that routes read. One key is followed at a time, from one start, as bridges would
-forward it: by the shortest path, and never through a stop twice. A message that a route gives another key
-continues with that key, at separate stops.
+sites, and over bindings on to queues that routes read. One message with one key is followed at a time, from one start,
+as bridges would forward it: by the shortest path, and never through a stop twice. If a route gives the message another
+key, the message continues with that key, at separate stops.
 """
 
 from collections import deque
@@ -23,7 +23,7 @@ from sluice.federation.matching.metadata import Crossing, DropReason, Trace, app
 from sluice.federation.matching.topics import ANY, ONE, SEPARATOR, advance_places, skip_any
 from sluice.message import FIFO_SUFFIX
 
-MAX_PATTERNS_IN_TRIPLES = 16  # with more patterns, sample keys match at most two of them
+MAX_PATTERNS_IN_TRIPLES = 16  # with more patterns, a sample key matches at most two of them
 MAX_PATTERNS_IN_PAIRS = 200
 ANY_KEY = ""
 
@@ -31,7 +31,7 @@ ANY_KEY = ""
 class Stop(NamedTuple):
     """A place on a message's path: an exchange, or a queue that a route reads.
 
-    `key` is the key that a route has given the message on its path; None if it still has its own.
+    `key` is the key that a route has given the message on its path. It is None if the message still has its own key.
     """
 
     site: str
@@ -42,10 +42,10 @@ class Stop(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Edge:
-    """A step from stop to stop: over a route, with its `crossing` for traces, or over a binding.
+    """A step from stop to stop: over a route, with the route's `crossing` for traces, or over a binding.
 
-    `key` None matches any key; `type` is that of the source exchange. `dest_key` is the key that a route gives
-    messages, None if they keep theirs.
+    `key` is the key that messages need for this step; None matches any key. `type` is the type of the source exchange.
+    `dest_key` is the key that the route gives messages; None leaves their keys unchanged.
     """
 
     source: Stop
@@ -58,12 +58,12 @@ class Edge:
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether the edge is a dynamic route, over which no message arrives that arrives by another path."""
+        """Whether the edge is a dynamic route, which delivers no message that arrives over another path."""
         return self.route is not None and self.route.bridge.kind is RouteKind.DYNAMIC
 
     @property
     def is_deduplicated(self) -> bool:
-        """Whether the edge ends in a FIFO queue, which drops duplicates for five minutes."""
+        """Whether the edge ends in a FIFO queue, which drops duplicates within five minutes."""
         if self.route is None:
             return self.dest.name.endswith(FIFO_SUFFIX)
         bridge = self.route.bridge
@@ -75,7 +75,7 @@ Path = tuple[Edge, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DuplicateArrival:
-    """A message reaches a stop again, by a second path; `first` is empty if the message started there."""
+    """A message reaches a stop for the second time, by another path. `first` is empty if the message started there."""
 
     first: Path
     second: Path
@@ -83,7 +83,7 @@ class DuplicateArrival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockedPath:
-    """A path whose last edge is a route that the message isn't put on, with the reason."""
+    """A path whose last edge is a route that drops the message, with the reason."""
 
     path: Path
     reason: DropReason
@@ -91,7 +91,7 @@ class BlockedPath:
 
 @dataclass(slots=True)
 class MessageOutcome:
-    """The outcome of one message. `blocked` excludes exchanges that another path reached."""
+    """The outcome of following one message. `blocked` leaves out exchanges that the message reaches by another path."""
 
     duplicates: list[DuplicateArrival] = field(default_factory=list)
     blocked: list[BlockedPath] = field(default_factory=list)
@@ -101,7 +101,7 @@ Graph = Mapping[Stop, Sequence[Edge]]
 
 
 def build_graphs(topology: Topology) -> Iterator[Graph]:
-    """Yield the graphs of sample keys, chosen so that each path that any message can take is in one of them."""
+    """Yield a graph for each sample key. Each path that any message can take is in one of these graphs."""
     edges = [_edge_for_key(edge, None) for edge in _list_edges(topology)]
     seen: set[frozenset[Edge]] = set()
     takes = [_make_condition(edge) for edge in edges]
@@ -122,7 +122,7 @@ def build_graphs(topology: Topology) -> Iterator[Graph]:
 
 
 def _edge_for_key(edge: Edge, key: str | None) -> Edge:
-    """Return the edge between the stops of this key and those of the key that messages have after the edge."""
+    """Return the edge for messages with this key. Its end has the key that messages have after the edge."""
     after = key if edge.dest_key is None else edge.dest_key
     if key is None and after is None:
         return edge
@@ -149,7 +149,8 @@ def follow_message(graph: Graph, start: Stop) -> MessageOutcome:
                 paths[edge.dest] = path
                 traces[edge.dest] = trace if edge.crossing is None else append_tag(trace, edge.crossing)
                 to_visit.append(edge.dest)
-    # An exchange that another path reaches still gets the message. A message that a queue route drops is dead-lettered.
+    # A path to an exchange that is reached by another path isn't blocked. If a queue route drops a message, it always
+    # is.
     outcome.blocked = [
         blocked for blocked in blocked_paths if blocked.path[-1].source.is_queue or blocked.path[-1].dest not in paths
     ]
@@ -157,18 +158,18 @@ def follow_message(graph: Graph, start: Stop) -> MessageOutcome:
 
 
 def path_sites(path: Path) -> tuple[str, ...]:
-    """List the sites that a path leaves, and the site where it ends."""
+    """Return the sites that a path leaves, and the site where the path ends."""
     left = tuple(edge.source.site for edge in path if edge.source.site != edge.dest.site)
     return (*left, path[-1].dest.site)
 
 
 def path_routes(path: Path) -> tuple[Route, ...]:
-    """List the routes of a path."""
+    """Return the routes of a path, in order."""
     return tuple(edge.route for edge in path if edge.route is not None)
 
 
 def _list_edges(topology: Topology) -> Iterator[Edge]:
-    """Yield the edges of all routes, except closing ones, and of bindings to queues that routes read."""
+    """Yield the edges of all routes that aren't closing, and of all bindings of queues that routes read."""
     for route in topology.routes:
         if route.state == LinkState.CLOSING:
             continue
@@ -194,7 +195,7 @@ def _list_edges(topology: Topology) -> Iterator[Edge]:
 
 
 def _matches_by_key(type_: ExchangeType | None) -> bool:
-    """Return whether an exchange matches by key; an unknown exchange counts as a topic exchange."""
+    """Return whether an exchange selects messages by key. An unknown exchange counts as a topic exchange."""
     return type_ is None or type_.follows_keys
 
 
@@ -209,7 +210,7 @@ def _make_condition(edge: Edge) -> Callable[[str], bool]:
 
 
 def _sample_keys(edges: Iterable[Edge]) -> list[str]:
-    """Return sample keys: one for each pattern, and one for every two or three patterns that share a key."""
+    """Return sample keys: one for each pattern, and one for every two or three patterns that match a common key."""
     keys, patterns = dict[str, None](), set[str]()
     for edge in edges:
         if edge.key is None:
@@ -227,13 +228,13 @@ def _sample_keys(edges: Iterable[Edge]) -> list[str]:
     return sorted(keys) or [ANY_KEY]
 
 
-# Keys that several topic patterns have in common
+# The function below finds a key that matches several topic patterns.
 
 
 def common_key(patterns: Sequence[str]) -> str | None:
-    """Find a key with the fewest tokens that matches all of the patterns; None if there is none.
+    """Find a shortest key, by tokens, that matches all of the patterns; None if no key matches all of them.
 
-    The cost grows with the product of the patterns' lengths, so it is meant for a handful of patterns.
+    The cost grows with the product of the patterns' lengths, so this function is only for a handful of patterns.
     """
     split = [pattern.split(SEPARATOR) for pattern in patterns]
     words = sorted({token for tokens in split for token in tokens} - {ONE, ANY})

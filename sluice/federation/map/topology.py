@@ -1,6 +1,6 @@
 """Combines the links and routes that all sites report into one topology. Pure.
 
-Module `findings` finds lost and duplicated messages in it.
+The module `findings` finds lost and duplicated messages in a topology.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,15 +12,15 @@ from sluice.federation.matching.bindings import Binding
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.matching.metadata import Crossing
 
-_OWN_STATE = CARRYING | {LinkState.PAUSED}  # states of a link whose routes have their own states
+_OWN_STATE = CARRYING | {LinkState.PAUSED}  # the routes of links in these states have their own states
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MappedSite:
     """The links, routes and exchanges that one site reports.
 
-    `statuses` are by link. `states` are by bridge, as `route list` shows them. `feeds` are the site's bindings of
-    queues that queue routes read.
+    `statuses` has the links' statuses by link name. `states` has the routes' states by route name, as `route list`
+    shows them. `feeds` are the site's bindings of queues that queue routes read.
     """
 
     tag: str
@@ -35,7 +35,7 @@ class MappedSite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """A route from the site `source` to the site `dest`, both tags. `state` is a link's, or `Failed: <why>`."""
+    """A route between sites with the tags `source` and `dest`. `state` is a link's state, or `Failed: <why>`."""
 
     source: str
     dest: str
@@ -56,20 +56,20 @@ class Route:
 
     @property
     def is_failed(self) -> bool:
-        """Whether the route forwards nothing until an operator fixes the cause."""
+        """Whether the route forwards no messages until an operator fixes the cause."""
         return self.state.startswith(LinkState.FAILED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """All sites that were reached, by tag, and their routes, including routes to sites that weren't reached."""
+    """All sites that were reached, by tag, and all routes, including those to sites that weren't reached."""
 
     sites: Mapping[str, MappedSite]
     routes: tuple[Route, ...]
 
     @classmethod
     def from_sites(cls, sites: Iterable[MappedSite]) -> "Topology":
-        """Combine the sites' reports, ordered by tag, so that equal sites give equal drawings."""
+        """Combine the reports of sites. The result is ordered by tag, so equal sites give equal drawings."""
         by_tag = {site.tag: site for site in sorted(sites, key=lambda site: site.tag)}
         routes: list[Route] = []
         for site in by_tag.values():
@@ -78,20 +78,21 @@ class Topology:
                 if bridge.link not in links:
                     continue
                 source, dest = find_site_tags(bridge, links[bridge.link], here=site.tag)
-                # A route's reported state is outdated while its link carries nothing, so the link's state is used.
-                # Failed and paused routes keep their own state.
+                # While a link forwards nothing, the reported states of its routes are outdated, so the link's state
+                # replaces them.
+                # Only failed and paused routes keep their own state.
                 link = site.statuses.get(bridge.link, LinkStatus()).state
                 own = site.states.get(bridge.name, link.value)
                 stays = own.startswith((LinkState.FAILED, LinkState.PAUSED))
                 state = own if stays or link in _OWN_STATE else link.value
-                if source != dest:  # sites can't be linked to themselves, so the report is wrong
+                if source != dest:  # a site can't be linked to itself, so such a report is wrong
                     routes.append(Route(source=source, dest=dest, bridge=bridge, state=state))
         routes.sort(key=lambda route: (route.source, route.dest, route.bridge.identity, route.bridge.name))
         return cls(sites=by_tag, routes=tuple(routes))
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """The tags of all sites, including sites that are only named by links."""
+        """The tags of all sites, including sites that only other sites' links name."""
         named = {link.peer for site in self.sites.values() for link in site.links}
         return tuple(sorted(named | self.sites.keys()))
 

@@ -1,8 +1,8 @@
 """Bindings of queues to exchanges: storage format, changes, and replicas in memory.
 
-A snapshot holds all bindings at one version, in pages; later changes are stored one by one. Each program builds a
-replica with what it needs and applies the changes: `RoutingTable` routes messages, `SiteBindings` serves changes and
-views.
+A snapshot holds all bindings at one version, in pages. Later changes are stored one by one. Each program builds a
+replica with the data that the program needs, and applies the changes: `RoutingTable` routes messages, `SiteBindings`
+serves changes and views.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
@@ -26,14 +26,14 @@ from sluice.federation.matching.indexes import (
 from sluice.federation.matching.metadata import Crossing
 from sluice.federation.matching.typed_values import Headers, from_stored, have_same_values, to_stored
 
-if TYPE_CHECKING:  # adapters are passed in, so they are only imported for type checking
+if TYPE_CHECKING:  # Adapters are passed in as arguments, so their classes are only imported for type checking.
     from sluice.aws.change_logs import DynamoChangeLog
 
-CACHED_MS = 1_000  # interval between checks of the stored version
+CACHED_MS = 1_000  # pause between checks of the stored version
 BindingId = tuple[str, str, str]
-MAX_CHANGE_BYTES = 380 * 1024  # limit of an encoded change; a DynamoDB item has at most 400 KB, including its keys
-MAX_PAGE = 1_000  # maximum number of bindings or queues on a snapshot's page, which takes a megabyte
-NO_ARGUMENTS: Arguments = {}  # shared by all bindings without arguments
+MAX_CHANGE_BYTES = 380 * 1024  # limit of an encoded change; DynamoDB limits an item with its keys to 400 KB
+MAX_PAGE = 1_000  # A snapshot's page has at most this many bindings or queues, about a megabyte.
+NO_ARGUMENTS: Arguments = {}  # all bindings without arguments share this object
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +50,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
         return self.exchange, self.queue, self.key
 
     def check(self, type_: ExchangeType) -> None:
-        """Check the binding for an exchange of the type. Raises `BadBinding` if it is invalid."""
+        """Check the binding for an exchange of this type. Raises `BadBinding` if the binding is invalid."""
         if len(self.key) > MAX_KEY_CHARACTERS:
             raise BadBinding(f"a key of {len(self.key)} characters, more than {MAX_KEY_CHARACTERS}")
         if len(self.arguments) > MAX_ARGUMENTS:
@@ -63,7 +63,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Destination(Struct, frozen=True, kw_only=True):
-    """A queue that can be bound. `crossing` is set if a bridge reads it, `feeds_route` if a queue route does."""
+    """A queue that can be bound. `crossing` is set if a bridge reads the queue, `feeds_route` if a queue route does."""
 
     queue: str
     url: str
@@ -77,14 +77,15 @@ class Destination(Struct, frozen=True, kw_only=True):
 
     @property
     def is_forwarded(self) -> bool:
-        """Whether the queue's messages go to a peer, and so need their metadata."""
+        """Whether the queue's messages are forwarded to a peer, and so must keep their metadata."""
         return self.crossing is not None or self.feeds_route
 
 
 class Bindings(Struct, frozen=True, kw_only=True):
     """A site's exchanges, bound queues, and bindings' arguments by exchange, queue and key.
 
-    Also one page of them: a snapshot's first page has the exchanges, and later pages have further queues or bindings.
+    The same class is one page of a snapshot: the first page has the exchanges, later pages have more queues or
+    bindings.
     """
 
     version: int = 0
@@ -96,8 +97,8 @@ class Bindings(Struct, frozen=True, kw_only=True):
 class BindingsChange(Struct, frozen=True, kw_only=True):
     """The difference between two successive versions.
 
-    `queues` are new or updated, `forgotten` have no bindings left. `unbound` keys, with their arguments, are removed
-    before `bound` keys are added, so a key in both gets new arguments.
+    The queues in `queues` are new or updated, and those in `forgotten` have no bindings left. `unbound` keys, with
+    their arguments, are removed before `bound` keys are added, so a key in both gets new arguments.
     """
 
     exchanges: tuple[Exchange, ...] = ()
@@ -113,7 +114,7 @@ CHANGE = Format(kind="bindings change", version=1, type=BindingsChange)
 
 
 def iter_bound_queues(bound: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str, Any]]:
-    """Yield the exchange, queue and value of each entry of a nested mapping."""
+    """Yield the exchange, the queue and the value of each entry of a nested mapping."""
     return ((exchange, queue, keys) for exchange, queues in bound.items() for queue, keys in queues.items())
 
 
@@ -125,8 +126,8 @@ def pack(page: Bindings) -> bytes:
 class BindingsUpdate(msgspec.Struct, frozen=True, kw_only=True):
     """The bindings' changes since a requested version, one for each version up to `version`.
 
-    If the requested version is too old or None, the changes start at `base`, the version of `snapshot`. `snapshot` is
-    None if the site has none.
+    If the requested version is None or too old, the changes start after `base`, the version of `snapshot`. `snapshot`
+    is None if the site has no snapshot yet.
     """
 
     version: int
@@ -136,12 +137,12 @@ class BindingsUpdate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Replica(Protocol):
-    """Bindings at one version, in the form that a program needs."""
+    """The bindings at one version, in the form that a program needs."""
 
     version: int
 
     def apply(self, change: BindingsChange) -> None:
-        """Apply the change to the next version. After a `BadBinding`, the replica doesn't fit and is unusable."""
+        """Apply the change to the next version. After a `BadBinding` error, the replica is unusable."""
 
 
 R = TypeVar("R", bound=Replica)
@@ -151,7 +152,7 @@ T = TypeVar("T")
 def build_replica(snapshot: bytes | None, make: Callable[[Bindings], R], *, version: int | None = None) -> R:
     """Build a replica from a snapshot, with `version` or the snapshot's version. Raises `BadSnapshot`.
 
-    `make` gets the first page, or a new site's bindings; only one page is in memory at a time.
+    `make` creates the replica from the first page, or from a new site's bindings. Only one page is in memory at a time.
     """
     try:
         page, rest = (Bindings(), b"") if snapshot is None else _PAGE.unpack_first(snapshot)
@@ -178,9 +179,10 @@ def apply_changes(replica: Replica, changes: Iterable[bytes]) -> None:
 
 @dataclass(slots=True)
 class CachedReplica(Generic[R]):
-    """Caches a replica, which changes in place: `make` builds it from a snapshot, then changes are applied.
+    """Caches a replica, which changes in place.
 
-    With a clock, the log of changes is checked once a second; without a clock, at each read.
+    `make` builds the replica from a snapshot; later changes are applied to it. With a clock, the log of changes is
+    checked once a second; without a clock, at each read.
     """
 
     log: "DynamoChangeLog"
@@ -190,22 +192,22 @@ class CachedReplica(Generic[R]):
     _checked_at_ms: int = 0
 
     def value(self) -> R:
-        """Return the current replica; without changes this costs one small read. Raises `BadSnapshot`."""
+        """Return the current replica. If nothing has changed, this costs one small read. Raises `BadSnapshot`."""
         now_ms = 0 if self.now_ms is None else self.now_ms()
         replica = self._replica
         if replica is not None and self.now_ms is not None and now_ms - self._checked_at_ms < CACHED_MS:
             return replica
         news = self.log.since(None if replica is None else replica.version)
-        self._replica = None  # an error must not leave a partly applied change in the cache
+        self._replica = None  # After an error, the cache must not have a partly applied change.
         if replica is None or news.base is not None:
-            replica = None  # frees the memory first, because two replicas don't fit
+            replica = None  # this frees memory first, because two replicas don't fit
             replica = build_replica(news.snapshot, self.make, version=news.base or 0)
         apply_changes(replica, news.changes)
         self._replica, self._checked_at_ms = replica, now_ms
         return replica
 
     def advance(self, change: bytes) -> R:
-        """Apply the change to the next version, which this program has just stored. Raises `BadSnapshot`."""
+        """Apply the change to the next version, which this program has just written. Raises `BadSnapshot`."""
         replica, self._replica = self._replica, None
         if replica is None:
             return self.value()
@@ -215,7 +217,7 @@ class CachedReplica(Generic[R]):
 
 
 class QueueTable(MutableMapping[str, Destination]):
-    """Bound queues by name, stored compactly because there may be 100,000.
+    """Bound queues by name, stored in compact form because there may be 100,000 of them.
 
     The URLs of a site's queues differ only in the queue's name, so for most queues only the name is stored.
     """
@@ -246,7 +248,7 @@ class QueueTable(MutableMapping[str, Destination]):
         return len(self._short)
 
     def name(self, queue: str) -> str:
-        """Return the stored string for a queue's name, to save memory. Raises `BadBinding` if it is missing."""
+        """Return the stored string of a queue's name, to save memory. Raises `BadBinding` if the queue is missing."""
         short = self._short.get(queue)
         if short is None:
             raise BadBinding(f"no such queue: {queue}")
@@ -266,7 +268,7 @@ class BindingsReplica:
         self.apply(BindingsChange(exchanges=bindings.exchanges, queues=bindings.queues, bound=bindings.bound))
 
     def exchange(self, name: str) -> Exchange:
-        """Return the exchange of this name. Raises `BadBinding` if there is none."""
+        """Return the exchange of this name. Raises `BadBinding` if the exchange is missing."""
         if name not in self._exchanges:
             raise BadBinding(f"no such exchange: {name}")
         return self._exchanges[name]
@@ -288,16 +290,16 @@ class BindingsReplica:
             self._exchanges.pop(name, None)
 
     def _bind(self, exchange: Exchange, queue: str, keys: BoundKeys) -> None:
-        """Add bindings. Raises `BadBinding` for invalid arguments."""
+        """Add bindings of a queue to an exchange. Raises `BadBinding` for invalid arguments."""
         raise NotImplementedError
 
     def _unbind(self, exchange: Exchange, queue: str, keys: BoundKeys) -> None:
-        """Remove bindings. Raises `BadBinding` if one is missing."""
+        """Remove bindings of a queue to an exchange. Raises `BadBinding` if a binding is missing."""
         raise NotImplementedError
 
 
 class RoutingTable(BindingsReplica):
-    """A copy of a site's bindings in memory, which finds the queues for its messages."""
+    """A replica of a site's bindings, which finds the queues that get a published message."""
 
     __slots__ = ("_indexes", "_indexes_by_exchange")
 
@@ -308,7 +310,7 @@ class RoutingTable(BindingsReplica):
         super().__init__(bindings)
 
     def route(self, publication: Publication) -> tuple[Destination, ...]:
-        """Return the queues that get a copy, each once, in order of names.
+        """Return the queues that get a copy of the message, each once, in order of names.
 
         Returns none if neither the exchange nor its alternates match. A bridge's `crossing` is checked later: a message
         that it drops counts as routed and doesn't go to an alternate. Raises `UnknownExchange`.
@@ -356,7 +358,7 @@ class SiteBindings(BindingsReplica):
         self.count = 0  # number of bindings
         super().__init__(bindings)
 
-    # Queries of bindings
+    # The members below answer queries about bindings.
 
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
@@ -370,7 +372,7 @@ class SiteBindings(BindingsReplica):
 
     @property
     def fed(self) -> frozenset[str]:
-        """Names of the bound queues that are marked as read by queue routes."""
+        """The names of the bound queues that are marked as read by queue routes."""
         return frozenset(destination.queue for destination in self._queues.values() if destination.feeds_route)
 
     def __iter__(self) -> Iterator[Binding]:
@@ -379,17 +381,17 @@ class SiteBindings(BindingsReplica):
             yield from self.of(exchange)
 
     def of(self, exchange: str) -> Iterator[Binding]:
-        """Iterate over an exchange's bindings; empty if there is no such exchange."""
+        """Iterate over an exchange's bindings. A missing exchange has no bindings."""
         for queue, keys in self.keys_at(exchange).items():
             for key, arguments in keys.items():
                 yield Binding(exchange=exchange, queue=queue, key=key, arguments=from_stored(arguments))
 
     def destination(self, queue: str) -> Destination | None:
-        """Return the bound queue with this name, or None."""
+        """Return the bound queue with this name; None if no such queue is bound."""
         return self._queues.get(queue)
 
     def sample_queues(self, number: int, *, turn: int) -> list[str]:
-        """Return up to `number` bound queues. Successive turns return different queues."""
+        """Return up to `number` bound queues. Each `turn` returns the next queues."""
         turns = -(-len(self._queues) // number)
         start = turn % turns * number if turns else 0
         return list(islice(self._queues, start, start + number))
@@ -399,7 +401,7 @@ class SiteBindings(BindingsReplica):
         return self.keys_at(exchange).get(queue, {})
 
     def keys_at(self, exchange: str) -> Mapping[str, BoundKeys]:
-        """Return the keys that bind queues to an exchange, by queue. Empty if there is no such exchange."""
+        """Return the keys that bind queues to an exchange, by queue. A missing exchange has no bindings."""
         return self._bound.get(exchange, {})
 
     def keys_by_exchange(self, queue: str) -> Mapping[str, BoundKeys]:
@@ -407,10 +409,7 @@ class SiteBindings(BindingsReplica):
         return {exchange: dict(queues[queue]) for exchange, queues in self._bound.items() if queue in queues}
 
     def is_missing(self, binding: Binding) -> bool:
-        """Whether the binding still has to be added.
-
-        Raises `BadBinding` if the binding is invalid, or exists with other arguments.
-        """
+        """Whether the binding is missing. Raises `BadBinding` if it is invalid, or exists with other arguments."""
         binding.check(self.exchange(binding.exchange).type)
         existing = self.keys(binding.exchange, binding.queue).get(binding.key)
         if existing is None:
@@ -420,11 +419,11 @@ class SiteBindings(BindingsReplica):
         return False
 
     def snapshot(self) -> Bindings:
-        """Return all bindings as one snapshot, valid until the next change."""
+        """Return all bindings as one snapshot. The next change makes this object invalid."""
         return Bindings(version=self.version, exchanges=self.exchanges, queues=self.queues, bound=self._bound)
 
     def pages(self) -> Iterator[Bindings]:
-        """Yield the snapshot's pages, each of limited size."""
+        """Yield the pages of a snapshot, each of limited size."""
         if max(self.count, len(self._queues)) <= MAX_PAGE:
             yield self.snapshot()
             return
@@ -442,7 +441,7 @@ class SiteBindings(BindingsReplica):
                 bound.setdefault(exchange, {}).setdefault(queue, {})[key] = arguments
             yield Bindings(version=self.version, exchanges=(), bound=bound)
 
-    # Changes of bindings
+    # The methods below apply changes of bindings.
 
     def apply(self, change: BindingsChange) -> None:
         """Apply the change to the next version, as `Replica.apply` describes."""

@@ -24,12 +24,12 @@ class ExchangeType(StrEnum):
 
     @property
     def follows_keys(self) -> bool:
-        """Return whether messages are selected by their keys."""
+        """Return whether an exchange of this type selects messages by their keys."""
         return self.index_class.follows_keys
 
     @property
     def index_class(self) -> type[BindingIndex]:
-        """The index class that finds matching bindings."""
+        """The class of index that finds the bindings that match a message."""
         return _INDEXES[self]
 
 
@@ -42,19 +42,19 @@ _INDEXES: Mapping[ExchangeType, type[BindingIndex]] = {
 
 
 class Exchange(Struct, frozen=True, kw_only=True):
-    """An exchange. Unmatched messages go to the exchange `alternate`, if there is one."""
+    """An exchange. Messages that match no binding go to the exchange `alternate`, if there is one."""
 
     name: str
     type: ExchangeType
     alternate: str | None = None
 
     def __post_init__(self) -> None:
-        """Check the name. Raises `BadBinding`."""
+        """Check the exchange's name. Raises `BadBinding`."""
         if not _NAME.fullmatch(self.name):
             raise BadBinding(f"an exchange's name is 1 to {MAX_NAME_CHARACTERS} of A-Za-z0-9_.:-, not {self.name!r}")
 
 
-# The exchanges that every site has, with Qpid's names.
+# Every site has these exchanges, with Qpid's names.
 STANDARD_EXCHANGES = (
     Exchange(name="amq.direct", type=ExchangeType.DIRECT),
     Exchange(name="amq.topic", type=ExchangeType.TOPIC),

@@ -32,7 +32,7 @@ IGNORED_PREFIX = "qpid."
 
 
 class Match(StrEnum):
-    """The choice whether all or any of a binding's conditions have to be met."""
+    """Whether all or any of a binding's conditions have to be met."""
 
     ALL = "all"
     ANY = "any"
@@ -66,17 +66,18 @@ def parse_match(arguments: Headers) -> Match:
         raise BadBinding(f"{X_MATCH} must be all or any, not {arguments.get(X_MATCH)!r}") from None
 
 
-_Names = tuple[tuple[str, ...], frozenset[str]]  # names in an `all` binding: sorted ones with values, and ones without
-_Values = tuple[Any, ...]  # alternating types and values: one tuple takes a third of the memory
+_Names = tuple[tuple[str, ...], frozenset[str]]  # header names with values, sorted, and header names without
+_Values = tuple[Any, ...]  # types and values in turn; one tuple takes a third of the memory
 _Table = dict[_Values, Members]
 
 
 class HeadersIndex(BindingIndex):
     """Matches messages whose headers meet a binding's conditions.
 
-    An `any` binding is stored under each of its conditions. The names in an `all` binding are its shape. Bindings of
-    one shape share a table, with their values as keys, and the table is stored under the rarest name of the shape. So a
-    message costs one look-up for each shape whose rarest name it has, however many bindings there are.
+    An `any` binding is stored under each of its conditions. The header names in an `all` binding are the binding's
+    shape. Bindings of one shape share a table, with their values as keys. The table is stored under the rarest name of
+    the shape. So a message costs one look-up for each shape whose rarest name is among its headers, however many
+    bindings there are.
     """
 
     __slots__ = ("_any_equal", "_any_present", "_crowds", "_places", "_shapes", "_unconditional")
@@ -86,9 +87,9 @@ class HeadersIndex(BindingIndex):
     def __init__(self) -> None:
         self._any_equal: dict[_Values, Members] = {}
         self._any_present: dict[str, Members] = {}
-        self._unconditional: dict[_Values, Members] = {}  # queues of bindings without conditions, under an empty key
+        self._unconditional: dict[_Values, Members] = {}  # queues of bindings without conditions
         self._shapes: dict[str, dict[_Names, _Table]] = {}
-        self._places: dict[_Names, str] = {}  # header name under which each shape is stored
+        self._places: dict[_Names, str] = {}  # the header name under which each shape is stored
         self._crowds: Counter[str] = Counter()  # number of shapes with each header name
 
     @classmethod
@@ -117,7 +118,7 @@ class HeadersIndex(BindingIndex):
                 self._crowds -= Counter((*shape[0], *shape[1]))
 
     def _iter_tables(self, conditions: Conditions) -> Iterator[tuple[dict[Any, Members], Any]]:
-        """Yield the tables that store a binding, each with the binding's key in the table."""
+        """Yield the tables that store a binding, each with the binding's key in that table."""
         if conditions.match is Match.ANY:
             for name, value in conditions.equal.items():
                 yield self._any_equal, (name, *value)
@@ -164,7 +165,7 @@ def _shape(conditions: Conditions) -> _Names:
 
 
 def _find_members(table: _Table, shape: _Names, values: Mapping[str, Identity]) -> Members | None:
-    """Return the members for a message's values of a shape's headers; None if a header is missing."""
+    """Return the members for a message's values of a shape's headers; None if the message lacks a header."""
     equal, present = shape
     key: list[Any] = []
     for name in equal:

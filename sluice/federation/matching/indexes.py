@@ -1,7 +1,7 @@
 """Indexes of one exchange's bindings: the base class, and the indexes of direct and fanout exchanges. Pure.
 
-A member is a bound queue's name, and is in the index once per binding. There may be 100,000 keys, most of them with one
-member, which is stored as a plain string.
+A member is a bound queue's name, and is in the index once per binding. An index may have 100,000 keys. Most keys have
+only one member, which is stored as a plain string.
 """
 
 from collections import Counter
@@ -18,20 +18,20 @@ MAX_ARGUMENTS = 64
 
 Key = Annotated[str, Meta(max_length=MAX_KEY_CHARACTERS)]
 Arguments = Annotated[Mapping[str, StoredValue], Meta(max_length=MAX_ARGUMENTS)]
-BoundKeys = Mapping[Key, Arguments]  # a queue's keys at one exchange, with their arguments
+BoundKeys = Mapping[Key, Arguments]  # a queue's keys at one exchange, each with its arguments
 Members = str | tuple[str, ...]
 NO_MEMBERS: Members = ()
 
 
 def add_member(members: Members, member: str) -> Members:
-    """Return the members with one more member."""
+    """Return the members together with one more member."""
     if isinstance(members, str):
         return members, member
     return (*members, member) if members else member
 
 
 def remove_member(members: Members, member: str) -> Members:
-    """Return the members without one occurrence of `member`. Raises `KeyError` if it is missing."""
+    """Return the members without one occurrence of `member`. Raises `KeyError` if `member` is missing."""
     if members == member:
         return NO_MEMBERS
     if isinstance(members, str) or member not in members:
@@ -50,12 +50,12 @@ def collect_members(members: Members, found: set[str]) -> None:
 
 
 def add_to_table(table: dict[Any, Members], key: Any, member: str) -> None:
-    """Add a member under a key of a table."""
+    """Add a member under a key of the table."""
     table[key] = add_member(table.get(key, NO_MEMBERS), member)
 
 
 def remove_from_table(table: dict[Any, Members], key: Any, member: str) -> None:
-    """Remove a member under a key, and the key after its last member. Raises `KeyError` if it is missing."""
+    """Remove a member under a key of the table. A key without members is removed, too. Raises `KeyError`."""
     others = remove_member(table.get(key, NO_MEMBERS), member)
     if others == NO_MEMBERS:
         del table[key]
@@ -64,7 +64,7 @@ def remove_from_table(table: dict[Any, Members], key: Any, member: str) -> None:
 
 
 class Publication(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of a message that decide its routing."""
+    """The parts of a message that decide how it is routed."""
 
     exchange: str
     key: str
@@ -74,12 +74,12 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
 class BindingIndex:
     """An index of one exchange's bindings. Each type of exchange has a subclass.
 
-    `match_all_arguments` are the arguments of a binding that matches every message, whatever its key.
+    `match_all_arguments` are the arguments of a binding that matches every message with any key.
     """
 
     __slots__ = ()
     follows_keys: ClassVar[bool] = False
-    has_patterns: ClassVar[bool] = False  # whether keys are topic patterns
+    has_patterns: ClassVar[bool] = False  # keys are topic patterns
     follows_arguments: ClassVar[bool] = False
     match_all_arguments: ClassVar[Headers] = {}
 
@@ -88,7 +88,7 @@ class BindingIndex:
         """Check a binding's arguments. Raises `BadBinding` if they are invalid."""
 
     def add(self, member: str, keys: BoundKeys) -> None:
-        """Add bindings of a queue. Bindings that are added twice have to be removed twice. Raises `BadBinding`."""
+        """Add bindings of a queue. A binding that is added twice has to be removed twice. Raises `BadBinding`."""
         raise NotImplementedError
 
     def remove(self, member: str, keys: BoundKeys) -> None:
@@ -127,7 +127,7 @@ class DirectIndex(BindingIndex):
 
 
 class FanoutIndex(BindingIndex):
-    """Matches every message."""
+    """The index of a fanout exchange, which matches every message with all bindings."""
 
     __slots__ = ("_bindings",)
 
@@ -135,7 +135,7 @@ class FanoutIndex(BindingIndex):
         self._bindings: Counter[str] = Counter()  # number of bindings by queue
 
     def add(self, member: str, keys: BoundKeys) -> None:
-        """Add bindings of a queue, which are only counted."""
+        """Add bindings of a queue. Only their number is stored."""
         if keys:
             self._bindings[member] += len(keys)
 
@@ -148,5 +148,5 @@ class FanoutIndex(BindingIndex):
             del self._bindings[member]
 
     def matches(self, publication: Publication) -> set[str]:  # noqa: ARG002 - to everyone, whatever it is
-        """Return all bound queues."""
+        """Return all bound queues, because every message matches."""
         return set(self._bindings)

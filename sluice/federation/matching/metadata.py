@@ -46,20 +46,20 @@ from sluice.message import (
 from sluice.ulids import ULID, derive_ulid
 
 ATTRIBUTE = "x-qpid"
-# Attributes that name exchange and key, for producers that don't write `x-qpid`.
+# Producers that don't write `x-qpid` name exchange and key in these attributes.
 EXCHANGE_ATTRIBUTE = "exchange"
 KEY_ATTRIBUTE = "routing-key"
-MAX_USER_ATTRIBUTES = MAX_ATTRIBUTES - 1  # maximum number of user attributes in a message, besides `x-qpid`
+MAX_USER_ATTRIBUTES = MAX_ATTRIBUTES - 1  # A message has at most this many user attributes besides `x-qpid`.
 MAX_OVERFLOW = 256
 MAX_HEADERS = 256
-MAX_MS = 1 << 53  # limit of times and TTLs, below which all JSON readers are exact
+MAX_MS = 1 << 53  # limit of times and TTLs in ms: all JSON readers are exact below it
 BODY_HASH_CHARACTERS = 32
-HASH_CHARACTERS = 16  # length of the hash that distinguishes a message's copies
+HASH_CHARACTERS = 16  # length of the hash that distinguishes the copies of a message
 DEFAULT_MAX_HOPS = 8
-MAX_TRACE_TAGS = 64  # also the largest limit of hops
+MAX_TRACE_TAGS = 64  # this is also the largest hop limit
 MAX_TAG_CHARACTERS = 32
-MAX_ORIGINS = 1_000  # maximum number of sites that one bridge leads to
-MAX_TURNS = 1_000  # maximum number of bridges that an addressed copy may cross, even if paths keep changing
+MAX_ORIGINS = 1_000  # maximum number of sites to which one bridge leads
+MAX_TURNS = 1_000  # An addressed copy may cross at most this many bridges, even if paths keep changing.
 TAG = f"[A-Za-z0-9_-]{{1,{MAX_TAG_CHARACTERS}}}"
 _TAG = re.compile(TAG)
 
@@ -69,14 +69,14 @@ Sites = frozenset[str]
 
 _NUMBER = re.compile(r"[+-]?(\d{1,128}(\.\d{0,128})?|\.\d{1,128})([eE][+-]?\d{1,10})?")
 
-# The encoder is created once, because `json.dumps` creates an encoder at each call with options.
-# msgspec's encoder doesn't escape non-ASCII text, so its bytes would differ from those of other sites.
+# This encoder is created once, because `json.dumps` would create an encoder at each call with options.
+# For non-ASCII text, msgspec isn't used: it doesn't escape such text, so its bytes would differ from other sites'.
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
-_PLAIN = msgspec.json.Encoder()  # writes ASCII and integers in the same way, in a tenth of the time
+_PLAIN = msgspec.json.Encoder()  # for ASCII and integers: the same bytes in a tenth of the time
 
 
 class DropReason(StrEnum):
-    """The reason why a message is dropped. Each reason has its own metric."""
+    """The reason why a message is dropped. A metric counts the messages for each reason."""
 
     LOOP = "loop"
     HOPS = "hops"
@@ -88,7 +88,7 @@ class DropReason(StrEnum):
 class Crossing(Struct, frozen=True, kw_only=True):
     """A bridge's rules for traces. `peer` is the tag of the site behind the bridge; `tag` is appended to traces.
 
-    `origins` are the sites that a dynamic bridge leads to; other bridges have none.
+    `origins` are the sites to which a dynamic bridge leads. Other bridges have no `origins`.
     """
 
     peer: str
@@ -104,7 +104,7 @@ def is_tag(text: str) -> bool:
 
 
 def find_drop_reason(trace: Trace, crossing: Crossing, *, addressed: bool = False) -> DropReason | None:
-    """Return why a message with this trace may not cross the bridge; None if it may.
+    """Return why a message with this trace may not cross the bridge; None if the message may cross.
 
     An addressed copy may return to a site that it has left, because the copy is for other sites.
     """
@@ -118,16 +118,17 @@ def find_drop_reason(trace: Trace, crossing: Crossing, *, addressed: bool = Fals
 
 
 def append_tag(trace: Trace, crossing: Crossing, *, addressed: bool = False) -> Trace:
-    """Append the bridge's tag to a trace. An addressed copy's trace has no duplicates, and not the peer's tag."""
+    """Append the bridge's tag to a trace. An addressed copy's trace has each tag once, without the peer's."""
     if addressed:
         trace = tuple(tag for tag in trace if tag not in {crossing.peer, crossing.tag})
     return (*trace, crossing.tag)
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True):
-    """Decoded `x-qpid`. `message_id` is `<tag>.<ulid>` of the first exchange; times are ms since the epoch.
+    """The decoded attribute `x-qpid`. Times are in ms since the epoch.
 
-    `to` is None if the message is for all sites.
+    `message_id` is `<tag>.<ulid>`, with the tag of the first exchange's site. `to` has the sites to which the message
+    is addressed, None for all sites.
     """
 
     exchange: str | None = None
@@ -142,14 +143,14 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     turns: int = 0
 
     def ttl_left_ms(self, now_ms: int) -> int | None:
-        """Return the remaining time to live in ms, at least 0; None if the message has no TTL."""
+        """Return the remaining time to live in ms, at least 0; None if the message has no time to live."""
         if self.ttl_ms is None:
             return None
         since = now_ms if self.stamped_at_ms is None else self.stamped_at_ms
         return max(self.ttl_ms - max(now_ms - since, 0), 0)
 
     def expiry_reason(self, now_ms: int) -> DropReason | None:
-        """Return the reason to drop an expired message; None if it is still valid."""
+        """Return the reason to drop an expired message; None if the message hasn't expired."""
         return DropReason.TTL if self.ttl_left_ms(now_ms) == 0 else None
 
 
@@ -161,9 +162,9 @@ class OpenedAttributes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReceivedMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A received message, with the receiving site and the time.
+    """A received message, with the receiving site and the time of the receive.
 
-    `ulid` is for a message without an id, and is the same each time that the message is received.
+    `ulid` is for a message that has no id yet. It is the same each time that this message is received.
     """
 
     message: Message
@@ -173,7 +174,7 @@ class ReceivedMessage(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_message(cls, message: Message, *, site: str, now_ms: int) -> "ReceivedMessage":
-        """Return a message as received at a site. The ULID follows from the message's id and send time."""
+        """Describe a message that a site has received. The ULID is derived from the message's SQS id and send time."""
         sent_at_ms = now_ms if message.sent_at_ms is None else message.sent_at_ms
         return cls(
             message=message, site=site, ulid=derive_ulid(message.message_id, sent_at_ms=sent_at_ms), now_ms=now_ms
@@ -181,7 +182,7 @@ class ReceivedMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Drop(msgspec.Struct, frozen=True, kw_only=True):
-    """A dropped message; `queue` is the bridge queue, or None if it reached no queue."""
+    """A dropped message. `queue` is the bridge queue for the message; None if no queue was selected."""
 
     reason: DropReason
     message_id: str
@@ -189,7 +190,7 @@ class Drop(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def complete_metadata(trusted: Metadata, attributes: Attributes, receipt: ReceivedMessage) -> tuple[Metadata, str]:
-    """Return metadata without missing fields, and the message's id. Metadata from an exchange is complete already."""
+    """Return metadata with missing fields filled in, and the message's id. Metadata from an exchange is complete."""
     if trusted.message_id is not None and None not in {trusted.key, trusted.published_at_ms, trusted.stamped_at_ms}:
         return trusted, trusted.message_id
     message_id = trusted.message_id or f"{receipt.site}.{receipt.ulid}"
@@ -207,7 +208,7 @@ def complete_metadata(trusted: Metadata, attributes: Attributes, receipt: Receiv
 
 
 def attribute_text(attributes: Attributes, name: str) -> str:
-    """Return the text of a producer's own attribute; "" if there is none."""
+    """Return the text of a producer's own attribute; "" if the attribute is missing. Raises `Malformed`."""
     attribute = attributes.get(name)
     if attribute is None:
         return ""
@@ -221,8 +222,8 @@ def attribute_text(attributes: Attributes, name: str) -> str:
 def make_outgoing(
     message: Message, attributes: Attributes, metadata: Metadata, *, fifo: bool, crosses: bool
 ) -> Outgoing:
-    """Build the outgoing message, which either `crosses` a bridge or has arrived in its final queue."""
-    # Messages of a standard queue have no order. Each is a group of its own, so that none waits for another.
+    """Build the outgoing message. It `crosses` a bridge, unless it has arrived in its final queue."""
+    # Messages of a standard queue have no order, so each is a message group of its own, and none waits for another.
     return Outgoing(
         body=message.body,
         attributes=attributes,
@@ -235,9 +236,9 @@ def make_outgoing(
 def deduplication_id(metadata: Metadata, body: str, *, crosses: bool) -> str:
     """Return a copy's deduplication id, in a final queue or on its way between sites.
 
-    It covers the body, because a peer can know the id of another peer's message. A message that takes several paths
-    arrives once per exchange and key. Copies for different sites, or after different numbers of bridges, have different
-    ids.
+    The id covers the body, because a peer can know the id of another peer's message. A message that takes several paths
+    arrives once per exchange and key. Copies for different sites have different ids, and so have copies that have
+    crossed different numbers of bridges.
     """
     content = f"{metadata.message_id}.{hash_body(body)}"
     if not crosses:
@@ -248,13 +249,13 @@ def deduplication_id(metadata: Metadata, body: str, *, crosses: bool) -> str:
     return f"{content}.{hash_destination(said)}"
 
 
-@lru_cache(maxsize=4)  # the copies of a message follow each other
+@lru_cache(maxsize=4)  # The cache is small, because the copies of a message follow each other.
 def hash_body(body: str) -> str:
     """Hash a message's body."""
     return hashlib.sha256(body.encode("utf-8", "surrogatepass")).hexdigest()[:BODY_HASH_CHARACTERS]
 
 
-@lru_cache  # the cache stays small, because each route has one destination
+@lru_cache  # The cache stays small, because each route has one destination.
 def hash_destination(text: str) -> str:
     """Hash a copy's destination."""
     return hashlib.sha256(text.encode()).hexdigest()[:HASH_CHARACTERS]
@@ -263,7 +264,7 @@ def hash_destination(text: str) -> str:
 def seal_attributes(body: str, attributes: Attributes, metadata: Metadata) -> Attributes:
     """Return the attributes to send: the user's, as far as there is room, and `x-qpid`.
 
-    If there are too many, the smallest are stored inside `x-qpid`, where they take a third more.
+    If there are too many attributes, the smallest ones are stored inside `x-qpid`, where they take a third more bytes.
     Raises `TooLarge` if the message exceeds SQS's limit with metadata, and `ValueError` or `TypeError` for headers
     without a JSON form.
     """
@@ -305,7 +306,7 @@ DataType = Annotated[str, Meta(pattern=r"\A(String|Number|Binary)(\.[^\x00-\x1f\
 
 
 class WireMetadata(msgspec.Struct, frozen=True, kw_only=True):
-    """The JSON of `x-qpid`. Other programs also write it: null means missing, and unknown fields are skipped."""
+    """The JSON of `x-qpid`, which other programs also write. Null means missing, and unknown fields are skipped."""
 
     exchange: Key | None = None
     key: Key | None = None
@@ -323,7 +324,7 @@ class WireMetadata(msgspec.Struct, frozen=True, kw_only=True):
 def open_attributes(attributes: Attributes) -> OpenedAttributes:
     """Separate a message's user attributes and metadata. Raises `Malformed` for an invalid `x-qpid`.
 
-    Metadata is only a claim of the sender: the caller decides whether to trust it.
+    Metadata is only a claim of the sender. The caller decides whether to trust this claim.
     """
     sealed = attributes.get(ATTRIBUTE)
     if sealed is None:

@@ -22,11 +22,11 @@ from sluice.federation.matching.indexes import (
 SEPARATOR = "."
 ONE = "*"
 ANY = "#"
-MAX_KEPT_TOKENS = 4_096  # maximum number of distinct tokens that an index stores only once
+MAX_KEPT_TOKENS = 4_096  # An index stores equal tokens only once, up to this many distinct tokens.
 
 
 def _tokenize(pattern: str) -> list[str]:
-    """Split a pattern into tokens. In a row of wildcards `*` comes first, so equivalent patterns have equal tokens."""
+    """Split a pattern into tokens. Among adjacent wildcards `*` comes first, so equivalent patterns are equal."""
     tokens = pattern.split(SEPARATOR)
     if ANY not in tokens:
         return tokens
@@ -38,9 +38,9 @@ def _tokenize(pattern: str) -> list[str]:
 
 
 def covers(pattern: str, other: str) -> bool:
-    """Whether every key that matches the pattern `other` also matches `pattern`."""
+    """Return whether every key that matches the pattern `other` also matches `pattern`."""
     tokens = _tokenize(pattern)
-    # `reached` has the possible positions in `pattern` after the tokens of `other` so far.
+    # `reached` has the positions in `pattern` that are possible after the tokens of `other` so far.
     reached = skip_any(tokens, {0})
     for token in _tokenize(other):
         reached = advance_places(tokens, reached, token)
@@ -48,14 +48,14 @@ def covers(pattern: str, other: str) -> bool:
 
 
 def advance_places(tokens: Sequence[str], reached: frozenset[int], token: str) -> frozenset[int]:
-    """Return the possible positions in a pattern after one more token, which may be `#`."""
+    """Return the positions in a pattern that are possible after one more token. The token may be `#`."""
     stays = {place for place in reached if place < len(tokens) and tokens[place] == ANY}
     goes = {place + 1 for place in reached if place < len(tokens) and token != ANY and tokens[place] in {token, ONE}}
     return skip_any(tokens, stays | goes)
 
 
 def skip_any(tokens: Sequence[str], reached: Iterable[int]) -> frozenset[int]:
-    """Return the positions, and those behind a `#`, which may match no token."""
+    """Add to the positions those behind a `#`, because `#` may match no token."""
     positions = set(reached)
     for place, token in enumerate(tokens):
         if place in positions and token == ANY:
@@ -66,8 +66,8 @@ def skip_any(tokens: Sequence[str], reached: Iterable[int]) -> frozenset[int]:
 class _Node:
     """A trie node for patterns with the same first tokens. `after_any` is the child for `#`, `after_one` for `*`.
 
-    Most nodes of a large index have at most one child for a literal, which is stored in `token` and `next`, without a
-    table.
+    Most nodes of a large index have at most one child for a literal token. This child is stored in `token` and `next`,
+    without a table.
     """
 
     __slots__ = ("after_any", "after_one", "follows_any", "literals", "members", "next", "token")
@@ -76,18 +76,18 @@ class _Node:
         self.follows_any = follows_any
         self.token: str | None = None
         self.next: _Node | None = None
-        self.literals: dict[str, _Node] | None = None  # children for all other literals
+        self.literals: dict[str, _Node] | None = None  # the children for all other literals
         self.after_one: _Node | None = None
         self.after_any: _Node | None = None
         self.members: Members = NO_MEMBERS
 
     @property
     def is_empty(self) -> bool:
-        """Whether the node has neither members nor children."""
+        """Whether the node has neither members nor children, so that it can be removed."""
         return self.members == NO_MEMBERS and self.next is self.after_one is self.after_any is None
 
     def child(self, token: str) -> "_Node | None":
-        """Return the child for a pattern's token, or None."""
+        """Return the child for a pattern's token; None if there is no such child."""
         if token == ANY:
             return self.after_any
         if token == ONE:
@@ -97,7 +97,7 @@ class _Node:
         return None if self.literals is None else self.literals.get(token)
 
     def add_child(self, token: str) -> "_Node":
-        """Create and return the child for a token."""
+        """Create and return the child for a pattern's token."""
         grown = _Node(follows_any=token == ANY)
         if token == ANY:
             self.after_any = grown
@@ -111,7 +111,7 @@ class _Node:
         return grown
 
     def remove_child(self, token: str) -> None:
-        """Remove the child for a token."""
+        """Remove the child for a pattern's token."""
         if token == ANY:
             self.after_any = None
         elif token == ONE:
@@ -138,7 +138,7 @@ class TopicIndex(BindingIndex):
 
     def __init__(self) -> None:
         self._root = _Node()
-        self._tokens: dict[str, str] = {}  # the first distinct tokens, stored once
+        self._tokens: dict[str, str] = {}  # up to `MAX_KEPT_TOKENS` distinct tokens, each stored once
 
     def add(self, member: str, keys: BoundKeys) -> None:
         """Add a queue's patterns."""
@@ -184,7 +184,7 @@ class TopicIndex(BindingIndex):
 
 
 def _enter(node: _Node, reached: list[_Node]) -> None:
-    """Add a node to the reached ones, and the node behind its `#`, which may match no token."""
+    """Add a node to the reached nodes, and the node behind the first node's `#`, which may match no token."""
     reached.append(node)
     if node.after_any is not None:
         reached.append(node.after_any)
@@ -203,15 +203,15 @@ def _advance(here: Iterable[_Node], token: str) -> Iterable[_Node]:
             _enter(literal, reached)
         if node.after_one is not None:
             _enter(node.after_one, reached)
-    # Only nodes behind a `#` can be reached in two ways: by the token before them, and by staying at them.
+    # Only nodes behind a `#` can be reached in two ways: by the token before the node, and by staying at the node.
     return dict.fromkeys(reached) if again else reached
 
 
 def _select_continuing(reached: Iterable[_Node], found: set[str]) -> list[_Node]:
-    """Return the nodes from which the walk continues. Patterns that end in `#` have matched already."""
+    """Return the nodes from which the walk continues. Patterns that end in `#` have already matched."""
     carried: list[_Node] = []
     for node in reached:
-        # Keys are normalized with `*` before `#`, so only a literal or the end follows a `#`.
+        # Patterns are normalized with `*` before `#`, so a `#` is followed only by a literal or the end.
         if node.follows_any and node.next is None:
             collect_members(node.members, found)
         else:
