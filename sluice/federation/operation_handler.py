@@ -1,7 +1,7 @@
 """Applies operations of operators, ticks, the bridge function and deployments to a site.
 
-Requests are checked as strictly as on the command line. Each sweep creates declared objects that are missing and
-removes those that are no longer declared. Objects that were never declared stay.
+Requests are checked as strictly as on the command line. Each sweep creates declared objects that are missing, and
+removes objects that are no longer declared. Objects that were never declared stay.
 """
 
 from collections import Counter
@@ -32,16 +32,16 @@ from sluice.federation.matching.exchanges import Exchange
 from sluice.federation.settings import SiteNames
 from sluice.federation.topology.entries import Entry, deletion_operation, index_by_key
 
-if TYPE_CHECKING:  # adapters are passed in, so they are only imported for type checking
+if TYPE_CHECKING:  # Adapters are passed in as arguments, so their classes are only imported for type checking.
     from sluice.aws.documents import DynamoDocument
 
 
 class NotFound(BadConfiguration):
-    """Raised if there is no link, route or peer of this name."""
+    """The site has no link, route or peer of the requested name."""
 
 
 class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
-    """Applies operations during one invocation. `applied` stores the last declaration that was applied.
+    """Applies operations during one invocation. `applied` stores the last applied declaration.
 
     `senders` are the role ids that peers see as senders.
     """
@@ -49,18 +49,18 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
     link_service: LinkService
     drift_repair: DriftRepair
     site_names: SiteNames
-    enable_peer_mappings: Callable[[], None]  # enables the triggers of queues that peers send to
+    enable_peer_mappings: Callable[[], None]  # enables the triggers of the queues to which peers send
     peers: tuple[Peer, ...]
     declared: Declared
     applied: "DynamoDocument"
     senders: tuple[str, ...]
     paths: Callable[[], operations.PathsView]  # returns the paths of dynamic routes
-    kms_key_arn: str | None = None  # key of queues that are created at run time
+    kms_key_arn: str | None = None  # the key of queues that are created at run time
 
     def apply(self, operation: operations.FederationOperation) -> object:  # noqa: C901, PLR0911, PLR0912 - one case an operation
         """Apply an operation and return its result.
 
-        Raises a `BadConfiguration` for a caller's mistake and `QueueGone` for a missing queue; then nothing has
+        An invalid request raises a `BadConfiguration`, and a missing queue `QueueGone`. After these errors nothing has
         changed. Also raises the link service's errors.
         """
         link_service = self.link_service
@@ -84,7 +84,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
             case operations.BindQueue():
                 declaration = operation.declaration()
                 queue = self.site_names.physical_name(declaration.queue)
-                link_service.provisioner.queues.count(queue)  # raises `QueueGone` if the queue is missing
+                link_service.provisioner.queues.count(queue)  # this raises `QueueGone` if the queue is missing
                 self.bind(declaration, replaces=operation.replaces)
                 return BindingDeclaration.from_binding(declaration.binding(queue=queue))
             case operations.UnbindQueue(exchange=name, queue=queue, key=key):
@@ -118,7 +118,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
             case operations.ReportFailingQueues(copies=copies, refusals=refusals):
                 self.drift_repair.report(copies, refusals or {})
             case operations.Tick():
-                link_service.advance()  # first, because the checks may use up the invocation's time
+                link_service.advance()  # this is first, because the checks may use up the time
                 self.drift_repair.recheck()
                 link_service.advance(ticks=False)
             case operations.SweepSite():
@@ -132,10 +132,10 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
             raise BadRoute(f"{name}: its dead letters are at its source: redrive it there")
         return operations.RedriveResult(redriven=self.drift_repair.redrive(queue))
 
-    # Views for operators
+    # The methods below return views for operators.
 
     def view_site(self) -> operations.SiteView:
-        """Return the site's objects and their status."""
+        """Return the site's objects with their status."""
         registry, bindings = self.link_service.registry(), self.link_service.exchanges.bindings()
         forwards, fed = self.link_service.last_forwards(), find_feeding_queues(registry)
         watch = self.drift_repair.watch()
@@ -170,10 +170,10 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def view_queues(self) -> operations.QueuesView:
-        """Return the queues that are deployed, bound, or read by routes, except queues that routes created."""
+        """Return all queues that are deployed, bound, or read by routes. Queues that routes created are left out."""
         records = sorted(self.link_service.registry().bridges.items())
         made = {record.queue for _, record in records if record.makes_queue}
-        # A bridge queue that is being recreated is only recognized by its name.
+        # A bridge queue that is being recreated is recognized only by its name.
         users = (binding.queue for binding in self.link_service.exchanges.bindings() if binding.queue not in made)
         bound = Counter(queue for queue in users if not queue.startswith(BRIDGE_QUEUE_PREFIX))
         read = [(record.queue, name) for name, record in records if record.bridge.src_is_local]
@@ -205,10 +205,10 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         """Return a binding with its queue's logical name."""
         return BindingDeclaration.from_binding(binding, queue=self.site_names.logical_name(binding.queue))
 
-    # Changes of bindings, peers, links and routes
+    # The methods below change bindings, peers, links and routes.
 
     def bind(self, declaration: BindingDeclaration, *, replaces: bool = False) -> None:
-        """Bind a queue. `replaces` allows to replace the arguments of an existing binding. Raises `BadBinding`."""
+        """Bind a queue. If `replaces`, an existing binding's arguments may be replaced. Raises `BadBinding`."""
         queue = self.site_names.physical_name(declaration.queue)
         feeds_route = queue in find_feeding_queues(self.link_service.registry())
         destination = Destination(
@@ -218,7 +218,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         self.link_service.exchanges.change(add_binding(binding, destination, replaces=replaces))
 
     def add_peer(self, peer: Peer) -> None:
-        """Add a peer or update its permissions. Raises `BadRoute` if it is invalid."""
+        """Add a peer or update its permissions. Raises `BadRoute` if the peer is invalid."""
         service = self.link_service
         here, accounts, stages = service.here.tag, service.peer_accounts, service.peer_stages
 
@@ -229,7 +229,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
 
         self.link_service.known_peers.change(add)
         self.enable_peer_mappings()
-        # Routes that the peer may no longer pull are closed at once, not with its next hello.
+        # Routes that the peer may no longer pull are closed at once, instead of at the peer's next hello.
         registry = self.link_service.registry()
         served = [record.bridge for record in registry.bridges.values() if record.served and not record.closing]
         served = [bridge for bridge in served if registry.links[bridge.link].link.peer == peer.tag]
@@ -237,7 +237,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         self.link_service.advance([transitions.close_bridge(name) for name in gone], ticks=False)
 
     def record_route_tag(self, bridge: Bridge) -> None:
-        """Record an incoming route's tag as one of its peer's, of which the oldest expire. Raises `BadRoute`."""
+        """Add an incoming route's tag to the tags of its peer. The oldest unused tags expire. Raises `BadRoute`."""
         registry = self.link_service.registry()
         record, tag = registry.links.get(bridge.link), bridge.tag
         if bridge.src_is_local or tag is None or record is None:
@@ -259,7 +259,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         self.link_service.known_peers.change(record_tag)
 
     def remove_peer(self, tag: str) -> None:
-        """Remove a peer. Raises `NotFound`, or `BadRoute` if links of this site lead to it."""
+        """Remove a peer. Raises `NotFound`, or `BadRoute` if links of this site lead to the peer."""
         links = self.link_service.registry().links
         if tag not in self.link_service.known_peers.value():
             raise NotFound(f"no such peer: {tag}")
@@ -273,9 +273,9 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         self.link_service.advance([transitions.update_link(name, LinkEvent.CLOSE) for name in to_peer])
 
     def add_link(self, link: Link, *, declared: bool = False) -> None:
-        """Add a link. Raises `BadRoute` if it is invalid."""
+        """Add a link. Raises `BadRoute` if the link is invalid."""
         change = transitions.add_link(link, declared=declared)
-        # What is wrong with the link itself is raised first.
+        # The change is tried first, so that errors of the link itself are raised before an unknown peer is.
         transitions.apply(self.link_service.registry(), change, now_ms=0, jitter=0.0)
         if link.peer not in self.link_service.known_peers.value():
             raise BadRoute(f"{link.name}: {describe_unknown_peer(link.peer)}")
@@ -283,7 +283,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         save_changes([change])
 
     def command_link(self, name: str, update: Command | LinkEvent) -> None:
-        """Send a command or an event to a link. Raises `NotFound`."""
+        """Send a command or an event to a link. Raises `NotFound` if the link is missing."""
         if name not in self.link_service.registry().links:
             raise NotFound(f"no such link: {name}")
         self.link_service.advance([transitions.update_link(name, update)])
@@ -295,9 +295,9 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         self.save_route(bridge, transitions.change_bridge(bridge))
 
     def save_route(self, bridge: Bridge, change: transitions.Change, *, advances: bool = True) -> None:
-        """Check and save a new or changed route, and its tag. Raises `BadRoute` or `BadBinding` if it is invalid."""
+        """Check and save a new or changed route, and its tag. Raises `BadRoute`, `BadBinding` for an invalid route."""
         reason = None if bridge.filter is UNSET else self.link_service.find_filter_problem(bridge.filter)
-        if bridge.src_is_local:  # the source checks pulled routes
+        if bridge.src_is_local:  # the source site checks pulled routes
             if bridge.src_is_queue:
                 self.site_names.readable_queue(bridge.src)
             reason = reason or find_key_problem(bridge, self.link_service.exchange_types().get(bridge.src))
@@ -307,14 +307,14 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         (self.link_service.advance if advances else self.link_service.save_changes)([change])
 
     def close_bridge(self, asked: operations.CloseBridge) -> None:
-        """Close a route. Raises `NotFound`."""
+        """Close a route, and if requested its empty link. Raises `NotFound` if the route is missing."""
         link = self.record(asked.name).bridge.link
         registry = self.link_service.advance([transitions.close_bridge(asked.name)])
         if asked.del_empty_link and all(record.closing for record in registry.list_bridges(link)):
             self.link_service.advance([transitions.update_link(link, LinkEvent.CLOSE)])
 
     def command_bridge(self, asked: operations.CommandBridge) -> None:
-        """Send a command to a route. Raises `NotFound`, or `BadRoute` if the peer has to run the command."""
+        """Send a command to a route. Raises `NotFound`, or `BadRoute` if the command has to be run at the peer."""
         record = self.record(asked.name)
         if record.served:
             raise BadRoute(f"{asked.name}: its destination site requested it: {asked.command} it there")
@@ -325,20 +325,20 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         self.link_service.advance([link if is_links else transitions.command_bridge(asked.name, asked.command)])
 
     def record(self, name: str) -> BridgeRecord:
-        """Return a route's record. Raises `NotFound`."""
+        """Return the record of a route. Raises `NotFound` if the route is missing."""
         record = self.link_service.registry().bridges.get(name)
         if record is None:
             raise NotFound(f"no such route: {name}")
         return record
 
-    # Declarations of the deployment
+    # The methods below apply the deployment's declaration.
 
     def sweep(self) -> None:
-        """Apply the declaration and run due actions. Raises one `BadConfiguration` with all invalid declarations."""
+        """Apply the declaration, repair drift, and run due actions. Raises one `BadConfiguration` of all errors."""
         faults: list[BadConfiguration] = []
         try:
             faults += self.declare()
-        finally:  # invalid declarations don't prevent the other work
+        finally:  # Invalid declarations don't prevent the rest of the sweep.
             try:
                 self.drift_repair.sweep()
             finally:
@@ -348,18 +348,18 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
             raise BadConfiguration("; ".join(map(str, faults)))
 
     def declare(self) -> Sequence[BadConfiguration]:
-        """Create declared objects, and remove those no longer declared. Returns the errors, which stop nothing else."""
+        """Create declared objects, and remove objects no longer declared. Returns the errors of single objects."""
         content, version = self.applied.load()
         before, known = Declared() if content is None else DECLARED.from_text(content), self.link_service.known_peers
-        if peers := known.value():  # a deployment may have disabled the triggers
+        if peers := known.value():  # A deployment may have disabled the triggers.
             self.enable_peer_mappings()
         declared_peers = [peer for peer in peers.values() if peer.declared]
         declared = index_by_key((*self.peers, *self.declared.entries))
-        for key, entry in reversed(index_by_key((*declared_peers, *before.entries)).items()):  # routes come first
+        for key, entry in reversed(index_by_key((*declared_peers, *before.entries)).items()):  # routes are first
             kept = declared.get(key)
             can_stay = entry.can_become(kept) if isinstance(entry, Bridge) and isinstance(kept, Bridge) else kept
             if not can_stay or (isinstance(entry, Link) and entry != kept):
-                with suppress(BadConfiguration):  # a removed or used object stays as it is
+                with suppress(BadConfiguration):  # an object that is removed already or still used stays as it is
                     self.apply(deletion_operation(entry))
         faults, watch = list[BadConfiguration](), self.drift_repair.watch()
         for entry in declared.values():
@@ -372,14 +372,14 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         return faults
 
     def create_declared(self, entry: Entry, peers: Mapping[str, Peer], watch: SiteWatch) -> None:
-        """Create a declared object or change it in place. Raises a `BadConfiguration` if it is invalid."""
+        """Create a declared object, or change it in place. Raises a `BadConfiguration` if the object is invalid."""
         match entry:
             case Peer() if entry != peers.get(entry.tag):
                 self.add_peer(entry)
             case Exchange():
                 self.link_service.exchanges.change(add_exchange(entry))
             case BindingDeclaration():
-                # A binding that was removed with its deleted queue is restored when the queue exists again.
+                # The sweep removed this binding when its queue was deleted. It is restored once the queue exists again.
                 if not watch.find_queue(self.site_names.physical_name(entry.queue)).unbound:
                     self.bind(entry)
             case Link():
@@ -387,7 +387,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
             case Bridge():
                 existing = self.link_service.registry().bridges.get(entry.name)
                 if existing is not None and (existing.closing or existing.bridge == entry):
-                    return  # a sweep after the end of a closing route creates this one
+                    return  # A later sweep creates this route, when the closing one is removed.
                 changes = existing is not None and existing.bridge.can_become(entry)
                 change = transitions.change_bridge(entry) if changes else transitions.add_bridge(entry, declared=True)
                 self.save_route(entry, change, advances=False)

@@ -16,9 +16,9 @@ from sluice.federation.matching.exchanges import Exchange, ExchangeType
 from sluice.federation.matching.typed_values import StoredValue
 from sluice.operations import Operation, R
 
-MAX_REPORTED_QUEUES = 1_000  # maximum number of deleted queues in one `ReportFailingQueues`
+MAX_REPORTED_QUEUES = 1_000  # one `ReportFailingQueues` may report at most this many missing queues
 
-# Results of operations
+# The classes below are results of operations.
 
 
 class LinkView(Link, frozen=True, kw_only=True):
@@ -79,19 +79,19 @@ class SiteView(Struct, frozen=True, kw_only=True):
         return self.address.tag
 
     def find_peer(self, tag: str) -> Peer | None:
-        """Return the peer with this tag, or None."""
+        """Return the peer with this tag; None if the site has no such peer."""
         return next((peer for peer in self.peers if peer.tag == tag), None)
 
     def find_link(self, name: str) -> LinkView | None:
-        """Return the link with this name, or None."""
+        """Return the link with this name; None if the site has no such link."""
         return next((link for link in self.links if link.name == name), None)
 
     def links_to(self, peer: str) -> list[LinkView]:
-        """Return the links to a peer that were declared here and aren't closing."""
+        """Return the links to a peer that were declared at this site and aren't closing."""
         return [link for link in self.links if link.peer == peer and not link.served and not link.status.is_ending]
 
     def find_bridge(self, name: str) -> BridgeView | None:
-        """Return the bridge with this name, or None."""
+        """Return the bridge with this name; None if the site has no such bridge."""
         return next((bridge for bridge in self.bridges if bridge.name == name), None)
 
 
@@ -103,7 +103,7 @@ class BindingsView(Struct, frozen=True, kw_only=True):
 
 
 class QueueView(Struct, frozen=True, kw_only=True):
-    """A queue that may be bound, with its logical and SQS names, number of bindings, and the routes that read it.
+    """A queue that may be bound, with its logical and SQS names, its number of bindings, and the routes that read it.
 
     `deployed` is true if a stack created or adopted the queue.
     """
@@ -116,7 +116,7 @@ class QueueView(Struct, frozen=True, kw_only=True):
 
 
 class QueuesView(Struct, frozen=True, kw_only=True):
-    """A site's queues: deployed, bound or read by routes. Queues that match `patterns` can be bound as well.
+    """A site's queues: deployed, bound or read by routes. Queues whose names match `patterns` can be bound, too.
 
     `kms_key_arn` is the key for new queues; None selects SQS-managed encryption.
     """
@@ -127,19 +127,19 @@ class QueuesView(Struct, frozen=True, kw_only=True):
     queues: tuple[QueueView, ...]
 
     def find_name_problem(self, queue: str) -> str | None:
-        """Return why the site may not use a queue with this SQS name; None if it may."""
+        """Return why the site may not use a queue with this SQS name; None if the site may use the queue."""
         if any(fnmatchcase(queue, pattern) for pattern in self.patterns):
             return None
         patterns = ", ".join(self.patterns) or "none"
         return f"{queue}: {self.address.tag} may not use a queue of this name; federation.queue_names has {patterns}"
 
     def find_queue(self, name: str) -> QueueView | None:
-        """Find a queue by its logical or SQS name; None if the site has no such queue."""
+        """Find a queue by its logical or SQS name. Returns None if the site has no such queue."""
         return next((queue for queue in self.queues if name in {queue.name, queue.queue}), None)
 
 
 class PathView(Struct, frozen=True, kw_only=True):
-    """A path for an exchange's messages to the site `origin`, with the number of its bindings and some keys."""
+    """A path for an exchange's messages to the site `origin`. Counts the origin's bindings and lists some keys."""
 
     exchange: str
     origin: str
@@ -152,18 +152,18 @@ class PathView(Struct, frozen=True, kw_only=True):
 
 
 class PathsView(Struct, frozen=True, kw_only=True):
-    """Paths of dynamic routes; each origin's best path comes first."""
+    """The paths of dynamic routes. For each origin, the best path comes first."""
 
     paths: tuple[PathView, ...]
 
 
 class RedriveResult(Struct, frozen=True, kw_only=True):
-    """The number of dead letters that were redriven."""
+    """The result of a redrive: the number of dead letters that were redriven."""
 
     redriven: int
 
 
-# Operations of the links function
+# The classes below are the operations of the links function.
 
 
 class ShowSite(Operation[SiteView], frozen=True, kw_only=True, tag="site"):
@@ -179,20 +179,20 @@ class ListQueues(Operation[QueuesView], frozen=True, kw_only=True, tag="queues")
 
 
 class ListBindings(Operation[BindingsView], frozen=True, kw_only=True, tag="bindings"):
-    """Lists the bindings of one exchange, or of all."""
+    """Lists the bindings of one exchange, or of all exchanges."""
 
     only_reads = True
     exchange: str | None = None
 
 
 class ListPaths(Operation[PathsView], frozen=True, kw_only=True, tag="paths"):
-    """Lists the paths of dynamic routes; each origin's best path comes first."""
+    """Lists the paths of dynamic routes. For each origin, the best path comes first."""
 
     only_reads = True
 
 
 class Redrive(Operation[RedriveResult], frozen=True, kw_only=True, tag="redrive"):
-    """Redrives a route's dead letters into its queue."""
+    """Redrives a route's dead letters into the route's queue."""
 
     name: str
 
@@ -210,7 +210,7 @@ class AddExchange(_Change[Exchange], frozen=True, kw_only=True, tag="exchange_ad
 
 
 class DeleteExchange(_Change[None], frozen=True, kw_only=True, tag="exchange_del"):
-    """Deletes an exchange without bindings."""
+    """Deletes an exchange that has no bindings."""
 
     name: str
 
@@ -218,8 +218,8 @@ class DeleteExchange(_Change[None], frozen=True, kw_only=True, tag="exchange_del
 class BindQueue(_Change[BindingDeclaration], frozen=True, kw_only=True, tag="bind", omit_defaults=True):
     """Binds a queue. Idempotent.
 
-    A binding with other arguments is refused, unless `replaces`: then one change replaces its arguments. Defaults are
-    omitted on the wire, so sites of older releases accept operations without `replaces`.
+    If the binding exists with other arguments, they are replaced if `replaces` is true; else the operation is refused.
+    Defaults are omitted on the wire, so sites of older releases accept operations without `replaces`.
     """
 
     exchange: str
@@ -253,7 +253,7 @@ class AddPeer(_Change[Peer], frozen=True, kw_only=True, tag="peer_add"):
 
 
 class DeletePeer(_Change[None], frozen=True, kw_only=True, tag="peer_del"):
-    """Removes a peer. Its routes are closed after their queues have been forwarded."""
+    """Removes a peer. The peer's routes are closed after the messages in their queues have been forwarded."""
 
     name: str
 
@@ -288,13 +288,13 @@ class AddBridge(_Change[Bridge], frozen=True, kw_only=True, tag="bridge_add"):
 
 
 class ChangeBridge(_Change[Bridge], frozen=True, kw_only=True, tag="bridge_change"):
-    """Changes a route's options in place. Its endpoints and queue stay, so no published message is lost."""
+    """Changes a route's options in place. The route's ends and queue stay, so no published message is lost."""
 
     bridge: Bridge
 
 
 class CloseBridge(_Change[None], frozen=True, kw_only=True, tag="bridge_del"):
-    """Closes a route after its queue has been forwarded. `del_empty_link` closes the link after its last route."""
+    """Closes a route after its queue's messages have been forwarded. `del_empty_link` closes a link without routes."""
 
     name: str
     del_empty_link: bool = False
@@ -319,8 +319,8 @@ class ReportOutage(_Change[None], frozen=True, kw_only=True, tag="outage"):
 class ReportFailingQueues(_Change[None], frozen=True, kw_only=True, tag="gone"):
     """Reports bound queues that didn't exist, or refused messages, when the exchange function sent to them.
 
-    `copies` is the number of new dead letters by missing queue; they are redriven once the queue exists again.
-    `refusals` has SQS's reason by refusing queue.
+    `copies` has the number of new dead letters for each missing queue. These are redriven once the queue exists again.
+    `refusals` has SQS's reason for each queue that refuses messages.
     """
 
     copies: Annotated[Mapping[str, Annotated[int, Meta(ge=0)]], Meta(max_length=MAX_REPORTED_QUEUES)] = {}
@@ -332,7 +332,7 @@ class Tick(_Change[None], frozen=True, kw_only=True, tag="tick"):
 
 
 class SweepSite(_Change[None], frozen=True, kw_only=True, tag="sweep"):
-    """Applies the declaration, repairs resources of routes and bindings, and runs the due actions."""
+    """Applies the declaration, repairs the resources of routes and bindings, and runs the due actions."""
 
 
 FederationOperation = (
@@ -340,5 +340,5 @@ FederationOperation = (
     | BindQueue | UnbindQueue | AddPeer | DeletePeer | AddLink | CloseLink | CommandLink | AddBridge | ChangeBridge
     | CloseBridge | CommandBridge | ReportOutage | ReportFailingQueues | Tick | SweepSite
 )  # fmt: skip
-# Type checkers accept no union as a type argument.
+# Type checkers don't accept a union as a type argument.
 OPERATIONS = cast("type[FederationOperation]", FederationOperation)

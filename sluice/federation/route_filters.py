@@ -1,7 +1,8 @@
 """A route's filter, evaluated with the splitter's router. Pure: the clock is an argument.
 
-Filters run in the bridge function. In the exchange function they would save copies, but a peer's patterns could slow
-down all publishing. Only routes with a filter import this module, because its pattern libraries load slowly.
+Filters run in the bridge function. In the exchange function, filters would save copies, but a peer's patterns could
+slow down all publishing. This module is imported only for routes with a filter, because its pattern libraries load
+slowly.
 """
 
 import math
@@ -15,7 +16,7 @@ from sluice.splitting.filters.texts import FilterInput
 from sluice.splitting.filters.values import Filter, Share
 from sluice.splitting.routing.router import FaultKind, Meter, Router, do_nothing
 
-BATCH_S = 10.0  # seconds for a batch's filters; the function has 30 s, which include sending
+BATCH_S = 10.0  # time in seconds for filtering a batch; the function has 30 s, which include sending
 OUT_OF_TIME = "the route's filter ran out of time for this batch"
 NOT_RUNNING = "the jq process can't be started at the moment"
 
@@ -23,11 +24,11 @@ NOT_RUNNING = "the jq process can't be started at the moment"
 def make_route_filter(
     filter_: Filter, *, clock: Callable[[], float], decide: Decide, ensure_started: Callable[[], None] = do_nothing
 ) -> Callable[[Message], bool]:
-    """Return a function that tells whether the filter matches a message, for one batch, which starts now.
+    """Return a function that tells whether the filter matches a message of one batch. The batch's time starts now.
 
-    `clock` returns monotonic seconds; `ensure_started` starts what `decide` needs. The function raises `HeldBack` if
-    there was no time for the filter; then later messages of the batch are held back as well. It raises `NotSifted` if
-    the filter fails on this message.
+    `clock` returns monotonic seconds. `ensure_started` starts what `decide` needs. The function raises `HeldBack` if
+    the time for the filter is over, and again for all later messages of the batch. It raises `NotSifted` if the filter
+    fails on this message.
     """
     share = Share(session_id="", key="", started_at_ms=0, filter=filter_)
     router = Router.build([share], decide=decide, ensure_started=ensure_started)
@@ -47,7 +48,7 @@ def make_route_filter(
 
 
 def find_filter_problem(filter_: Filter, *, compile_problem: CompileProblem) -> str | None:
-    """Return why a route can't have the filter; None if it can."""
+    """Return why a route can't have this filter; None if the filter is valid for routes."""
     try:
         check("filter", filter_, compile_problem=compile_problem)
     except BadFilter as error:

@@ -1,7 +1,7 @@
 """Routes a batch of an ingress queue: decides which queues get each message, and sends the copies.
 
-Copy, then delete: a message is done only when every queue has its copy. The trigger deletes the messages that aren't
-reported as failed.
+A message is deleted only after every queue has got its copy: Lambda deletes the messages that aren't reported as
+failed.
 """
 
 from collections import Counter
@@ -35,14 +35,14 @@ from sluice.federation.matching.metadata import (
 from sluice.federation.matching.typed_values import collect_headers
 from sluice.message import MAX_ATTRIBUTES, Attributes, Message, Outgoing
 
-LASTING_AFTER_MS = 5_000  # after SQS has reported a queue as missing or refusing for this long, messages aren't retried
+LASTING_AFTER_MS = 5_000  # messages aren't retried if their queue has been missing or refusing for this long
 REPORT_INTERVAL_MS = 60_000
 
 
 class Ingress(msgspec.Struct, frozen=True, kw_only=True):
     """A queue through which publishers' messages reach one exchange, or any exchange if `exchange` is None.
 
-    `from_links` is true if only peers send to the queue, and `trusted` if publishers' metadata is trusted.
+    `from_links` is true if only peers send to the queue. `trusted` is true if publishers' metadata is trusted.
     """
 
     fifo: bool
@@ -52,7 +52,7 @@ class Ingress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def identify_senders(message: Message, peers: KnownPeers) -> Sequence[Peer]:
-    """Return the peers that may have sent the message. Raises `NoPeer`."""
+    """Return the peers that may have sent the message. Raises `NoPeer` if the sender is unknown."""
     senders = peers.find_senders(message.sender_id)
     if not senders:
         raise NoPeer(f"sent by {message.sender_id.partition(':')[0]!r}, which is no peer's role")
@@ -63,26 +63,26 @@ def identify_senders(message: Message, peers: KnownPeers) -> Sequence[Peer]:
 class FailingQueues:
     """Caches the URLs of queues that were missing, or refused messages, when messages were last sent to them.
 
-    SQS also reports a queue as missing during its first second, and new permissions take effect after some seconds. So
-    one answer doesn't prove that the queue was deleted, or that it will refuse again.
+    SQS also reports a queue as missing during the queue's first second, and new permissions take effect after some
+    seconds. So one answer of SQS doesn't prove that a queue was deleted, or that it will refuse messages again.
     """
 
     since_ms: dict[str, int] = field(default_factory=dict)
     reported_ms: dict[str, int] = field(default_factory=dict)
 
     def is_lasting(self, url: str, now_ms: int) -> bool:
-        """Record a failing queue. Returns whether it has been failing for `LASTING_AFTER_MS`."""
+        """Record that a queue fails. Returns whether it has been failing for at least `LASTING_AFTER_MS`."""
         return now_ms - self.since_ms.setdefault(url, now_ms) >= LASTING_AFTER_MS
 
     def is_report_due(self, url: str, now_ms: int) -> bool:
-        """Return whether a queue's refusal should be reported: once in `REPORT_INTERVAL_MS`."""
+        """Return whether a queue's refusal should be reported now, which is once in `REPORT_INTERVAL_MS`."""
         is_due = now_ms - self.reported_ms.get(url, 0) >= REPORT_INTERVAL_MS
         if is_due:
             self.reported_ms[url] = now_ms
         return is_due
 
     def mark_working(self, urls: Iterable[str]) -> None:
-        """Remove the queues that accepted a message from the failing ones."""
+        """Remove queues from the failing ones, because they accepted a message."""
         for url in self.since_ms.keys() & set(urls):
             del self.since_ms[url]
 
@@ -91,8 +91,8 @@ class FailingQueues:
 class RoutingOutcome:
     """The result of routing a batch: failures by position, undeliverable copies with their errors, and drops.
 
-    `absent` has the URLs of missing queues, each with its number of undeliverable copies, and `refusals` those of
-    queues that refused messages, each with SQS's reason.
+    `absent` has the number of undeliverable copies for the URL of each missing queue. `refusals` has SQS's reason for
+    the URL of each queue that refused messages.
     """
 
     failures: Mapping[int, SluiceError] = field(default_factory=dict)
@@ -117,9 +117,9 @@ def route(
 ) -> RoutingOutcome:
     """Send each message of the batch, in order, to the queues that its exchange selects.
 
-    A message from a link is refused unless it is from one of the `peers`.
-    If a target queue is missing but may be new, or refuses messages, the message is retried once. If that lasts, the
-    copy is undeliverable and the message isn't retried: a retry would send another copy to the other queues.
+    A message from a link is refused unless it is from one of the `peers`. If a target queue is missing but may be new,
+    or refuses messages, the message is retried once. If the error lasts, the copy is undeliverable. Then the message
+    isn't retried, because a retry would send another copy to the other queues.
     """
     refused: dict[int, SenderFault] = {}
     drops: list[Drop] = []
@@ -150,11 +150,11 @@ def route(
             faults[entry.target] = error
             if failing.is_lasting(entry.target, now_ms) or messages[entry.position].receive_count > 1:
                 persistent_failures.append(RefusedEntry(entry, error))
-            else:  # the entry fails now, so that later messages of its group are held back
+            else:  # This entry fails now, so that later messages of its group are held back.
                 dispatcher.fail(entry, error)
         left = stopped.untried
     failing.mark_working(entry.target for entry in dispatcher.sent)
-    # Messages that also failed for other copies are retried.
+    # A message that also failed for another queue is retried, so its copies aren't undeliverable yet.
     undeliverable = [lost for lost in persistent_failures if lost.entry.position not in dispatcher.failures]
     copies = Counter(lost.entry.target for lost in undeliverable)
     counts = Counter(
@@ -174,11 +174,11 @@ def route(
     )
 
 
-# Routing of one message
+# The classes and functions below route one message.
 
 
 class Copy(msgspec.Struct, frozen=True, kw_only=True):
-    """A message's copy for one queue."""
+    """A copy of a message for one queue."""
 
     destination: Destination
     outgoing: Outgoing
@@ -199,7 +199,7 @@ def publish(
     senders: Sequence[Peer] | None = None,
     exchange: str | None = None,
 ) -> Published:
-    """Decide where a message goes. If `exchange` is None, the message names its exchange.
+    """Decide which queues get a message. If `exchange` is None, the message names its exchange.
 
     `senders` are the peers that may have sent the message over a link. Metadata is trusted from peers, and from any
     publisher if `trusted`. Otherwise the claimed trace, id and times are dropped.
@@ -232,12 +232,12 @@ def publish(
 def _address_copies(
     receipt: ReceivedMessage, attributes: Attributes, metadata: Metadata, destinations: Sequence[Destination]
 ) -> Published:
-    """Return a copy for each destination. Copies on dynamic bridges divide the message's origins among them."""
+    """Return a copy for each destination. The copies on dynamic bridges divide the message's origins among them."""
     message, message_id = receipt.message, metadata.message_id or ""
     is_addressed, is_for_here = metadata.to is not None, metadata.to is None or receipt.site in metadata.to
     unaddressed = replace(metadata, to=None, turns=0)
     sealed = seal_attributes(message.body, attributes, unaddressed)
-    # A message with ten user attributes gets no `x-qpid` at its final queue, because a plain consumer doesn't need it.
+    # At its final queue, a message with ten user attributes gets no `x-qpid`, because plain consumers don't need it.
     fills_up = len(attributes) == MAX_ATTRIBUTES and not metadata.headers
     at_the_end = attributes if fills_up else sealed
     copies: list[Copy] = []
@@ -249,7 +249,7 @@ def _address_copies(
             to = crossing.origins.difference(metadata.trace) if metadata.to is None else crossing.origins & metadata.to
             carrying = replace(metadata, to=to)
             if is_addressed and not to:
-                continue  # the other copies lead to the remaining origins
+                continue  # other copies lead to the remaining origins
             drop_reason = find_drop_reason(metadata.trace, crossing, addressed=is_addressed)
             drop_reason = drop_reason or (None if to else DropReason.LOOP)
             carried = seal_attributes(message.body, attributes, carrying)

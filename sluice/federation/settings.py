@@ -17,7 +17,7 @@ from sluice.settings import Natural, Settings
 class ExchangeSettings(Settings, frozen=True, kw_only=True):
     """Settings of the exchange function. `site` is the site's tag; `ingresses` are by queue name.
 
-    `peer_role_id` is the id of the role that peers in other accounts assume, if there is one.
+    `peer_role_id` is the id of the role that peers in other accounts assume, if this site has such a role.
     """
 
     site: str
@@ -29,7 +29,7 @@ class ExchangeSettings(Settings, frozen=True, kw_only=True):
 
 
 class BridgeSettings(Settings, frozen=True, kw_only=True):
-    """Settings of the bridge function. `site` is the site's tag; `account` also names its sessions at peers."""
+    """Settings of the bridge function. `site` is the site's tag. `account` also names the site's sessions at peers."""
 
     site: str
     account: str
@@ -41,7 +41,7 @@ class BridgeSettings(Settings, frozen=True, kw_only=True):
 class SiteNames(msgspec.Struct, frozen=True, kw_only=True):
     """The queues that the site may use: deployed queues by logical name, and patterns of names.
 
-    Deployed queues in `reserved` are read by the site itself, to split or to count messages.
+    The site itself reads the deployed queues in `reserved`, to split or to count messages.
     """
 
     queues: Mapping[str, str]
@@ -58,14 +58,14 @@ class SiteNames(msgspec.Struct, frozen=True, kw_only=True):
         raise BadBinding(f"{name}: not a queue that this site may use; there are {known} (federation.queue_names)")
 
     def readable_queue(self, name: str) -> str:
-        """Return the SQS name of a queue that a route may read. Raises `BadBinding` if routes may not read it."""
+        """Return the SQS name of a queue that routes may read. Raises `BadBinding` if routes may not read the queue."""
         sqs_name = self.physical_name(name)
         if self.logical_name(sqs_name) in self.reserved:
             raise BadBinding(f"{name}: the site reads it itself, a route would get a part of it")
         return sqs_name
 
     def logical_name(self, physical: str) -> str:
-        """Return a queue's logical name, or its SQS name if it has none."""
+        """Return a queue's logical name; its SQS name if the queue has no logical name."""
         return next((name for name, made in self.queues.items() if made == physical), physical)
 
 
@@ -73,9 +73,9 @@ class LinksSettings(Settings, frozen=True, kw_only=True):
     """Settings of the links function. `declaration` is the JSON of `Declared.to_json`.
 
     `senders` are the ids of the roles of this function and of the bridge function. `peer_role_id` is the id of the role
-    that peers in other accounts assume, if there is one. `kms_key_arn` is the key of new queues, if not SQS's own.
-    `accounts` may have sites that link to this one, the site's own account included. `stages` are permitted stages of
-    peers, besides the site's own; an empty one permits peers without a stage.
+    that peers in other accounts assume, if this site has such a role. `kms_key_arn` is the key of new queues, if not
+    SQS's own. `accounts` may have sites that link to this one, the site's own account included. `stages` are permitted
+    stages of peers, besides the site's own; an empty one permits peers without a stage.
     """
 
     STORED_FIELDS: ClassVar[frozenset[str]] = frozenset({"peers", "accounts", "names", "declaration"})
@@ -99,7 +99,7 @@ class LinksSettings(Settings, frozen=True, kw_only=True):
 
     @property
     def declared(self) -> Declared:
-        """The declaration of the deployed stacks. Raises `BadRoute`, which names the invalid place."""
+        """The declaration of the deployed stacks. Raises a `BadRoute`, whose text names the invalid place."""
         return Declared.parse(self.declaration)
 
     @property

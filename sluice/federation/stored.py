@@ -8,7 +8,7 @@ from sluice.codec import Format
 from sluice.errors import TooBusy
 from sluice.federation.matching.bindings import CACHED_MS
 
-if TYPE_CHECKING:  # adapters are passed in, so they are only imported for type checking
+if TYPE_CHECKING:  # Adapters are passed in as arguments, so their classes are only imported for type checking.
     from sluice.aws.documents import DynamoDocument
 
 MAX_RACES = 50
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class CachedDocument(Generic[T]):
-    """Caches a document for a second, and decodes each version once. `decode` gets None before the first save."""
+    """Caches a document for a second, and decodes each version only once. Before the first save, `decode` gets None."""
 
     document: "DynamoDocument"
     decode: Callable[[bytes | None], T]
@@ -33,7 +33,8 @@ class CachedDocument(Generic[T]):
         if self._value is None or now_ms - self._checked_at_ms >= CACHED_MS:
             if self._value is None or self.document.version() != self._version:
                 content, version = self.document.load()
-                # The version is set only with its value: after an error in `decode`, the next call loads again.
+                # The version is set together with the value. So after an error in `decode`, the next call loads the
+                # document again.
                 self._value, self._version = self.decode(content), version
             self._checked_at_ms = now_ms
         return self._value
@@ -41,20 +42,21 @@ class CachedDocument(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class DocumentStore(Generic[T]):
-    """A store of a document, with optimistic concurrency. `empty` returns the value before the first save."""
+    """A store of one document, with optimistic concurrency. `empty` returns the value before the first save."""
 
     document: "DynamoDocument"
     format: Format[T]
     empty: Callable[[], T]
 
     def value(self) -> T:
-        """Return the current value. Raises `BadSnapshot`."""
+        """Return the current value of the document. Raises `BadSnapshot`."""
         return self._load()[0]
 
     def change(self, change: Callable[[T], T]) -> T:
-        """Save a changed value, and return the value. Raises `TooBusy`, `BadSnapshot`, `BadConfiguration`.
+        """Change and save the document's value, and return the new value.
 
-        `change` is called again after each conflicting write of another invocation.
+        `change` is called again if another invocation has written in the meantime. Raises `TooBusy`, `BadSnapshot`,
+        `BadConfiguration`.
         """
         for _ in range(MAX_RACES):
             before, version = self._load()

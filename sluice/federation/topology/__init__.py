@@ -1,1 +1,1 @@
-"""Topology files: the desired state of several sites, and the plan that makes the sites match. Pure."""
+"""Topology files: the desired state of several sites, and the plan of steps to reach this state. Pure."""

@@ -29,7 +29,7 @@ _PLACE = re.compile(r"(?P<cause>.*) - at (?:`key` in )?`\$(?P<place>.*)`", re.DO
 
 
 class PeerLocation(Struct, frozen=True, kw_only=True):
-    """The address of a peer that isn't a site of the file, as the peer's `sluice link address` shows it."""
+    """The address of a peer that isn't a site of the file, as `sluice link address` shows it at the peer."""
 
     account: str
     region: str
@@ -39,7 +39,7 @@ class PeerLocation(Struct, frozen=True, kw_only=True):
 
 
 class DesiredPeer(Struct, frozen=True, kw_only=True):
-    """A site that may link to this one, and its permissions. A peer that is a site of the file has no `place`."""
+    """A site that may link to this site, and its permissions. A peer that is a site of the file has no `place`."""
 
     tag: str
     pulls: Rules = ()
@@ -50,7 +50,7 @@ class DesiredPeer(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_peer(cls, peer: Peer, *, address: Introduction | None) -> "DesiredPeer":
-        """Return the file's entry for the peer; `address` is its address, if known."""
+        """Return the peer as an entry of a file. `address` is the peer's address, if known."""
         said = cls(**pick_shared_fields(peer, cls))
         is_place_known = address is not None and said.peer(address) == replace(
             peer, tags=(), declared=False, granted=UNSET
@@ -58,7 +58,7 @@ class DesiredPeer(Struct, frozen=True, kw_only=True):
         return said if is_place_known else replace(said, place=PeerLocation(**pick_shared_fields(peer, PeerLocation)))
 
     def peer(self, address: Introduction | None) -> Peer:
-        """Return the peer, at its `place`, or else at `address`. Raises `Malformed` if both are missing."""
+        """Return the peer at its `place` or, without a place, at `address`. Raises `Malformed` if both are missing."""
         place = self.place or address
         if place is None:
             raise Malformed(f"{self.tag} is no site of this file: it needs a place")
@@ -66,7 +66,7 @@ class DesiredPeer(Struct, frozen=True, kw_only=True):
 
 
 class LinkAccess(Struct, frozen=True, kw_only=True):
-    """The endpoints and the role that reach a peer, if they don't follow from its address."""
+    """The endpoints and the role to reach a peer, if these don't follow from the peer's address."""
 
     endpoints: tuple[Endpoint, ...]
     role_arn: str | None = None
@@ -74,7 +74,7 @@ class LinkAccess(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def default_for(cls, peer: Address, *, here: Address) -> "LinkAccess":
-        """Return the access that follows from the peer's address. Within an account, sites need no role."""
+        """Return the access that follows from the peer's address. Sites of one account need no role."""
         by_role = peer.role_arn is not None and peer.account != here.account
         return cls(
             endpoints=(peer.endpoint,),
@@ -84,7 +84,7 @@ class LinkAccess(Struct, frozen=True, kw_only=True):
 
 
 class DesiredLink(Struct, frozen=True, kw_only=True):
-    """A link to a peer. Without `access`, the peer is a site of the file and is reached at its address."""
+    """A link to a peer. Without `access`, the peer is a site of the file, whose address determines the access."""
 
     name: str
     peer: str
@@ -93,13 +93,13 @@ class DesiredLink(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_link(cls, link: Link, *, here: Address, peer: Address | None) -> "DesiredLink":
-        """Return the file's entry for a link of the site `here`; `peer` is the peer's address, if known."""
+        """Return a link of the site `here` as an entry of a file. `peer` is the peer's address, if known."""
         access = LinkAccess(**pick_shared_fields(link, LinkAccess))
         follows = peer is not None and access == LinkAccess.default_for(peer, here=here)
         return cls(name=link.name, peer=link.peer, durable=link.durable, access=None if follows else access)
 
     def link(self, *, here: Address, peer: Address | None) -> Link:
-        """Return the link. Raises `Malformed` if it has no access and the peer's address isn't known."""
+        """Return the link. Raises `Malformed` if the link has no access and the peer's address isn't known."""
         access = self.access
         if access is None:
             if peer is None:
@@ -109,7 +109,7 @@ class DesiredLink(Struct, frozen=True, kw_only=True):
 
 
 class DesiredSite(Struct, frozen=True, kw_only=True):
-    """One site; `at` is its name in commands: `REGION`, `PROFILE@REGION`, or `ACCOUNT/REGION` of the embedded cloud.
+    """One site. `at` names it in commands: `REGION`, `PROFILE@REGION`, or `ACCOUNT/REGION` of the embedded cloud.
 
     The file leaves out the standard exchanges, and the links and routes that peers requested.
     """
@@ -123,7 +123,7 @@ class DesiredSite(Struct, frozen=True, kw_only=True):
 
 
 class DesiredTopology(Struct, frozen=True, kw_only=True):
-    """The content of a topology file: its sites, by tag."""
+    """The content of a topology file: its sites by tag."""
 
     sites: Annotated[Mapping[str, DesiredSite], Meta(min_length=1, max_length=MAX_SITES)]
 
@@ -133,7 +133,7 @@ class _Outline(Struct, frozen=True, kw_only=True):
 
 
 def parse_topology(document: object) -> DesiredTopology:
-    """Convert the parsed YAML of a file. Raises `BadTopology`, which names the place."""
+    """Convert the parsed YAML of a file. Raises a `BadTopology`, whose text names the invalid place."""
     sites: dict[str, DesiredSite] = {}
     for tag, said in _convert(document, _Outline, "").sites.items():
         place = f"sites.{tag}"
@@ -161,7 +161,7 @@ def _convert(document: object, type_: type[T], place: str) -> T:
     try:
         value: T = msgspec.convert(document, type_)
         if isinstance(value, Struct) and not isinstance(value, _Outline):
-            encode(value)  # requests to sites encode values in the same way
+            encode(value)  # Encode to find errors, as requests to sites encode values in the same way.
     except msgspec.ValidationError as error:
         match = _PLACE.fullmatch(str(error))
         cause, within = (match["cause"], match["place"]) if match else (str(error), "")
@@ -175,7 +175,7 @@ def _convert(document: object, type_: type[T], place: str) -> T:
 
 
 def as_document(value: object) -> Any:
-    """Return plain values for a YAML writer: fields with their defaults are left out, and sets are sorted."""
+    """Return plain values for a YAML encoder. Fields with their defaults are left out, and sets are sorted."""
     if isinstance(value, Struct):
         shown = {}
         for field in fields(value):
@@ -192,6 +192,6 @@ def as_document(value: object) -> Any:
 
 
 def schema() -> dict[str, Any]:
-    """Return the JSON schema of a file, for checks in editors."""
+    """Return the JSON schema of topology files, for checks in editors."""
     made = msgspec.json.schema(DesiredTopology)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A topology of Sluice", **made}

@@ -14,14 +14,14 @@ from sluice.federation.matching.exchanges import Exchange
 from sluice.operations import Operation
 
 Entry = Peer | Exchange | BindingDeclaration | Link | Bridge
-Key = tuple[str, str]  # kind and name of an entry, unique at a site
+Key = tuple[str, str]  # kind and name of an entry, unique within a site
 Entries = Mapping[Key, Entry]
 
 PEER, EXCHANGE, BINDING, LINK, ROUTE = "peer", "exchange", "binding", "link", "route"
 
 
 def entry_key(entry: Entry) -> Key:
-    """Return the key of an entry: its kind and its name."""
+    """Return the key of an entry, which is its kind and its name."""
     match entry:
         case Peer():
             return PEER, entry.tag
@@ -36,12 +36,12 @@ def entry_key(entry: Entry) -> Key:
 
 
 def index_by_key(entries: Iterable[Entry]) -> dict[Key, Entry]:
-    """Return the entries by their keys."""
+    """Return the entries in a dictionary, by their keys."""
     return {entry_key(entry): entry for entry in entries}
 
 
 def creation_operation(entry: Entry, was: Entry | None) -> Operation[Any]:
-    """Return the operation that creates an entry, or that changes it from `was`."""
+    """Return the operation that creates an entry or, if there is an old entry `was`, changes the old one."""
     match entry:
         case Peer():
             return operations.AddPeer(peer=entry)
@@ -84,7 +84,7 @@ def describe_changes(was: Entry, entry: Entry) -> str:
 
 
 def describe_entry(entry: Entry) -> str:
-    """Describe an entry, without its name."""
+    """Describe the fields of an entry, without its name."""
     match entry:
         case Peer():
             rules = {"pulls": entry.pulls, "pushes": entry.pushes, "takes from": entry.queues}

@@ -1,8 +1,9 @@
 """Plans the steps that make sites match a topology file, in an order that loses no message. Pure.
 
-A plan depends only on the current state of the sites, and its steps are idempotent: after a crash, a new plan continues
-where the last one stopped. New entries are created first, from peers to routes. Old entries are removed when all routes
-of the file forward messages. The exchanges and the peer of an old route are removed when its queue is empty.
+A plan depends only on the file and the current state of the sites, and its steps are idempotent. So after a crash, a
+new plan continues where the last plan stopped. New entries are created first, from peers to routes. Old entries are
+removed when all routes of the file forward messages. The exchanges and the peer of an old route are removed when the
+route's queue is empty.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -42,7 +43,7 @@ from sluice.federation.topology.entries import (
 from sluice.federation.topology.states import SiteState, closing_entries
 from sluice.operations import Operation
 
-CREATION_ORDER = (PEER, EXCHANGE, BINDING, LINK, ROUTE)  # an entry comes after the entries that it needs
+CREATION_ORDER = (PEER, EXCHANGE, BINDING, LINK, ROUTE)  # an entry needs only entries before it
 REMOVAL_ORDER = (ROUTE, LINK, BINDING, EXCHANGE, PEER)
 STANDARD_ENTRIES = index_by_key(STANDARD_EXCHANGES)
 
@@ -52,25 +53,25 @@ class Act(StrEnum):
 
     ADD = "add"
     CHANGE = "change"
-    REMAKE = "remake"  # removes an entry that a later step creates again
+    REMAKE = "remake"  # a later step creates the removed entry again
     REMOVE = "remove"
 
 
 class Stage(IntEnum):
-    """The stages of a plan, in order; each step belongs to one."""
+    """The stages of a plan, in order. Each step belongs to one stage."""
 
     CREATE = 0
-    CLEAR = 1  # removes the entries that are created again
-    RECREATE = 2  # creates entries that need a removed one's name or path, when nothing is closing
-    CLOSE = 3  # closes routes and links once the file's own routes forward messages
-    REMOVE = 4  # removes the other entries, and revokes permissions, when nothing is closing
+    CLEAR = 1  # Removes the entries that are created again.
+    RECREATE = 2  # When nothing is closing, creates entries that need the name or path of a removed entry.
+    CLOSE = 3  # Closes old routes and links, once the file's own routes forward messages.
+    REMOVE = 4  # When nothing is closing, removes the other old entries and revokes permissions.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedStep:
     """One operation at a site.
 
-    `message_effect` describes what happens to messages during the step, if they aren't forwarded as usual.
+    `message_effect` describes what happens to messages during the step, unless messages are forwarded as usual.
     """
 
     site: str
@@ -88,13 +89,13 @@ class PlannedStep:
 
     @property
     def is_destructive(self) -> bool:
-        """Whether the step removes the entry, for good or to create it again."""
+        """Whether the step removes an entry, for good or to create it again."""
         return self.act in {Act.REMOVE, Act.REMAKE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedStage:
-    """Steps in order, which start when the stage's condition is met."""
+    """The steps of one stage, in order. They start when the stage's condition is met."""
 
     stage: Stage
     steps: tuple[PlannedStep, ...]
@@ -102,7 +103,7 @@ class PlannedStage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leftover:
-    """An entry that a site has and the file lacks, and why it stays."""
+    """An entry that stays at a site although the file lacks it, with the reason."""
 
     site: str
     kind: str
@@ -112,7 +113,7 @@ class Leftover:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conflict:
-    """A part of the file that can't be applied; while there is one, nothing is changed."""
+    """A part of the file that can't be applied. If there is any conflict, nothing is changed."""
 
     place: str
     cause: str
@@ -123,7 +124,7 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyPlan:
-    """All steps, leftovers and conflicts. `routes` are the names of the file's routes, by site."""
+    """All steps, leftovers and conflicts of a plan. `routes` has the names of the file's routes, by site."""
 
     stages: tuple[PlannedStage, ...]
     leftovers: tuple[Leftover, ...]
@@ -142,7 +143,7 @@ class TopologyPlan:
 
 
 def plan_topology(desired: DesiredTopology, states: Mapping[str, SiteState], *, prune: bool) -> TopologyPlan:
-    """Compare a file with the current state of its sites. `states` has all of the file's sites, by the file's tags.
+    """Plan the steps from the current state of the sites in `states`, by the file's tags, to the state in the file.
 
     Entries that the file lacks are removed with `prune`, unless the deployment declares them; others are left over.
     """
@@ -163,12 +164,12 @@ def plan_topology(desired: DesiredTopology, states: Mapping[str, SiteState], *, 
     )
 
 
-# Stage of a step, its order within the stage, and the step.
+# the stage of a step, its order within the stage, and the step
 ScheduledStep = tuple[Stage, tuple[int, int, str, str], PlannedStep]
 
 
 class _Comparison:
-    """Compares the desired entries of one site with its actual ones."""
+    """Compares the desired entries of one site with the site's actual entries."""
 
     def __init__(self, tag: str, state: SiteState, *, prune: bool) -> None:
         self.tag, self.state, self.prune = tag, state, prune
@@ -186,7 +187,7 @@ class _Comparison:
             self.conflicts.append(Conflict(place=f"sites.{self.tag}.{place}", cause=str(error)))
 
     def read_desired(self, site: DesiredSite, states: Mapping[str, SiteState]) -> None:
-        """Read the desired entries of the site, completed with the addresses of the file's other sites."""
+        """Read the desired entries of the site, and complete them with the addresses of the file's other sites."""
         here, addresses = self.state.view.address, {tag: state.view.address for tag, state in states.items()}
         if here.tag != self.tag:
             cause = f"the site at {site.at} has the tag {here.tag}"
@@ -205,7 +206,7 @@ class _Comparison:
                     self.add_desired(entry_of(item), place)
 
     def add_desired(self, entry: Entry, place: str) -> None:
-        """Add a desired entry unless each site has it. Raises `BadBinding`, or `Malformed` if the file has it twice."""
+        """Add a desired entry, except a standard exchange. Raises `BadBinding`, or `Malformed` for a duplicate."""
         key = entry_key(entry)
         if STANDARD_ENTRIES.get(key, entry) != entry:
             raise BadBinding(f"{key[1]}: every site has this exchange, and none changes it")
@@ -215,16 +216,16 @@ class _Comparison:
             raise Malformed(f"the same {key[0]} as {self.places[key]}: {key[1]}")
         self.desired[key], self.places[key] = entry, place
 
-    # Checks for conflicts
+    # The members below check the file for conflicts.
 
     @cached_property
     def resulting(self) -> Entries:
-        """The site's entries after the plan is applied."""
+        """The entries that the site has after the plan is applied."""
         stays = {key: entry for key, entry in self.actual.items() if key in self.state.declared or not self.prune}
         return {**STANDARD_ENTRIES, **stays, **self.desired}
 
     def check(self, sites: Mapping[str, "_Comparison"]) -> None:
-        """Record the entries that the site would refuse, or that would have another effect than in the file."""
+        """Record conflicts for entries that the site would refuse, or that would have another effect than wanted."""
         with self.at("exchanges"):
             self.exchanges_in_order()
         done: list[Entry] = []
@@ -251,7 +252,7 @@ class _Comparison:
             done.append(entry)
 
     def exchanges_in_order(self) -> list[str]:
-        """Return the names of all exchanges, each after its alternate. Raises `BadBinding`."""
+        """Return the names of all exchanges, each after its alternate exchange. Raises `BadBinding`."""
         exchanges = [
             exchange for exchange in {**self.actual, **self.desired}.values() if isinstance(exchange, Exchange)
         ]
@@ -262,14 +263,14 @@ class _Comparison:
             raise BadBinding(f"each is the other's alternate: {', '.join(error.args[1])}") from None
 
     def need_exchange(self, name: str) -> Exchange:
-        """Return the exchange. Raises `BadBinding` if there is none of this name after the plan."""
+        """Return the exchange of this name. Raises `BadBinding` if the site won't have it after the plan."""
         exchange = self.resulting.get((EXCHANGE, name))
         if not isinstance(exchange, Exchange):
             raise BadBinding(f"no such exchange at {self.tag}: {name}")
         return exchange
 
     def check_exchange(self, exchange: Exchange, was: Entry | None) -> None:
-        """Check that the exchange is new or unchanged, and has its alternate. Raises `BadBinding`."""
+        """Check that the exchange is new or unchanged, and that its alternate exchange exists. Raises `BadBinding`."""
         if was is not None and was != exchange:
             raise BadBinding(
                 f"{exchange.name}: {describe_changes(was, exchange)}: an exchange isn't changed, as what is published"
@@ -286,7 +287,7 @@ class _Comparison:
             raise BadBinding(problem)
 
     def check_link(self, link: Link, was: Entry | None) -> None:
-        """Check that the peer exists, and that a new link closes no routes the file lacks. Raises `BadRoute`."""
+        """Check that the peer exists, and that a new link closes no routes that the file lacks. Raises `BadRoute`."""
         if (PEER, link.peer) not in self.resulting:
             raise BadRoute(f"{link.name}: {link.peer} is no peer of {self.tag}: it goes into sites.{self.tag}.peers")
         used = {route.link for route in self.resulting.values() if isinstance(route, Bridge)}
@@ -303,7 +304,7 @@ class _Comparison:
             )
 
     def check_route(self, route: Bridge, sites: Mapping[str, "_Comparison"], *, others: list[Bridge]) -> None:
-        """Check that both ends of the route exist, and that the peer permits it. Raises `BadRoute` or `BadBinding`."""
+        """Check that the route's ends exist, and that the peer permits the route. Raises `BadRoute` or `BadBinding`."""
         links = [entry for entry in self.resulting.values() if isinstance(entry, Link)]
         check_bridge(route, links=links, existing=others)
         stays = [entry for key, entry in self.resulting.items() if key not in self.desired]
@@ -327,7 +328,7 @@ class _Comparison:
             self._check_permissions(route, peer_site)
 
     def _check_permissions(self, route: Bridge, peer_site: "_Comparison") -> None:
-        """Check that each end of the route permits the other end's part in it. Raises `BadRoute`."""
+        """Check that the site at each end of the route permits the route. Raises `BadRoute`."""
         peer = peer_site.tag
         rules = peer_site.resulting.get((PEER, self.tag))
         if not isinstance(rules, Peer):
@@ -345,10 +346,10 @@ class _Comparison:
             if refusal is not None:
                 raise BadRoute(f"{route.name}: at {site}, {refusal}")
 
-    # Steps of the plan
+    # The methods below yield the steps of the plan.
 
     def leftovers(self) -> Iterator[Leftover]:
-        """Yield the entries that stay although the file lacks them."""
+        """Yield the entries that stay although the file lacks them, each with the reason."""
         for key in sorted(self.state.persistent_entries.keys() - self.desired.keys()):
             is_declared = key in self.state.declared
             if is_declared or not self.prune:
@@ -383,7 +384,7 @@ class _Comparison:
             yield from self.entry_steps(entry, waits=waits, late_links=late_links)
 
     def entry_steps(self, entry: Entry, *, waits: bool, late_links: set[str]) -> Iterator[ScheduledStep]:
-        """Yield the steps for a desired entry. A new entry `waits` if others have to be removed first."""
+        """Yield the steps for a desired entry. A new entry `waits` if other entries have to be removed first."""
         was = self.actual.get(entry_key(entry))
         if was is None:
             yield self.schedule_creation(entry, Stage.RECREATE if waits else Stage.CREATE)
@@ -397,7 +398,7 @@ class _Comparison:
             yield self.schedule_removal(was, Stage.CLEAR, Act.REMAKE)
             yield self.schedule_creation(entry, Stage.RECREATE)
         elif isinstance(entry, Peer) and isinstance(was, Peer):
-            # Revoked permissions close the peer's routes and refuse their messages at once, so they are revoked last.
+            # Permissions are revoked last, because this closes the peer's routes and refuses its messages at once.
             both = entry.merge_rules(was)
             if differ(was, both):
                 yield self.schedule_creation(both, Stage.CREATE, was=was)
@@ -437,5 +438,5 @@ class _Comparison:
         return stage, (REMOVAL_ORDER.index(kind), -self.place(entry), self.tag, name), step
 
     def place(self, entry: Entry) -> int:
-        """Return the position of an exchange in the order of alternates; other kinds of entries have no order."""
+        """Return an exchange's position in the order of alternate exchanges. Other kinds of entries have no order."""
         return self.exchanges_in_order().index(entry.name) if isinstance(entry, Exchange) else 0

@@ -22,7 +22,7 @@ from sluice.federation.topology.entries import EXCHANGE, LINK, PEER, ROUTE, Entr
 
 @dataclass(frozen=True)
 class SiteState:
-    """The current state of a site. `at` is its name in commands."""
+    """The current state of a site. `at` is the site's name in commands."""
 
     at: str
     view: SiteView
@@ -31,11 +31,11 @@ class SiteState:
 
     @cached_property
     def entries(self) -> Entries:
-        """The site's own entries that aren't closing; links and routes that peers requested belong to the peers."""
+        """The site's own entries that aren't closing. Links and routes that peers requested are the peers' entries."""
         view = self.view
         return index_by_key(
             [
-                # The site itself records the tags of the peer's routes, and what was granted for routes.
+                # The site itself records the tags of a peer's routes, and the permissions that were granted for routes.
                 *(replace(peer, tags=(), declared=False, granted=UNSET) for peer in view.peers),
                 *(exchange for exchange in view.exchanges if exchange not in STANDARD_EXCHANGES),
                 *self.bindings,
@@ -46,7 +46,7 @@ class SiteState:
 
     @cached_property
     def persistent_entries(self) -> Entries:
-        """The entries without non-durable links that have no route: those close by themselves."""
+        """The entries, except non-durable links without a route, because such links close by themselves."""
         used = {route.link for route in self.entries.values() if isinstance(route, Bridge)}
         passing = [link for link in self.entries.values() if isinstance(link, Link) and not link.durable]
         gone = {entry_key(link) for link in passing if link.name not in used}
@@ -54,9 +54,9 @@ class SiteState:
 
     @property
     def bindings(self) -> list[BindingDeclaration]:
-        """The bindings of queues other than the bridge queues of exchange routes."""
+        """The bindings of all queues except the bridge queues of exchange routes."""
         of_routes = {route.reads for route in self.view.bridges if route.src_is_local and not route.src_is_queue}
-        # A bridge queue that is being created again is only recognized by its name.
+        # A bridge queue that is being created again is recognized only by its name.
         users = (binding for binding in self.all_bindings if not binding.queue.startswith(BRIDGE_QUEUE_PREFIX))
         return [binding for binding in users if binding.queue not in of_routes]
 
@@ -73,13 +73,13 @@ class SiteState:
         )
 
     def display_name(self, queue: str) -> str:
-        """Return the display name of a queue."""
+        """Return the name by which a queue is shown: its logical name, or its SQS name."""
         known = self.queues.find_queue(queue)
         return queue if known is None else known.name
 
 
 def closing_entries(view: SiteView) -> list[Key]:
-    """Return the keys of closing links and routes, the site's own and those that peers requested."""
+    """Return the keys of all closing links and routes, including those that peers requested."""
     routes = [(ROUTE, route.name) for route in view.bridges if route.state == LinkState.CLOSING]
     return [*routes, *((LINK, link.name) for link in view.links if link.status.is_ending)]
 
@@ -87,9 +87,9 @@ def closing_entries(view: SiteView) -> list[Key]:
 def find_blocking(
     views: Mapping[str, SiteView], needed: Collection[tuple[str, str, str]], identities: Collection[tuple[Any, ...]]
 ) -> list[str]:
-    """Describe the closing links and routes that still use what a plan's steps remove or create again.
+    """Describe the closing links and routes that still use entries which a plan's steps remove or create again.
 
-    `needed` has the steps' entries, as site, kind and name; `identities` has those of the routes to create.
+    `needed` has the entries of these steps, as site, kind and name. `identities` has those of the routes to create.
     """
     blocking: list[str] = []
     for tag, view in views.items():
@@ -110,13 +110,13 @@ def find_blocking(
 
 
 def _name_at_both_ends(kind: str, name: str, tag: str, peer: str) -> set[tuple[str, str, str]]:
-    """Return a link or route of the site, and the peer's own one if the peer requested it."""
+    """Return the keys of a link or route here and, if the peer requested it, at the peer."""
     own_name = name.removesuffix(SERVED_MARK + peer)
     return {(tag, kind, name), *([(peer, kind, own_name)] if own_name != name else [])}
 
 
 def idle_routes(view: SiteView, routes: Iterable[str]) -> list[str]:
-    """Return the routes that should forward messages and don't, with their states. Paused routes should not."""
+    """Return the routes that should forward messages but don't, with their states. Paused routes aren't returned."""
     bridges = [(name, view.find_bridge(name)) for name in routes]
     resting = {LinkState.OPERATIONAL, LinkState.PAUSED}
     return [
@@ -127,7 +127,7 @@ def idle_routes(view: SiteView, routes: Iterable[str]) -> list[str]:
 
 
 def export_topology(states: Mapping[str, SiteState]) -> DesiredTopology:
-    """Return the topology file of these sites, in an order that doesn't depend on the order of `states`."""
+    """Return the topology file of these sites. Its order doesn't depend on the order of `states`."""
     addresses = {tag: state.view.address for tag, state in states.items()}
     sites: dict[str, DesiredSite] = {}
     for tag, state in sorted(states.items()):
