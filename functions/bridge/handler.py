@@ -56,7 +56,7 @@ class BridgeDependencies(msgspec.Struct, frozen=True, kw_only=True):
     rates: RouteRates
     reporter: Reporter
     sleep: Callable[[float], None] = time.sleep
-    recorded_at_ms: dict[str, int] = msgspec.field(default_factory=dict)  # last recorded forward, by bridge
+    recorded_at_ms: dict[str, int] = msgspec.field(default_factory=dict)  # times of the bridges' last recorded forwards
 
     def forward(self, messages: Sequence[Message], route: Forward, *, queue: str) -> ForwardOutcome:
         """Forward a batch, and report its outcome to the link. A route's rate may delay the batch."""
@@ -90,8 +90,7 @@ class BridgeDependencies(msgspec.Struct, frozen=True, kw_only=True):
                 self.recorded_at_ms[bridge] = at_ms  # A successful forward proves that the link works.
                 self.forwards.record(bridge, at_ms=at_ms)
         except DestinationFault:
-            # The batch is already forwarded, so this error is only logged. The next batch reports the route's state
-            # again.
+            # The batch is already forwarded, so the error is only logged. The next batch reports the state again.
             logger.exception("OutcomeNotReported", bridge=bridge)
         return outcome
 
@@ -136,7 +135,7 @@ def jq_runner() -> "JqRunner":
 def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
     """Forward an event's messages, which are all from one queue. One or several routes read this queue."""
     made, batch = dependencies(), Batch.parse(event)
-    routes = made.routes.value()(batch.queue)  # no routes before their creation and after their removal
+    routes = made.routes.value()(batch.queue)  # A queue has no routes while they are being created or removed.
     failures: dict[int, Exception] = {}
     if not routes:
         failures = dict.fromkeys(range(len(batch.messages)), HeldBack(NO_ROUTE))
@@ -155,7 +154,7 @@ def publish_outcome(outcome: ForwardOutcome, route: Forward) -> None:
         counts["LagMs"] = outcome.lag_ms
     publish(SERVICE, counts, dimensions=of_route)
     if outcome.lag_ms:
-        publish(SERVICE, {"LagMs": outcome.lag_ms})  # without a dimension, as its alarm covers all routes
+        publish(SERVICE, {"LagMs": outcome.lag_ms})  # This metric has no dimension: its alarm covers all routes.
     if outcome.outage is not None:
         publish(SERVICE, {"PeerNotReached": 1})  # An alarm watches this metric.
         logger.warning("PeerNotReached", route=route.bridge.name, error=str(outcome.outage))

@@ -1,1 +1,1 @@
-"""The client function."""
+"""The client function, which serves HTTP requests of clients."""

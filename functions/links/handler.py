@@ -53,8 +53,8 @@ DECLARED = "declared"  # The document `declared` has the last applied declaratio
 WATCH_DOCUMENT = "watch"  # The document `watch` has the results of checks of queues and routes.
 BRIDGE_TIMEOUT_S = 30
 VISIBILITY_S = 6 * BRIDGE_TIMEOUT_S
-MAX_RECEIVES = 1_000  # SQS allows no more receives. The bridge function gives up much earlier, and reports the error.
-MAX_DELAY_S = 900  # SQS allows no longer delay.
+MAX_RECEIVES = 1_000  # SQS's limit of receives. The bridge function gives up much earlier, and reports the error.
+MAX_DELAY_S = 900  # SQS's longest delay of a message, in seconds
 
 logger = Logger()
 
@@ -171,8 +171,7 @@ def dependencies() -> LinksDependencies:
         queues=SqsSiteQueues(sqs_client(), settings.dead_letters_url, settings.arn_prefix),
         peers=PeerQueues(settings.here.account),
         # The executor has one thread, because all messages change one registry and must be served in order.
-        # A failed message is soon made visible again. Otherwise it would block its peer's message group for six
-        # minutes.
+        # A failed message is soon visible again. Otherwise it would block its message group for six minutes.
         reporter=make_reporter(settings.dead_letters_url, ThreadPoolExecutor(1)),
         documents={
             name: DynamoDocument(client=dynamodb_client(), table=settings.table, name=name, new_token=new_id)

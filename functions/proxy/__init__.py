@@ -1,1 +1,1 @@
-"""The proxy function, which serves HTTP requests of proxies and clients."""
+"""The proxy function, which serves HTTP requests of proxies."""

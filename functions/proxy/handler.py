@@ -22,8 +22,7 @@ from sluice.stages import add_stage_prefix
 
 SERVICE = "proxy"
 CONCURRENT_CALLS = 2  # Serving one poll makes at most two AWS calls at the same time.
-# With many proxies, most polls end in these ways. The counts of these ends are published together, not at each
-# invocation.
+# With many proxies, most polls have one of these ends. Their counts are published together, not per invocation.
 BUFFERED_ENDS = frozenset({End.POLL_DEFERRED.value, End.POLL_REFUSED.value})
 
 

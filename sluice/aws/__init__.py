@@ -1,1 +1,1 @@
-"""Adapters for AWS, the only package that uses boto3. They convert errors of AWS to errors of Sluice."""
+"""Adapters for AWS. Only this package uses boto3. The adapters convert errors of AWS to errors of Sluice."""

@@ -126,7 +126,7 @@ class DynamoChangeLog:
                     ClientRequestToken=token,
                 )
         except CallFailed as error:
-            # The change may be written already: by an earlier attempt whose response was lost.
+            # An earlier attempt may have written the change already, if its response was lost.
             codes = cancellation_codes(error) if error.code == TRANSACTION_CANCELED else ()
             if CONDITION_IN_TRANSACTION not in codes and CONFLICT not in codes:
                 raise
@@ -202,7 +202,7 @@ class DynamoChangeLog:
             "Key": self._build_key(HEAD),
             "UpdateExpression": "SET " + ", ".join(f"#{name} = :{name}" for name in changed),
             "ConditionExpression": condition or "attribute_not_exists(pk)",
-            # DynamoDB reserves some names.
+            # Some attribute names are reserved words of DynamoDB.
             "ExpressionAttributeNames": {f"#{name}": name for name in {*changed, *same}},
             "ExpressionAttributeValues": attributes(values),
         }

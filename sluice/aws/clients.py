@@ -81,7 +81,7 @@ class FastBatches:
         # Handlers of botocore's events that observe requests, or that replace AWS, are still called.
         self._other_handlers = copy(client.meta.events)
         self._endpoint = botocore_endpoint(client)
-        self._limits: Any = client.meta.config  # untyped, as the stubs lack its attributes
+        self._limits: Any = client.meta.config  # typed as Any, because the stubs lack its attributes
         self._kept = _ThreadState()
 
     @classmethod
@@ -100,7 +100,7 @@ class FastBatches:
         try:
             context[ENCODED_BODY] = _ENCODER.encode(params)
         except UnicodeEncodeError:
-            return None  # botocore can escape lone surrogates, so SQS refuses only these messages
+            return None  # botocore escapes lone surrogates; then SQS refuses only these messages
         return {**params, "Entries": []}
 
     def send(
@@ -236,7 +236,7 @@ def calls(operation: str, *, queue: str | None = None) -> Iterator[None]:
 
 
 def error_code(error: ClientError) -> str:
-    """Return AWS's code of the error."""
+    """Return AWS's code for the error."""
     return error.response["Error"].get("Code", "")
 
 

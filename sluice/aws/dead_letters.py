@@ -1,8 +1,9 @@
 """Writes and reads dead letters, each with the reason for which it was dead-lettered.
 
 A dead letter has the message's body, attributes, group and trace, and two more attributes: `sluice-reason`, and
-`sluice-source`, the ARN of its queue. If SQS doesn't carry that many attributes, one attribute contains all of the
-message's own: `sluice-attributes`, JSON in the format of Lambda's events. The caller provides the reason's text.
+`sluice-source`, the ARN of its queue. SQS limits the number of attributes. Beyond this limit, one attribute contains
+all of the message's own attributes: `sluice-attributes`, JSON in the format of Lambda's events. The caller provides the
+reason's text.
 
 If the size limit leaves no room for these, `sluice-message` has body and attributes compressed, in the same format.
 Any text takes less room then; only binary attributes may not. The message's own content has priority: the end of the

@@ -61,7 +61,7 @@ class StackView:
 class Deployment:
     """The outputs of a site's rendezvous stack.
 
-    `broker_url` is the base of `/proxy` and `/answer`, `client_url` that of `/client` and `/amp/client/`.
+    `broker_url` is the base URL of `/proxy` and `/answer`, `client_url` is that of `/client` and `/amp/client/`.
     """
 
     offers_queue_url: str

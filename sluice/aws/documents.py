@@ -22,7 +22,7 @@ LINKS = "links"  # the document with the registry of links
 PEERS = "peers"
 HEAD = "head"
 PART_BYTES = 380 * 1024  # less than DynamoDB's limit of 400 KB for an item with its keys
-MAX_READS = 10  # reads are repeated if another writer replaces the value meanwhile
+MAX_READS = 10  # maximum number of reads, if other writers keep replacing the value
 
 
 @dataclass(slots=True, kw_only=True)

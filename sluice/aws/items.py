@@ -80,7 +80,7 @@ def write_if(
 
 
 def update_if(client: DynamoDBClient, **request: Any) -> Item | None:
-    """Update an item if a condition holds. Returns the updated item, None if it fails. Raises `CallFailed`."""
+    """Update an item if a condition holds. Returns the item, None if the condition fails. Raises `CallFailed`."""
     try:
         with calls("UpdateItem"):
             return client.update_item(ReturnValues="ALL_NEW", **request)["Attributes"]

@@ -66,7 +66,8 @@ class Reporter(msgspec.Struct, frozen=True, kw_only=True):
 
     A transient error shouldn't block a message, or its message group, for the whole visibility timeout. So after each
     of its first failures, a message becomes visible after the next delay in `redelivery_delays_s`. After later failures
-    it waits for its visibility timeout, because outages last. Without `received`, all failures do.
+    it waits for its visibility timeout, because outages last. Without `received`, a message waits for its visibility
+    timeout after every failure.
     """
 
     dead_letters: DeadLetters

@@ -55,9 +55,9 @@ def call_at_shutdown(callback: Callable[[], None]) -> None:
         sys.stdout.flush()
         os._exit(0)  # Exit here, because Lambda's runtime in the main thread waits for an invocation that never comes.
 
-    # A signal handler would run in the main thread. That thread may be in compiled code or hold a lock that the
-    # callback
-    # needs. So the signal is blocked for this thread and for all threads that start from now on.
+    # A signal handler would run in the main thread, which may hold a lock that the callback needs, or run compiled
+    # code.
+    # So the signal is blocked for this thread and for all threads that start from now on.
     signal.pthread_sigmask(signal.SIG_BLOCK, TERMINATION)
     Thread(target=wait_for_shutdown, daemon=True).start()
     Thread(target=wait_for_next_event, daemon=True).start()

@@ -45,7 +45,7 @@ SITE_TAG = "sluice:site"  # Each queue that is created at run time has this tag,
 BRIDGE_QUEUE_PREFIX = "sluice-bridge-"
 RETENTION = "MessageRetentionPeriod"
 ENCRYPTION = frozenset({"KmsMasterKeyId", "SqsManagedSseEnabled"})
-DIFFERS = frozenset({"QueueNameExists", "QueueAlreadyExists"})  # the queue exists with other attributes
+DIFFERS = frozenset({"QueueNameExists", "QueueAlreadyExists"})  # codes if a queue with other attributes exists
 NAME_CHARACTERS = 24  # The name of a bridge's queue contains this many characters of a hash.
 
 
@@ -78,7 +78,7 @@ def choose_scaling(bridges: Sequence[BridgeRecord], queue: str) -> MappingScalin
         for record in bridges
     ]
     for bridge in declared:
-        rate = MAX_SYNC if bridge.rate is UNSET else bridge.rate  # a batch has at most a second's messages
+        rate = MAX_SYNC if bridge.rate is UNSET else bridge.rate  # A batch has at most one second's messages.
         batch_size = min(batch_size, bridge.sync, rate, max(1, bridge.credit // 2) if bridge.credit else MAX_SYNC)
     for bridge in declared:
         if bridge.credit:
@@ -97,7 +97,7 @@ class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
     mappings: "BridgeMappings"
     dead_letters: "DeadLetters"
     bridge_queue_attributes: Callable[[Bridge], Mapping[str, str]]  # returns the attributes of a new bridge queue
-    readable_queue: Callable[[str], str]  # returns its SQS name; raises `BadBinding` if routes may not read it
+    readable_queue: Callable[[str], str]  # returns a queue's SQS name; raises `BadBinding` if routes may not read it
     may_go_on: Callable[[], bool]
 
     def apply(self, due: DueAction, registry: Registry) -> Change:

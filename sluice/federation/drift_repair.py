@@ -117,8 +117,6 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
     def _stored(self) -> DocumentStore[SiteWatch]:
         return DocumentStore(self.document, WATCH, SiteWatch)
 
-    # Checks of queues
-
     def _check_queues(self, names: Collection[str]) -> None:
         """Check whether queues exist. Redrive dead letters of existing queues, and repair missing queues."""
         registry, counts, now_ms = self.link_service.registry(), self._count_messages(names), self.link_service.now_ms()
@@ -194,8 +192,6 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
             lambda watch: watch.with_queue(name, replace(watch.find_queue(name), undelivered=0, unbound=True))
         )
         self.repairs.append(Repair(resource=BINDING, name=name))
-
-    # Checks of routes
 
     def _compare_routes(self) -> None:
         """Repair each route's binding, queue settings and mapping. Raises `CallFailed` after the last route."""

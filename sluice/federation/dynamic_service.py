@@ -229,7 +229,7 @@ def _collect_local_bindings(registry: Registry, bound: SiteBindings, exchange: s
     for queue, keys in bound.keys_at(exchange).items():
         destination = bound.destination(queue)
         crossing = None if destination is None else destination.crossing
-        # While a dynamic route's queue is being recreated, only its crossing shows that it is a dynamic route's.
+        # While a dynamic route's queue is being recreated, only its crossing shows that the route is dynamic.
         if queue not in dynamic and (crossing is None or crossing.origins is UNSET):
             advertisements |= {
                 ops.BindingAdvertisement.from_binding(key, from_stored(value)) for key, value in keys.items()

@@ -95,7 +95,7 @@ def add_exchange(site: SiteBindings, exchange: Exchange) -> BindingsChange | Non
 
 @_define_change
 def remove_exchange(site: SiteBindings, name: str) -> BindingsChange:
-    """Remove an exchange. An exchange with bindings, or that is another exchange's alternate, isn't removed."""
+    """Remove an exchange. Raises `BadBinding` if it has bindings, or is another exchange's alternate."""
     if site.exchange(name) in STANDARD_EXCHANGES:
         raise BadBinding(f"{name}: every site has this exchange")
     bound = sum(map(len, site.keys_at(name).values()))

@@ -194,6 +194,5 @@ class _PeerSender:
             self.outage = outage
             raise
         except QueueGone as error:
-            # The peer's ingress may be created again, so this error must let the message be retried, unlike
-            # `QueueGone`.
+            # The peer's ingress may be created again, so the message must be retried, unlike after `QueueGone`.
             raise NotDelivered(str(error)) from error

@@ -129,8 +129,7 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
                     for bridge_record in bridges
                     if bridge_record.queue is not None
                 )
-            # Older messages were forwarded first, so the oldest waiting message has waited at least since the last
-            # forward.
+            # Older messages are forwarded first. So the oldest message has waited at least since the last forward.
             oldest = [
                 max(since_ms, forwards.get(bridge_record.bridge.name, 0))
                 for bridge_record in bridges
@@ -172,8 +171,7 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
                 raise BadRoute(f"{sender.tag}: {link[:100]} is a link to {record.link.peer}")
         match message:
             case messages.Hello(served=True):
-                # The peer serves a link that was declared here. The answer tells the peer whether the link still
-                # exists.
+                # The peer serves a link that was declared here, and learns whether the link still exists.
                 own_name = link.removesuffix(SERVED_MARK + self.here.tag)
                 is_known = own_name in self.registry().links
                 parting = messages.LinkClosed(link=own_name, sender=self.here)
@@ -283,8 +281,7 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
     def _send_link_closed(self, link: str, registry: Registry) -> list[transitions.Change]:
         record, is_unreachable = registry.links[link], False
         parting = messages.encode_control(messages.LinkClosed(link=link, sender=self.here))
-        # The endpoint in use comes first. A peer that refuses messages at all endpoints isn't told that the link is
-        # closed.
+        # The endpoint in use comes first. If the peer refuses all endpoints, the link is removed without notice.
         for endpoint in () if record.served else dict.fromkeys((record.endpoint, *record.link.endpoints)):
             try:
                 self.peers.send_control_message(record.link, endpoint, parting)
@@ -294,4 +291,4 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
                 continue
             else:
                 return [transitions.remove_link(link)]
-        return [] if is_unreachable else [transitions.remove_link(link)]  # later actions send the parting again
+        return [] if is_unreachable else [transitions.remove_link(link)]  # a later action sends the message again

@@ -73,8 +73,7 @@ class Move:
                 self._moved_ids |= dict.fromkeys(message.message_id for message in sent)
                 while len(self._moved_ids) > MAX_REMEMBERED:
                     del self._moved_ids[next(iter(self._moved_ids))]
-                # A standard queue may deliver a message several times, even in one response. All of its copies are
-                # deleted.
+                # A standard queue may deliver a message twice, even in one response. All of its copies are deleted.
                 done = [message for message in received if message.message_id in self._moved_ids]
                 if done:
                     self.source.delete(done)

@@ -18,8 +18,6 @@ from sluice.operations import Operation, R
 
 MAX_REPORTED_QUEUES = 1_000  # one `ReportFailingQueues` may report at most this many missing queues
 
-# The classes below are results of operations.
-
 
 class LinkView(Link, frozen=True, kw_only=True):
     """A link with its status. `served` is true if the peer declared the link."""
@@ -36,7 +34,7 @@ class LinkView(Link, frozen=True, kw_only=True):
 
 
 class BridgeView(Bridge, frozen=True, kw_only=True):
-    """A bridge with its status. `state` is a link state or the source's report.
+    """A bridge with its status. `state` is a link state, or the state that the source site reports.
 
     `served` is true if the peer requested the bridge. `reads` is the bridge's queue at this site. `repairs` counts the
     repairs of the bridge's resources at this site.
@@ -56,10 +54,10 @@ class BridgeView(Bridge, frozen=True, kw_only=True):
 
 
 class SiteView(Struct, frozen=True, kw_only=True):
-    """A site's objects and their status. `bindings` is their number; `feeds` has the bindings of queue routes' queues.
+    """A site's objects and their status. `bindings` is the number of bindings.
 
-    `declared` is the deployment's declaration, which can't be changed at run time. `refusing` has the queues that
-    refused messages in the last minutes, with the reason.
+    `feeds` has the bindings of queues that queue routes read. `declared` is the deployment's declaration, which can't
+    be changed at run time. `refusing` has the queues that refused messages in the last minutes, with SQS's reasons.
     """
 
     address: Introduction
@@ -265,9 +263,9 @@ class AddLink(_Change[Link], frozen=True, kw_only=True, tag="link_add"):
 
 
 class CloseLink(_Change[None], frozen=True, kw_only=True, tag="link_del", omit_defaults=True):
-    """Closes a link and its routes, after their queues have been forwarded.
+    """Closes a link and its routes, after the messages in their queues have been forwarded.
 
-    `force` removes a link whose routes are gone although the peer can't be told.
+    `force` removes a link without routes even if the peer can't be informed.
     """
 
     name: str

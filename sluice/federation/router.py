@@ -174,9 +174,6 @@ def route(
     )
 
 
-# The classes and functions below route one message.
-
-
 class Copy(msgspec.Struct, frozen=True, kw_only=True):
     """A copy of a message for one queue."""
 

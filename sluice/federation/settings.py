@@ -74,8 +74,8 @@ class LinksSettings(Settings, frozen=True, kw_only=True):
 
     `senders` are the ids of the roles of this function and of the bridge function. `peer_role_id` is the id of the role
     that peers in other accounts assume, if this site has such a role. `kms_key_arn` is the key of new queues, if not
-    SQS's own. `accounts` may have sites that link to this one, the site's own account included. `stages` are permitted
-    stages of peers, besides the site's own; an empty one permits peers without a stage.
+    SQS's own. `accounts` are the accounts whose sites may link to this site, including its own account. `stages` are
+    permitted stages of peers, besides the site's own stage. An empty stage permits peers without a stage.
     """
 
     STORED_FIELDS: ClassVar[frozenset[str]] = frozenset({"peers", "accounts", "names", "declaration"})

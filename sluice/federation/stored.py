@@ -33,8 +33,7 @@ class CachedDocument(Generic[T]):
         if self._value is None or now_ms - self._checked_at_ms >= CACHED_MS:
             if self._value is None or self.document.version() != self._version:
                 content, version = self.document.load()
-                # The version is set together with the value. So after an error in `decode`, the next call loads the
-                # document again.
+                # The version is set with the value. So after an error in `decode`, the next call loads the document.
                 self._value, self._version = self.decode(content), version
             self._checked_at_ms = now_ms
         return self._value

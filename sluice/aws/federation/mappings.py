@@ -12,7 +12,7 @@ from sluice.errors import CallFailed
 from sluice.federation.links.links import MappingScaling
 from sluice.message import FIFO_SUFFIX
 
-if TYPE_CHECKING:  # boto3-stubs is not in the bundles
+if TYPE_CHECKING:  # Only the type checker has boto3-stubs.
     from mypy_boto3_lambda.type_defs import EventSourceMappingConfigurationTypeDef
 
 GONE = "ResourceNotFoundException"

@@ -1,4 +1,4 @@
-"""Sends to peers' queues. Access is granted by a peer's resource policies, or by a role of the peer.
+"""Sends to peers' queues. A peer grants access by its resource policies, or by a role.
 
 `PeerUnreachable` is transient, `PeerRefused` needs an operator, and `CallFailed` concerns a single message.
 """
@@ -28,7 +28,7 @@ CONFIG = Config(
     retries={"mode": "standard", "total_max_attempts": 2},
     user_agent=USER_AGENT,
 )
-# These are error codes of SQS, and those of all AWS services that are listed at
+# Error codes of SQS, and https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/CommonErrors.html
 REFUSALS = {
     *(GONE | QUEUE_REFUSALS | {"ExpiredToken", "InvalidAddress", "InvalidClientTokenId", "NotAuthorized"}),
     *("OptInRequired", "SignatureDoesNotMatch", "UnrecognizedClientException"),

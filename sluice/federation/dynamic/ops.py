@@ -121,7 +121,7 @@ class AdvertisedRoute(Struct, frozen=True, kw_only=True, array_like=True):
             raise ValueError("a path has no site twice")
 
 
-AdvertisedRoutes = Annotated[dict[Tag, AdvertisedRoute], Meta(max_length=MAX_ORIGINS)]  # by origin
+AdvertisedRoutes = Annotated[dict[Tag, AdvertisedRoute], Meta(max_length=MAX_ORIGINS)]  # routes by their origins' tags
 
 
 class _Op(Struct, frozen=True, kw_only=True, tag_field="op"):
@@ -196,8 +196,6 @@ def decode_op(text: str | bytes) -> DynamicOp:
     # Type checkers don't accept a union as a type argument.
     return decode(text, cast("type[DynamicOp]", DynamicOp), of="an op")
 
-
-# The functions below handle digests and snapshots of advertised routes.
 
 _SNAPSHOT = Format(kind="wants", version=1, type=AdvertisedRoutes, max_bytes=MAX_SNAPSHOT_BYTES)
 

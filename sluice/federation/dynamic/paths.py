@@ -26,7 +26,7 @@ from sluice.federation.matching.metadata import MAX_TRACE_TAGS, Sites
 from sluice.federation.operations import PathView
 
 MAX_KEYS = 100  # a view of a path shows at most this many keys, but counts all bindings
-BridgeByOrigin = Mapping[str, str]  # origin -> name of the bridge that leads to it
+BridgeByOrigin = Mapping[str, str]  # the name of the bridge that leads to each origin, by origin
 _Rank = tuple[int, int, str, int, str]  # outages, hops, peer's tag, negative hop limit, bridge; the lowest is best
 
 
@@ -43,7 +43,7 @@ def choose_active_bridges(routes: DynamicRoutes) -> BridgeByOrigin:
 
 
 def _rank(name: str, served: ServedRoute, advertised_route: AdvertisedRoute) -> _Rank:
-    """Return a path's rank. The lowest rank is best. Ranks add up, so every part of a best path is a best path."""
+    """Return a path's rank. The lowest rank is best. Ranks add up along a path, so parts of best paths are best."""
     return advertised_route.outages + (not served.up), len(advertised_route.path), served.peer, -served.max_hops, name
 
 
@@ -88,9 +88,6 @@ def build_advertisement(
             path=path, hops_left=hops_left, outages=outages, bindings=advertised_route.bindings
         )
     return advertised
-
-
-# The functions below answer queries about paths.
 
 
 def find_origins(bridges: BridgeByOrigin, name: str) -> Sites:

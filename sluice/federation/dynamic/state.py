@@ -129,9 +129,6 @@ RoutesByExchange = dict[str, DynamicRoutes]
 ROUTES = Format(kind="dynamic routes", version=1, type=RoutesByExchange)
 
 
-# The classes below are the results of events.
-
-
 class OutgoingOp(msgspec.Struct, frozen=True):
     """An op to send over a link. Ops of one link and exchange are sent in order."""
 

@@ -175,8 +175,7 @@ def _receive_change(
     if (op.epoch, op.sequence) <= served.version:
         return _ignore_old(routes, op, served.version)
     if op.epoch > epoch or op.sequence > sequence + 1:
-        # Later ops are ignored until the snapshot arrives, so one request is enough. The next hello repeats a lost
-        # request.
+        # Later ops are ignored until the snapshot arrives. If the request is lost, the next hello repeats it.
         requested = state.DynamicStep(routes) if served.is_requested else _request_snapshot(routes, served)
         return state.DynamicStep(
             requested.routes,

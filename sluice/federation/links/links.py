@@ -207,7 +207,7 @@ def check_link(link: Link, *, here: str, existing: Iterable[Link]) -> None:
 
 
 def find_key_problem(route: BridgeDeclaration, exchange_type: ExchangeType | None) -> str | None:
-    """Return why a route can't have a key, which is if exchanges of its source's type ignore keys; None if it can."""
+    """Return why a route can't have its key; None if it can. Exchanges of some types ignore keys."""
     is_ignored = exchange_type is not None and not exchange_type.follows_keys
     if route.kind is not RouteKind.STATIC or not is_ignored or route.key in {"", ALL_KEYS}:
         return None

@@ -199,7 +199,6 @@ def should_notify_peer(before: LinkStatus, after: LinkStatus, *, served: bool) -
     goes_on = {before.state, after.state} <= CARRYING or (was_paused and is_paused)
     beats = goes_on and after.heartbeat_sent_ms != before.heartbeat_sent_ms
     if served:
-        # The peer's message that it closed the link may have been lost. So a silent peer is asked whether the link
-        # exists.
+        # The peer's message that it closed the link may be lost. So a silent peer is asked if the link exists.
         return beats and after.state in {LinkState.STALLED, LinkState.PAUSED}
     return beats or after.draining != before.draining or was_paused is not is_paused

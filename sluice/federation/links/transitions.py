@@ -278,8 +278,7 @@ def accept_answer(
         bridge = bridge_record.bridge
         if not bridge.dynamic or bridge.src_is_local or bridge_record.closing:
             continue
-        # If the types of the exchanges differ, the route fails, because its bindings would mean something else at the
-        # peer.
+        # If the exchanges' types differ, the route fails, because bindings have another meaning at the peer.
         # A new hello tells the peer that this site pulls no messages over failed routes.
         remote_type, here, error = exchanges.get(bridge.src), own_exchanges.get(bridge.dest), None
         if remote_type is not None and here is not None and remote_type != here:
@@ -315,7 +314,7 @@ def accept_hello(
     registry = registry.with_link(record)
     for news in (Command.RETRY, LinkEvent.ANSWERED):  # the hello proves that the peer is reachable
         registry = update_link(name, news)(registry, now)
-    registry = registry.with_link(replace(registry.links[name], hello_due=False))  # an answer follows instead
+    registry = registry.with_link(replace(registry.links[name], hello_due=False))  # an answer is sent instead
     pulled = {format_served_name(pull.name, peer.tag): pull for pull in pulls}
     for bridge_record in registry.list_bridges(name):
         if bridge_record.bridge.name not in pulled:

@@ -156,9 +156,6 @@ def _cycle_finding(path: Path) -> Finding:
     return Finding(Concern.CYCLE, around, text, MessageEffect.DOUBLED, path_routes(path))
 
 
-# The functions below find problems of single routes.
-
-
 def _find_route_problems(topology: Topology, route: Route) -> Iterator[tuple[Concern, str]]:
     """Yield the problems of a route itself. A failed link is reported once for all of its routes."""
     bridge, types = route.bridge, list[ExchangeType | None]()

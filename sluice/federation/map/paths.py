@@ -149,8 +149,7 @@ def follow_message(graph: Graph, start: Stop) -> MessageOutcome:
                 paths[edge.dest] = path
                 traces[edge.dest] = trace if edge.crossing is None else append_tag(trace, edge.crossing)
                 to_visit.append(edge.dest)
-    # A path to an exchange that is reached by another path isn't blocked. If a queue route drops a message, it always
-    # is.
+    # A path counts as blocked if a queue route drops the message, or if no other path reaches the exchange.
     outcome.blocked = [
         blocked for blocked in blocked_paths if blocked.path[-1].source.is_queue or blocked.path[-1].dest not in paths
     ]
@@ -226,9 +225,6 @@ def _sample_keys(edges: Iterable[Edge]) -> list[str]:
             if key is not None:
                 keys[key] = None
     return sorted(keys) or [ANY_KEY]
-
-
-# The function below finds a key that matches several topic patterns.
 
 
 def common_key(patterns: Sequence[str]) -> str | None:

@@ -78,8 +78,7 @@ class Topology:
                 if bridge.link not in links:
                     continue
                 source, dest = find_site_tags(bridge, links[bridge.link], here=site.tag)
-                # While a link forwards nothing, the reported states of its routes are outdated, so the link's state
-                # replaces them.
+                # While a link forwards nothing, its state replaces the reported states of its routes.
                 # Only failed and paused routes keep their own state.
                 link = site.statuses.get(bridge.link, LinkStatus()).state
                 own = site.states.get(bridge.name, link.value)

@@ -358,8 +358,6 @@ class SiteBindings(BindingsReplica):
         self.count = 0  # number of bindings
         super().__init__(bindings)
 
-    # The members below answer queries about bindings.
-
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
         """All exchanges of the site."""
@@ -440,8 +438,6 @@ class SiteBindings(BindingsReplica):
             for exchange, queue, key, arguments in batch:
                 bound.setdefault(exchange, {}).setdefault(queue, {})[key] = arguments
             yield Bindings(version=self.version, exchanges=(), bound=bound)
-
-    # The methods below apply changes of bindings.
 
     def apply(self, change: BindingsChange) -> None:
         """Apply the change to the next version, as `Replica.apply` describes."""

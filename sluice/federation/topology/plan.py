@@ -216,8 +216,6 @@ class _Comparison:
             raise Malformed(f"the same {key[0]} as {self.places[key]}: {key[1]}")
         self.desired[key], self.places[key] = entry, place
 
-    # The members below check the file for conflicts.
-
     @cached_property
     def resulting(self) -> Entries:
         """The entries that the site has after the plan is applied."""
@@ -345,8 +343,6 @@ class _Comparison:
         for site, refusal in refusals.items():
             if refusal is not None:
                 raise BadRoute(f"{route.name}: at {site}, {refusal}")
-
-    # The methods below yield the steps of the plan.
 
     def leftovers(self) -> Iterator[Leftover]:
         """Yield the entries that stay although the file lacks them, each with the reason."""
