@@ -29,7 +29,14 @@ from benchmarks.report import Figure, report
 from sluice.aws.change_logs import DynamoChangeLog
 from sluice.aws.clients import new_id
 from sluice.federation.exchange_store import ExchangeStore, add_binding, remove_binding
-from sluice.federation.matching.bindings import Binding, CachedReplica, Destination, RoutingTable, SiteBindings, pack
+from sluice.federation.matching.bindings import (
+    Binding,
+    CachedReplica,
+    Destination,
+    RoutingTable,
+    SiteBindings,
+    encode_page,
+)
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
 from sluice.federation.matching.typed_values import TypedValue
 from tests.bindings import bound
@@ -114,7 +121,7 @@ def snapshot_of(kind: ExchangeType) -> bytes:
     bindings = [_own(kind, number) for number in range(NUMBER)]
     queues = [_destination(each.queue) for each in bindings]
     site = SiteBindings(bound(exchanges=[Exchange(name=kind.value, type=kind)], queues=queues, bindings=bindings))
-    return b"".join(map(pack, site.pages()))
+    return b"".join(map(encode_page, site.pages()))
 
 
 def _own(kind: ExchangeType, number: int) -> Binding:

@@ -25,9 +25,9 @@ from sluice.settings import STORED_NAMES, Settings
 S = TypeVar("S", bound=Settings)
 
 
-def read_settings(kind: type[S]) -> S:
+def read_settings(settings_type: type[S]) -> S:
     """Read a function's settings from environment variables and Parameter Store. Raises `BadSetting`."""
-    return kind.read(os.environ, read_parameters)
+    return settings_type.read(os.environ, read_parameters)
 
 
 def read_parameters(names: Sequence[str]) -> str:
@@ -87,19 +87,19 @@ def send_operation(queue_url: str, operation: Operation[Any], *, delay_s: int = 
     SqsQueues(sqs_client(), queue_url).send(queue_url, encode(operation).decode(), delay_s=delay_s)
 
 
-def flush_at_shutdown(dependencies: Any, flush: Callable[[Any], None]) -> Callable[[], None]:
+def flush_at_shutdown(dependencies: Any, flush_dependencies: Callable[[Any], None]) -> Callable[[], None]:
     """Register a callback that flushes buffered data before the execution environment ends. Returns the callback.
 
     `dependencies` is the function, with a `cache`, that creates the objects to flush. Lambda accepts this registration
     only while the handler's module is imported.
     """
 
-    def flush_if_made() -> None:
+    def flush_if_created() -> None:
         if dependencies.cache_info().currsize:
-            flush(dependencies())
+            flush_dependencies(dependencies())
 
-    call_at_shutdown(flush_if_made)
-    return flush_if_made
+    call_at_shutdown(flush_if_created)
+    return flush_if_created
 
 
 def make_time_check(context: LambdaContext, *, reserve_ms: int) -> Callable[[], bool]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from botocore.exceptions import ClientError
 
-from sluice.aws.clients import GONE, error_code
+from sluice.aws.clients import GONE, get_error_code
 from sluice.aws.deployment import STACK
 from sluice.aws.rendezvous.clients import ClientCredentials, open_client
 from tests.site_access import SiteAccess
@@ -40,7 +40,7 @@ def retry_until_accepted(call: Callable[[], T], *, passing: frozenset[str]) -> T
         try:
             return call()
         except ClientError as error:
-            if error_code(error) not in passing or time.monotonic() > deadline:
+            if get_error_code(error) not in passing or time.monotonic() > deadline:
                 raise
             time.sleep(pause)
     raise AssertionError

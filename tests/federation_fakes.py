@@ -121,7 +121,7 @@ class FakeChangeLog(ADAPTER):
     def is_long(self) -> bool:
         return self.written - self.base >= self.long
 
-    def since(self, version: int | None) -> BindingsUpdate:
+    def read_since(self, version: int | None) -> BindingsUpdate:
         if version == self.written:
             return BindingsUpdate(version=version)
         reaches = version is not None and all(each in self.changes for each in range(version + 1, self.written + 1))

@@ -6,7 +6,7 @@ import yaml
 
 from sluice.federation.links.links import Endpoint, Link
 from sluice.federation.links.states import LinkState, LinkStatus
-from sluice.federation.map.drawings import as_svg
+from sluice.federation.map.drawings import draw_svg
 from sluice.federation.map.topology import MappedSite, Topology
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES
 from sluice.federation.topology.desired import DesiredSite, parse_topology
@@ -18,7 +18,7 @@ UP = LinkStatus(state=LinkState.OPERATIONAL)
 def drawn() -> str:
     """Draw the file beside this one."""
     desired = parse_topology(yaml.safe_load(FILE.read_text(encoding="utf-8")))
-    return as_svg(Topology.from_sites(_site(tag, site) for tag, site in desired.sites.items()))
+    return draw_svg(Topology.from_sites(_site(tag, site) for tag, site in desired.sites.items()))
 
 
 def _site(tag: str, desired: DesiredSite) -> MappedSite:

@@ -14,7 +14,7 @@ from aws_lambda_powertools.logging import Logger
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from functions.bootstrap import make_reporter, make_time_check, parse_event, read_settings, send_operation
-from sluice.aws.clients import dynamodb_client, lambda_client, make_client, now_ms, queue_arn_prefix, sqs_client
+from sluice.aws.clients import build_queue_arn_prefix, dynamodb_client, lambda_client, make_client, now_ms, sqs_client
 from sluice.aws.metrics import publish
 from sluice.aws.records import Batch, BatchResponse, Reporter
 from sluice.aws.splitting.consumers.lambda_functions import LambdaSplitterTriggers
@@ -58,7 +58,7 @@ class ControlDependencies(msgspec.Struct, frozen=True, kw_only=True):
                 repointed={queue.queue_id: queue for queue in self.settings.repointed},
                 consumers=AwsConsumers(
                     client=client_of,
-                    arn_prefix=queue_arn_prefix(self.settings.dead_letters_url),
+                    arn_prefix=build_queue_arn_prefix(self.settings.dead_letters_url),
                     now_ms=now_ms,
                     cluster=clusters,
                 ),

@@ -53,7 +53,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> None:
     of a repeated batch have the same ids, but may be counted twice, so a count may exceed the true number.
     """
     publisher, statistics = dependencies()
-    events = list(chain.from_iterable(map(read_or_skip, event["Records"])))
+    events = list(chain.from_iterable(map(parse_events_or_skip, event["Records"])))
     try:
         published = publisher.publish(events)
         statistics.add([counts for event in events if (counts := tally(event))])
@@ -64,7 +64,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> None:
     publish(SERVICE, {"EventsCounted": len(events), "EventsPublished": published})
 
 
-def read_or_skip(record: Mapping[str, Any]) -> Sequence[Event]:
+def parse_events_or_skip(record: Mapping[str, Any]) -> Sequence[Event]:
     """Parse a stream record's events. Logs a malformed record, which no retry can repair, and returns no events."""
     try:
         return read_events(record)

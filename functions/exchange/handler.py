@@ -52,13 +52,13 @@ def dependencies() -> ExchangeDependencies:
     log = DynamoChangeLog(client=dynamodb_client(), table=settings.table, name=EXCHANGES, new_token=new_id)
     known = DynamoDocument(client=dynamodb_client(), table=settings.table, name=PEERS, new_token=new_id)
 
-    def peers(content: bytes | None) -> KnownPeers:
+    def decode_peers(content: bytes | None) -> KnownPeers:
         return KnownPeers({} if content is None else KNOWN_PEERS.unpack(content), settings.peer_role_id)
 
     return ExchangeDependencies(
         settings=settings,
         table=CachedReplica(log, RoutingTable, now_ms),
-        peers=CachedDocument(known, peers, now_ms),
+        peers=CachedDocument(known, decode_peers, now_ms),
         send=partial(send_batch, sqs_client()),
         reporter=make_reporter(settings.dead_letters_url, ThreadPoolExecutor(MAX_CONNECTIONS)),
         failing=FailingQueues(),

@@ -56,13 +56,13 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     if isinstance(result, JobOutcome):
         report_outcome(result)
     elif isinstance(result, tuple):
-        publish(SERVICE, problem_metrics(result))
+        publish(SERVICE, count_problems(result))
         for outcome in result:
             report_outcome(outcome)
     return build_reply(result)
 
 
-def problem_metrics(outcomes: Sequence[JobOutcome]) -> Mapping[str, float]:
+def count_problems(outcomes: Sequence[JobOutcome]) -> Mapping[str, float]:
     """Count the problems that a reconciliation of all jobs found, by alarm metric. Counts of zero are left out."""
     down = any(outcome.stream_is_down for outcome in outcomes)
     return +Counter(StreamsDown=int(down), JobsFailed=sum(outcome.failed for outcome in outcomes))

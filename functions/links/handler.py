@@ -20,7 +20,7 @@ from sluice.aws.change_logs import DynamoChangeLog
 from sluice.aws.clients import dynamodb_client, lambda_client, new_id, now_ms, sqs_client
 from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.documents import EXCHANGES, LINKS, PEERS, DynamoDocument
-from sluice.aws.federation.mappings import BridgeMappings, switch_on_peer_mappings
+from sluice.aws.federation.mappings import BridgeMappings, enable_peer_mappings
 from sluice.aws.federation.peers import PeerQueues
 from sluice.aws.federation.queues import SqsSiteQueues
 from sluice.aws.federation.routes import ForwardTimes
@@ -140,7 +140,7 @@ class LinksDependencies(msgspec.Struct, frozen=True, kw_only=True):
             link_service=link_service,
             drift_repair=drift_repair,
             site_names=settings.names,
-            enable_peer_mappings=partial(switch_on_peer_mappings, lambda_client(), queue_arns),
+            enable_peer_mappings=partial(enable_peer_mappings, lambda_client(), queue_arns),
             peers=settings.peers,
             declared=settings.declared,
             applied=self.documents[DECLARED],
@@ -238,7 +238,7 @@ def apply_operation(operation: FederationOperation, context: LambdaContext) -> o
     finally:
         # A sweep that raises an error for an invalid declaration has still done the rest of its work.
         if operation.changes:
-            dynamics.sync(heartbeat=sweeps)
+            dynamics.sync(is_heartbeat=sweeps)
             report_and_arm_tick(link_service, dynamics, drift_repair)
         if sweeps and (registry := link_service.registry()).bridges:
             down = list_down_routes(registry)

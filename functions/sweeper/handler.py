@@ -11,7 +11,7 @@ from msgspec import to_builtins
 from functions.bootstrap import make_time_check, parse_event, read_settings
 from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, sqs_client
 from sluice.aws.metrics import publish
-from sluice.aws.queues import fetch_depth
+from sluice.aws.queues import count_messages
 from sluice.aws.rendezvous.dependencies import make_dependencies
 from sluice.aws.rendezvous.waiting import DynamoMailboxStore
 from sluice.errors import BadRequest
@@ -35,7 +35,7 @@ def dependencies() -> Sweeper:
         site=make_dependencies(settings, threads=1),
         mailboxes=DynamoMailboxStore(dynamodb_client(), settings.table),
         executor=ThreadPoolExecutor(MAX_CONNECTIONS),
-        depth=partial(fetch_depth, sqs_client()),
+        depth=partial(count_messages, sqs_client()),
         answer_prefix=add_stage_prefix(ANSWER_QUEUE_PREFIX, settings.stage),
     )
 

@@ -28,8 +28,8 @@ from sluice.aws.items import (
     TRANSACTION_CANCELED,
     Item,
     attributes,
-    cancellation_codes,
     delete_all,
+    get_cancellation_codes,
     get_item,
     number,
     query_pages,
@@ -84,7 +84,7 @@ class DynamoChangeLog:
         head = self._head
         return head.version - head.snapshot_version >= MAX_CHANGES or head.bytes >= MAX_LOG_BYTES
 
-    def since(self, version: int | None) -> BindingsUpdate:
+    def read_since(self, version: int | None) -> BindingsUpdate:
         """Read the changes after a version, in one small read. If there are changes, a second read follows.
 
         If another writer replaces the value meanwhile, everything is read again, up to ten times.
@@ -109,7 +109,7 @@ class DynamoChangeLog:
 
     def append(self, change: bytes, *, after: int) -> bool:
         """Write a change as version `after` + 1. Returns False if another writer has written that version."""
-        head = self._head_at(after)
+        head = self._read_head_at(after)
         if head is None:
             return False
         token = self.new_token()
@@ -127,7 +127,7 @@ class DynamoChangeLog:
                 )
         except CallFailed as error:
             # An earlier attempt may have written the change already, if its response was lost.
-            codes = cancellation_codes(error) if error.code == TRANSACTION_CANCELED else ()
+            codes = get_cancellation_codes(error) if error.code == TRANSACTION_CANCELED else ()
             if CONDITION_IN_TRANSACTION not in codes and CONFLICT not in codes:
                 raise
             if text(self._read_item(key), "token") != token:
@@ -137,7 +137,7 @@ class DynamoChangeLog:
 
     def save(self, snapshot: bytes, *, after: int, version: int) -> bool:
         """Write a snapshot as version `after` or `after` + 1. Returns False if another writer was faster."""
-        head = self._head_at(after)
+        head = self._read_head_at(after)
         if head is None:
             return False
         token, starts = self.new_token(), range(0, max(len(snapshot), 1), PART_BYTES)
@@ -207,7 +207,7 @@ class DynamoChangeLog:
             "ExpressionAttributeValues": attributes(values),
         }
 
-    def _head_at(self, version: int) -> _Head | None:
+    def _read_head_at(self, version: int) -> _Head | None:
         """Return the head if it has this version; None if another writer has changed it since."""
         if self._head.version != version or not self._head.token:
             self._head = _Head.from_item(self._read_item(HEAD))

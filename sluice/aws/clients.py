@@ -65,7 +65,7 @@ class _ThreadState(threading.local):
     """A thread's connection to SQS, with the response or the error of its last fast attempt."""
 
     connection: HTTPConnection | None = None
-    answer: AWSResponse | BotoCoreError | None = None
+    attempt_result: AWSResponse | BotoCoreError | None = None
 
 
 class FastBatches:
@@ -80,7 +80,7 @@ class FastBatches:
     def __init__(self, client: SQSClient) -> None:
         # Handlers of botocore's events that observe requests, or that replace AWS, are still called.
         self._other_handlers = copy(client.meta.events)
-        self._endpoint = botocore_endpoint(client)
+        self._endpoint = get_botocore_endpoint(client)
         self._limits: Any = client.meta.config  # typed as Any, because the stubs lack its attributes
         self._kept = _ThreadState()
 
@@ -107,34 +107,34 @@ class FastBatches:
         self, params: dict[str, Any], request_signer: Any, context: Mapping[str, Any], **_: object
     ) -> tuple[AWSResponse, Mapping[str, Any]] | None:
         """Send the encoded request. Returns None for other operations, which botocore then sends."""
-        self._kept.answer = None
+        self._kept.attempt_result = None
         if ENCODED_BODY not in context:
             return None
         params["body"] = context[ENCODED_BODY]
         request = create_request_object(params)
         request_signer.sign(SEND_BATCH, request)
         prepared = self._endpoint.prepare_request(request)
-        kept = self._kept
+        state = self._kept
         try:
             answers = self._other_handlers.emit(f"before-send.sqs.{SEND_BATCH}", request=prepared)
-            answer: AWSResponse | None = first_non_none_response(answers)
-            if answer is None:
-                if kept.connection is None or kept.connection.sock is None or wait_for_read(kept.connection.sock, 0):
-                    kept.connection = self.connect()
-                kept.connection.request(prepared.method, urlsplit(prepared.url).path, prepared.body, prepared.headers)
-                response = kept.connection.getresponse()
+            reply: AWSResponse | None = first_non_none_response(answers)
+            if reply is None:
+                if state.connection is None or state.connection.sock is None or wait_for_read(state.connection.sock, 0):
+                    state.connection = self.connect()
+                state.connection.request(prepared.method, urlsplit(prepared.url).path, prepared.body, prepared.headers)
+                response = state.connection.getresponse()
                 content = response.read()
-                raw: Any = SimpleNamespace(stream=lambda: [content])
-                answer = AWSResponse(prepared.url, response.status, cast("HTTPHeaders", response.headers), raw)
+                raw_response: Any = SimpleNamespace(stream=lambda: [content])
+                reply = AWSResponse(prepared.url, response.status, cast("HTTPHeaders", response.headers), raw_response)
         except (BotoCoreError, HTTPException, OSError) as error:
-            kept.connection = None
-            kept.answer = error if isinstance(error, BotoCoreError) else HTTPClientError(error=error)
+            state.connection = None
+            state.attempt_result = error if isinstance(error, BotoCoreError) else HTTPClientError(error=error)
             return None
         with suppress(msgspec.DecodeError):
-            if answer.status_code == HTTP_OK:
-                metadata = {"HTTPStatusCode": HTTP_OK, "RequestId": answer.headers.get("x-amzn-requestid", "")}
-                return answer, {**_DECODER.decode(answer.content), "ResponseMetadata": metadata}
-        self._kept.answer = answer
+            if reply.status_code == HTTP_OK:
+                metadata = {"HTTPStatusCode": HTTP_OK, "RequestId": reply.headers.get("x-amzn-requestid", "")}
+                return reply, {**_DECODER.decode(reply.content), "ResponseMetadata": metadata}
+        self._kept.attempt_result = reply
         return None
 
     def connect(self) -> HTTPConnection:
@@ -156,14 +156,14 @@ class FastBatches:
 
     def return_attempt(self, **_: object) -> AWSResponse | None:
         """Return the fast attempt's response, or raise its error, as the result of botocore's own first attempt."""
-        answer: AWSResponse | BotoCoreError | None = self._kept.answer
-        self._kept.answer = None
-        if isinstance(answer, BotoCoreError):
-            raise answer
-        return answer
+        result: AWSResponse | BotoCoreError | None = self._kept.attempt_result
+        self._kept.attempt_result = None
+        if isinstance(result, BotoCoreError):
+            raise result
+        return result
 
 
-def botocore_endpoint(client: Any) -> Any:
+def get_botocore_endpoint(client: Any) -> Any:
     """Return botocore's private object that prepares and sends a client's requests."""
     return client._endpoint  # noqa: SLF001 - see above
 
@@ -215,7 +215,7 @@ def lambda_client() -> LambdaClient:
     return cast("LambdaClient", make_client("lambda"))
 
 
-def queue_arn_prefix(queue_url: str) -> str:
+def build_queue_arn_prefix(queue_url: str) -> str:
     """Return the ARN, without a queue's name, of queues in this queue's account and the environment's region."""
     meta = sqs_client().meta
     account = queue_url.rsplit("/", 2)[-2]
@@ -228,14 +228,14 @@ def calls(operation: str, *, queue: str | None = None) -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        if queue is not None and error_code(error) in GONE:
+        if queue is not None and get_error_code(error) in GONE:
             raise QueueGone(queue) from error
-        raise CallFailed(operation, error_code(error), error.response["Error"].get("Message", "")) from error
+        raise CallFailed(operation, get_error_code(error), error.response["Error"].get("Message", "")) from error
     except BotoCoreError as error:
         raise CallFailed(operation, type(error).__name__, str(error)) from error
 
 
-def error_code(error: ClientError) -> str:
+def get_error_code(error: ClientError) -> str:
     """Return AWS's code for the error."""
     return error.response["Error"].get("Code", "")
 

@@ -137,7 +137,7 @@ def build_environment(connection: Connection, variables: Mapping[str, str]) -> d
     On AWS that program finds and renews the credentials itself. Raises `NoConnection` without credentials.
     """
     if connection.endpoint_url:
-        return {**remove_aws_variables(variables), **program_variables(connection)}
+        return {**remove_aws_variables(variables), **build_program_variables(connection)}
     _get_credentials(connection)
     values = {**variables, "AWS_REGION": connection.region, "AWS_DEFAULT_REGION": connection.region}
     if connection.session.profile_name == DEFAULT_PROFILE:
@@ -146,7 +146,7 @@ def build_environment(connection: Connection, variables: Mapping[str, str]) -> d
     return {k: v for k, v in values.items() if not KEY.fullmatch(k)} | {"AWS_PROFILE": connection.session.profile_name}
 
 
-def program_variables(connection: Connection) -> Mapping[str, str]:
+def build_program_variables(connection: Connection) -> Mapping[str, str]:
     """Return the environment variables for any program that should use the same connection.
 
     They replace all other AWS variables.

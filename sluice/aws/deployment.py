@@ -78,11 +78,11 @@ def read_deployment(connection: Connection, outputs: Mapping[str, str] | None = 
     stack_values = read_stack_outputs(connection, STACK) if outputs is None else outputs
     keys = {field.name: "".join(map(str.capitalize, field.name.split("_"))) for field in fields(Deployment)}
     values = {name: output(stack_values, STACK, key) for name, key in keys.items()}
-    urls = {name: callable_url(values[name], connection.endpoint_url) for name in ("broker_url", "client_url")}
+    urls = {name: build_callable_url(values[name], connection.endpoint_url) for name in ("broker_url", "client_url")}
     return Deployment(**values | urls)
 
 
-def callable_url(function_url: str, endpoint_url: str | None) -> str:
+def build_callable_url(function_url: str, endpoint_url: str | None) -> str:
     """Return the URL to call a function. In the embedded cloud, its host is the cloud's own endpoint."""
     match = re.match(r"https?://([^./]+)\.lambda-url\.", function_url)
     if endpoint_url is None or match is None:

@@ -33,7 +33,7 @@ def number(item: Item, name: str) -> int:
     return int(item.get(name, {}).get("N", "0"))
 
 
-def conflicting_item(error: CallFailed) -> Item | None:
+def get_conflicting_item(error: CallFailed) -> Item | None:
     """Return the item that made a conditional put fail, if the put requested it; None after other errors."""
     cause = error.__cause__
     if isinstance(cause, ClientError) and error.code == CONDITION_FAILED:
@@ -72,7 +72,7 @@ def write_if(
                 **request,
             )
     except CallFailed as error:
-        standing = conflicting_item(error)
+        standing = get_conflicting_item(error)
         if standing is None:
             raise
         return standing
@@ -103,7 +103,7 @@ def delete_if(client: DynamoDBClient, table: str, key: Any, condition: str, valu
     return True
 
 
-def cancellation_codes(error: CallFailed) -> list[str]:
+def get_cancellation_codes(error: CallFailed) -> list[str]:
     """Return the error code of each write in a cancelled transaction, in order. A write without an error has "None"."""
     cause = error.__cause__
     response: Any = cause.response if isinstance(cause, ClientError) else {}

@@ -48,7 +48,7 @@ def delete_message(client: SQSClient, url: str, receipt_handle: str) -> None:
         client.delete_message(QueueUrl=url, ReceiptHandle=receipt_handle)
 
 
-def fetch_depth(client: SQSClient, url: str) -> QueueDepth:
+def count_messages(client: SQSClient, url: str) -> QueueDepth:
     """Return the approximate number of messages in a queue. Raises `CallFailed`."""
     with calls("GetQueueAttributes"):
         counts = client.get_queue_attributes(
@@ -108,7 +108,7 @@ class ConsumedQueue:
 
     def receive_raw(self, *, most: int, wait_s: int | None = None) -> Sequence[Any]:
         """Receive messages in the format of the SQS API."""
-        hidden: dict[str, Any] = (
+        visibility_options: dict[str, Any] = (
             {} if self.visibility_timeout_s is None else {"VisibilityTimeout": self.visibility_timeout_s}
         )
         with calls("ReceiveMessage", queue=self.url):
@@ -118,7 +118,7 @@ class ConsumedQueue:
                 WaitTimeSeconds=min(self.wait_s if wait_s is None else wait_s, MAX_WAIT_S),
                 MessageAttributeNames=["All"],
                 MessageSystemAttributeNames=["All"],
-                **hidden,
+                **visibility_options,
             )
         return received.get("Messages", [])
 

@@ -94,13 +94,13 @@ class Reporter(msgspec.Struct, frozen=True, kw_only=True):
 
         def must_redeliver(position: int) -> bool:
             message, fault = batch.messages[position], failures[position]
-            fields: dict[str, Any] = {"message_id": message.message_id, "receives": message.receive_count}
+            log_fields: dict[str, Any] = {"message_id": message.message_id, "receives": message.receive_count}
             # The trace header identifies the message in the logs of all sites.
-            fields |= {"reason": str(fault), "trace_header": message.trace_header}
+            log_fields |= {"reason": str(fault), "trace_header": message.trace_header}
             if isinstance(fault, HeldBack):
-                logger.info("RecordHeldBack", **fields)
+                logger.info("RecordHeldBack", **log_fields)
                 return True
-            logger.warning("RecordFailed", **fields, exc_info=None if isinstance(fault, SluiceError) else fault)
+            logger.warning("RecordFailed", **log_fields, exc_info=None if isinstance(fault, SluiceError) else fault)
             if message.receive_count < max_receives and not isinstance(fault, SenderFault):
                 return True
             try:
@@ -127,7 +127,7 @@ class Reporter(msgspec.Struct, frozen=True, kw_only=True):
         return {"batchItemFailures": [{"itemIdentifier": message.message_id} for message in again]}
 
     def serve(
-        self, batch: Batch, handle: Callable[[Message], None], *, max_receives: int = MAX_RECEIVES
+        self, batch: Batch, handle_message: Callable[[Message], None], *, max_receives: int = MAX_RECEIVES
     ) -> BatchResponse:
         """Handle each message by itself, and report the failed messages for redelivery.
 
@@ -137,7 +137,7 @@ class Reporter(msgspec.Struct, frozen=True, kw_only=True):
 
         def outcome(message: Message) -> Exception | None:
             try:
-                handle(message)
+                handle_message(message)
             except Exception as error:  # noqa: BLE001 - the record is reported as failed, whatever it was
                 return error
             return None
@@ -161,10 +161,10 @@ class Reporter(msgspec.Struct, frozen=True, kw_only=True):
         if received is None:
             return
 
-        def show(few: Sequence[str]) -> None:
+        def change_visibility(receipt_handles: Sequence[str]) -> None:
             for _ in range(VISIBILITY_TRIES):
                 try:
-                    received.change_visibility(batch.source, {handle: delays_s[handle] for handle in few})
+                    received.change_visibility(batch.source, {handle: delays_s[handle] for handle in receipt_handles})
                 except CallFailed as error:
                     logger.warning("VisibilityNotChanged", reason=str(error))
                 else:
@@ -172,7 +172,7 @@ class Reporter(msgspec.Struct, frozen=True, kw_only=True):
 
         handles = list(delays_s)
         shown = [
-            self.executor.submit(show, handles[start : start + VISIBILITY_BATCH])
+            self.executor.submit(change_visibility, handles[start : start + VISIBILITY_BATCH])
             for start in range(0, len(handles), VISIBILITY_BATCH)
         ]
         # The response must not be late, because Lambda would then redeliver the whole batch.

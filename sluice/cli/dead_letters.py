@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sluice.aws.queues import fetch_depth
+from sluice.aws.queues import count_messages
 from sluice.cli.completion import complete_dead_letter_queues
 from sluice.cli.moves import MAX_MOVED, require_found, run_move
 from sluice.cli.output import format_time, is_json, show_json, show_pairs, show_table
@@ -70,7 +70,7 @@ def list_queues(
     connection = site.connect()
     sqs, summaries = connection.client("sqs"), list[dict[str, Any]]()
     for name, url in read_queue_urls(connection).items():
-        depth, summary = fetch_depth(sqs, url), DeadLetterSummary()
+        depth, summary = count_messages(sqs, url), DeadLetterSummary()
         for letter in peek_dead_letters(sqs, url, most=looked_at):
             summary.add_letter(letter)
         messages = max(depth.visible + depth.in_flight, summary.letters)

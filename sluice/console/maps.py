@@ -14,7 +14,7 @@ from sluice.codec import encode
 from sluice.console.sites import BudgetedSite, Document
 from sluice.errors import SluiceError
 from sluice.federation.links.registry import format_served_name
-from sluice.federation.map.drawings import MAX_LABELLED, route_edges, site_node
+from sluice.federation.map.drawings import MAX_LABELLED, build_route_edges, build_site_node
 from sluice.federation.map.findings import list_findings
 from sluice.federation.map.topology import Route
 from sluice.federation.operations import ShowSite, SiteView
@@ -105,8 +105,8 @@ def discover_peers(site: BudgetedSite) -> DiscoveredSites:
 def draw_map(site: BudgetedSite, sites: DiscoveredSites, *, downwards: bool) -> Document:
     """Lay out the map from left to right or downwards, with space for a message rate on each line. Caches layouts."""
     topology = sites.topology
-    nodes = {tag: site_node(topology, tag) for tag in topology.tags}
-    edges = list(route_edges(topology.routes))
+    nodes = {tag: build_site_node(topology, tag) for tag in topology.tags}
+    edges = list(build_route_edges(topology.routes))
     if len(edges) > MAX_LABELLED:
         edges = [(replace(edge, lines=()), routes) for edge, routes in edges]
     sized_edges = tuple(replace(edge, lines=(*edge.lines, LONGEST_RATE)) if edge.lines else edge for edge, _ in edges)

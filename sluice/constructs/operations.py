@@ -38,7 +38,7 @@ from sluice.constructs.references import import_into, read_ref
 from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct
 from sluice.constructs.watched import WatchedSite
 from sluice.errors import BadConfiguration
-from sluice.federation.bridge_provisioner import bridge_queue_name
+from sluice.federation.bridge_provisioner import build_bridge_queue_name
 from sluice.parameters import Architecture, Parameters
 from sluice.parameters.values import construct_id
 from sluice.rendezvous.protocol.ends import End
@@ -287,7 +287,7 @@ def _list_age_rules(construct: Operations) -> Iterator[AlarmRule]:
         if route.src_is_local and route.src_is_queue:
             waits = import_into(construct, exchange.state.bound.get(route.src, route.src))
         elif route.src_is_local and tag is not None:
-            waits = bridge_queue_name(tag, route, stage=construct.parameters.stage)
+            waits = build_bridge_queue_name(tag, route, stage=construct.parameters.stage)
         else:
             continue
         text = f"Messages wait too long for route {route.name}: `sluice route status` shows the reason"

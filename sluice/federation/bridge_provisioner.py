@@ -25,7 +25,7 @@ from sluice.federation.exchange_store import (
 )
 from sluice.federation.links.due import Action, DueAction
 from sluice.federation.links.links import DEFAULT_SYNC, MAX_SYNC, Address, Bridge, MappingScaling, RouteKind
-from sluice.federation.links.registry import NOT_YET, BridgeRecord, Registry, bridge_destination, find_feeding_queues
+from sluice.federation.links.registry import NOT_YET, BridgeRecord, Registry, find_feeding_queues, make_destination
 from sluice.federation.links.transitions import (
     Change,
     record_count,
@@ -49,7 +49,7 @@ DIFFERS = frozenset({"QueueNameExists", "QueueAlreadyExists"})  # codes if a que
 NAME_CHARACTERS = 24  # The name of a bridge's queue contains this many characters of a hash.
 
 
-def bridge_queue_name(tag: str, bridge: Bridge, *, stage: str | None = None) -> str:
+def build_bridge_queue_name(tag: str, bridge: Bridge, *, stage: str | None = None) -> str:
     """Return the name of a bridge's queue at the site with this tag and stage."""
     digest = hashlib.sha256(f"{tag}/{bridge.name}".encode()).hexdigest()[:NAME_CHARACTERS]
     return add_stage_prefix(BRIDGE_QUEUE_PREFIX, stage) + digest + (FIFO_SUFFIX if bridge.fifo else "")
@@ -157,7 +157,7 @@ class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
         return (
             self.readable_queue(bridge.src)
             if bridge.src_is_queue
-            else bridge_queue_name(self.here.tag, bridge, stage=stage)
+            else build_bridge_queue_name(self.here.tag, bridge, stage=stage)
         )
 
     def set_binding(self, record: BridgeRecord, registry: Registry, *, bound: bool) -> None:
@@ -169,7 +169,7 @@ class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
             return
         arguments = self.exchanges.bindings().exchange(bridge.src).type.index_class.match_all_arguments
         binding = Binding(exchange=bridge.src, queue=queue, key=bridge.key, arguments=arguments)
-        destination = bridge_destination(registry, record, url=self.queues.url(queue))
+        destination = make_destination(registry, record, url=self.queues.url(queue))
         self.exchanges.change(add_binding(binding, destination))
 
     def unbind(self, bridge: Bridge, queue: str) -> None:
@@ -183,7 +183,7 @@ class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
         if record.makes_queue:
             self.configure_queue(queue, record.bridge)
         if record.bridge.kind is RouteKind.STATIC:
-            self.exchanges.change(update_destination(bridge_destination(registry, record, url=self.queues.url(queue))))
+            self.exchanges.change(update_destination(make_destination(registry, record, url=self.queues.url(queue))))
 
     def configure_queue(self, queue: str, bridge: Bridge) -> bool:
         """Restore the settings of a bridge's own queue. Returns whether any setting differed. Raises `QueueGone`.
@@ -201,7 +201,7 @@ class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
         If the recorded mapping no longer exists, the id is empty: another invocation may have removed the bridge.
         """
         queue = record.queue or ""
-        scaling = choose_scaling(registry.bridges_reading(queue), queue)
+        scaling = choose_scaling(registry.list_readers(queue), queue)
         return self.mappings.reconcile(queue, scaling, on=on, creates=record.mapping is None)
 
     def count(self, queue: str) -> int:
@@ -221,7 +221,7 @@ class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
         if not bridge.src_is_queue:
             self.unbind(bridge, queue)
         # Other routes may read the queue, too, and all of them share its one mapping.
-        others = [record for record in registry.bridges_reading(queue) if record.bridge.name != bridge.name]
+        others = [record for record in registry.list_readers(queue) if record.bridge.name != bridge.name]
         if all(record.closing for record in others):
             self.mappings.delete(queue)
         if not record.makes_queue:

@@ -53,11 +53,11 @@ class Declared(Struct, frozen=True, kw_only=True):
         return (*self.exchanges, *self.bindings, *self.links, *self.routes)
 
     @classmethod
-    def parse(cls, said: str | Mapping[str, Any]) -> "Declared":
+    def parse(cls, document: str | Mapping[str, Any]) -> "Declared":
         """Parse a declaration from JSON, as text or decoded. Raises a `BadRoute` that names the invalid place."""
         try:
             of = "what is declared"
-            return decode(said, cls, of=of) if isinstance(said, str) else convert(said, cls, of=of)
+            return decode(document, cls, of=of) if isinstance(document, str) else convert(document, cls, of=of)
         except (Malformed, BadBinding) as error:
             raise BadRoute(str(error)) from None
 

@@ -103,7 +103,7 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
         registry, now_ms, times = self.link_service.registry(), self.link_service.now_ms(), list[int]()
         for name, queue_watch in self.watch().queues.items():
             since_ms = queue_watch.missing_since_ms
-            if registry.bridges_reading(name) if since_ms is not None else queue_watch.undelivered:
+            if registry.list_readers(name) if since_ms is not None else queue_watch.undelivered:
                 # Redrives that find no dead letters are repeated at growing intervals.
                 none_found_ms = (
                     0 if queue_watch.none_found_since_ms is None else now_ms - queue_watch.none_found_since_ms
@@ -117,12 +117,13 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
     def _stored(self) -> DocumentStore[SiteWatch]:
         return DocumentStore(self.document, WATCH, SiteWatch)
 
-    def _check_queues(self, names: Collection[str]) -> None:
+    def _check_queues(self, queues: Collection[str]) -> None:
         """Check whether queues exist. Redrive dead letters of existing queues, and repair missing queues."""
-        registry, counts, now_ms = self.link_service.registry(), self._count_messages(names), self.link_service.now_ms()
+        registry, counts = self.link_service.registry(), self._count_messages(queues)
+        now_ms = self.link_service.now_ms()
         # Only the counts of routes' queues are used. Storing other queues' counts would cause a write at each check.
         noted = {
-            name: messages if messages is None or registry.bridges_reading(name) else 0
+            name: messages if messages is None or registry.list_readers(name) else 0
             for name, messages in counts.items()
         }
         watch = self._stored.change(lambda watch: watch.record_counts(noted, now_ms=now_ms))
@@ -135,15 +136,15 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
                         moved = self.redrive(name)
                         self._stored.change(partial(SiteWatch.record_redriven, name=name, number=moved, now_ms=now_ms))
                 continue
-            if registry.bridges_reading(name) and watch.is_gone(name, after_ms=GONE_AFTER_MS, now_ms=now_ms):
+            if registry.list_readers(name) and watch.is_gone(name, after_ms=GONE_AFTER_MS, now_ms=now_ms):
                 self._recreate_queue(name, registry, now_ms=now_ms)
             if watch.is_gone(name, after_ms=UNBOUND_AFTER_MS, now_ms=now_ms):
                 self._unbind(name, bindings)
 
-    def _count_messages(self, names: Collection[str]) -> Mapping[str, int | None]:
+    def _count_messages(self, queues: Collection[str]) -> Mapping[str, int | None]:
         """Return each queue's number of messages, None for a missing queue. Leaves out a queue if its count fails."""
         counts: dict[str, int | None] = {}
-        for name in sorted(names):
+        for name in sorted(queues):
             if not self.link_service.provisioner.may_go_on():
                 break
             with suppress(CallFailed):
@@ -153,19 +154,19 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
                     counts[name] = None
         return counts
 
-    def _recreate_queue(self, name: str, registry: Registry, *, now_ms: int) -> None:
+    def _recreate_queue(self, queue: str, registry: Registry, *, now_ms: int) -> None:
         """Remove a deleted queue from its routes, so that the queue is created again. Only one invocation does this."""
-        routes = tuple(record.bridge.name for record in registry.bridges_reading(name) if not record.closing)
+        routes = tuple(record.bridge.name for record in registry.list_readers(queue) if not record.closing)
         claimed, lost = False, 0
 
         def claim(watch: SiteWatch) -> SiteWatch:
             nonlocal claimed, lost
-            known = watch.find_queue(name)
-            claimed, lost = watch.is_gone(name, after_ms=GONE_AFTER_MS, now_ms=now_ms), known.messages
+            known = watch.find_queue(queue)
+            claimed, lost = watch.is_gone(queue, after_ms=GONE_AFTER_MS, now_ms=now_ms), known.messages
             if not claimed:
                 return watch
             forgotten = replace(known, messages=0, waiting_since_ms=None, missing_since_ms=None)
-            return watch.with_queue(name, forgotten).record_repair(routes, QUEUE, lost_messages=lost, now_ms=now_ms)
+            return watch.with_queue(queue, forgotten).record_repair(routes, QUEUE, lost_messages=lost, now_ms=now_ms)
 
         if routes:
             self._stored.change(claim)
@@ -173,25 +174,25 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
             return
         try:
             # The mapping belongs to the deleted queue, and Lambda may have disabled it for good.
-            self.link_service.provisioner.mappings.delete(name)
+            self.link_service.provisioner.mappings.delete(queue)
         except CallFailed:
             return  # Lambda is still changing the mapping, so the next check tries again.
-        error = f"{QueueGone(name)}: it was deleted"
+        error = f"{QueueGone(queue)}: it was deleted"
         self.link_service.save_changes(
             [record_resources(route, queue="", mapping="", on=False, error=error) for route in routes]
         )
-        self.repairs.append(Repair(resource=QUEUE, name=name, routes=routes, lost_messages=lost))
+        self.repairs.append(Repair(resource=QUEUE, name=queue, routes=routes, lost_messages=lost))
 
-    def _unbind(self, name: str, bindings: SiteBindings) -> None:
+    def _unbind(self, queue: str, bindings: SiteBindings) -> None:
         """Remove a deleted queue's bindings, except for a route's own queue, which is created again."""
-        destination = bindings.destination(name)
+        destination = bindings.destination(queue)
         if destination is None or destination.crossing is not None:
             return
-        self.link_service.exchanges.change(remove_queue_bindings(name))
+        self.link_service.exchanges.change(remove_queue_bindings(queue))
         self._stored.change(
-            lambda watch: watch.with_queue(name, replace(watch.find_queue(name), undelivered=0, unbound=True))
+            lambda watch: watch.with_queue(queue, replace(watch.find_queue(queue), undelivered=0, unbound=True))
         )
-        self.repairs.append(Repair(resource=BINDING, name=name))
+        self.repairs.append(Repair(resource=BINDING, name=queue))
 
     def _compare_routes(self) -> None:
         """Repair each route's binding, queue settings and mapping. Raises `CallFailed` after the last route."""

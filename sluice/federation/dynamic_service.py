@@ -29,7 +29,7 @@ from sluice.federation.dynamic.state import (
 from sluice.federation.exchange_store import replace_bindings
 from sluice.federation.link_service import LinkService, to_link_update
 from sluice.federation.links.messages import DynamicMessage, encode_control
-from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, Registry, bridge_destination
+from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, Registry, make_destination
 from sluice.federation.links.states import Intent
 from sluice.federation.links.transitions import update_link
 from sluice.federation.matching.bindings import Binding, Destination, SiteBindings
@@ -63,29 +63,29 @@ class DynamicRouteService(msgspec.Struct, frozen=True, kw_only=True):
         if op.epoch > self.link_service.now_ms() + MAX_AHEAD_MS:
             self.ignored[IgnoredReason.EPOCH] += 1  # a future epoch would hide the peer's later bridges
             return
-        type_ = exchange_type(self.link_service.exchanges.bindings(), op.exchange)
-        self.sync(received={op.exchange: [steps.receive_op(message.sender.tag, op, type_)]})
+        type_ = find_exchange_type(self.link_service.exchanges.bindings(), op.exchange)
+        self.sync(events={op.exchange: [steps.receive_op(message.sender.tag, op, type_)]})
 
-    def sync(self, *, received: Mapping[str, Sequence[DynamicEvent]] | None = None, heartbeat: bool = False) -> None:
+    def sync(self, *, events: Mapping[str, Sequence[DynamicEvent]] | None = None, is_heartbeat: bool = False) -> None:
         """Update dynamic routes after changes of registry and bindings. Without changes this costs two small reads.
 
         Raises `TooBusy`, and the errors of the link service.
         """
         registry, bound = self.link_service.registry(), self.link_service.exchanges.bindings()
-        states, outgoing_ops = self._apply_events(registry, bound, received or {}, heartbeat=heartbeat)
+        states, outgoing_ops = self._apply_events(registry, bound, events or {}, is_heartbeat=is_heartbeat)
         for exchange, routes in states.items():
-            queues = self._choose_bindings(registry, routes, exchange_type(bound, exchange))
+            queues = self._choose_bindings(registry, routes, find_exchange_type(bound, exchange))
             self.link_service.exchanges.change(replace_bindings(*queues))
-        silent: set[str] = set()  # links over which sending failed; their peers request missing ops later
+        unreachable_links: set[str] = set()  # links over which sending failed; their peers request missing ops later
         for sending in outgoing_ops:
             record = registry.links.get(sending.link)
-            if record is None or sending.link in silent:
+            if record is None or sending.link in unreachable_links:
                 continue
             message = DynamicMessage(link=sending.link, sender=self.link_service.here, op=Raw(encode(sending.op)))
             try:
                 self.link_service.peers.send_control_message(record.link, record.endpoint, encode_control(message))
             except (PeerUnreachable, PeerRefused) as error:
-                silent.add(sending.link)
+                unreachable_links.add(sending.link)
                 self.link_service.save_changes([update_link(sending.link, to_link_update(error))])
 
     @property
@@ -101,43 +101,43 @@ class DynamicRouteService(msgspec.Struct, frozen=True, kw_only=True):
         self,
         registry: Registry,
         bound: SiteBindings,
-        received: Mapping[str, Sequence[DynamicEvent]],
+        peer_events: Mapping[str, Sequence[DynamicEvent]],
         *,
-        heartbeat: bool,
+        is_heartbeat: bool,
     ) -> tuple[RoutesByExchange, list[OutgoingOp]]:
         records = [record for record in registry.bridges.values() if record.bridge.dynamic and not record.closing]
-        ignored: Counter[str] = Counter()
+        ignored_counts: Counter[str] = Counter()
         outgoing_ops: list[OutgoingOp] = []
-        names: set[str] = set()
+        exchange_names: set[str] = set()
 
         def change(before: RoutesByExchange) -> RoutesByExchange:
-            ignored.clear()
+            ignored_counts.clear()
             outgoing_ops.clear()
-            names.update(before)
+            exchange_names.update(before)
             after = dict(before)
-            for exchange in sorted({record.bridge.src for record in records} | before.keys() | received.keys()):
+            for exchange in sorted({record.bridge.src for record in records} | before.keys() | peer_events.keys()):
                 routes = before.get(exchange) or DynamicRoutes(here=registry.here, exchange=exchange)
                 of_exchange = [record for record in records if record.bridge.src == exchange]
                 events = [
                     *self._derive_events(
                         registry, of_exchange, routes, _collect_local_bindings(registry, bound, exchange)
                     ),
-                    *received.get(exchange, ()),
-                    *([steps.handle_heartbeat(self.link_service.now_ms())] if heartbeat else []),
+                    *peer_events.get(exchange, ()),
+                    *([steps.handle_heartbeat(self.link_service.now_ms())] if is_heartbeat else []),
                 ]
                 for event in events:
                     taken = steps.step(routes, event)
                     routes = taken.routes
                     outgoing_ops.extend(taken.outgoing_ops)
                     if taken.ignored is not None:
-                        ignored[taken.ignored] += 1
+                        ignored_counts[taken.ignored] += 1
                 after[exchange] = routes
             return {name: routes for name, routes in after.items() if routes.pulls or routes.served}
 
         after = self.routes.change(change)
-        self.ignored.update(ignored)
+        self.ignored.update(ignored_counts)
         # If an exchange has lost its last route, that route's bridge queue may still have to be unbound.
-        return {name: DynamicRoutes(here=registry.here, exchange=name) for name in names} | after, outgoing_ops
+        return {name: DynamicRoutes(here=registry.here, exchange=name) for name in exchange_names} | after, outgoing_ops
 
     def _derive_events(
         self,
@@ -204,20 +204,18 @@ class DynamicRouteService(msgspec.Struct, frozen=True, kw_only=True):
                 continue
             drains = record.intent is Intent.DRAINING or registry.links[record.bridge.link].status.draining
             is_wanted = name in routes.served and not (record.closing or drains)
-            destination = bridge_destination(
-                registry, record, url=self.link_service.provisioner.queues.url(record.queue)
-            )
+            destination = make_destination(registry, record, url=self.link_service.provisioner.queues.url(record.queue))
             if is_wanted and destination.crossing is not None:
                 leading = replace(destination.crossing, origins=find_origins(bridges, name))
                 destination = replace(destination, crossing=leading)
             advertisements = collect_advertised_bindings(routes, name, bridges) if is_wanted else ops.NO_ADVERTISEMENTS
             yield (
                 destination,
-                ops.bindings_for(advertisements, exchange=routes.exchange, type_=type_, queue=record.queue),
+                ops.build_bindings(advertisements, exchange=routes.exchange, type_=type_, queue=record.queue),
             )
 
 
-def exchange_type(bound: SiteBindings, exchange: str) -> ExchangeType:
+def find_exchange_type(bound: SiteBindings, exchange: str) -> ExchangeType:
     """Return the type of an exchange. A missing exchange counts as a topic exchange, which accepts any key."""
     return next((candidate.type for candidate in bound.exchanges if candidate.name == exchange), ExchangeType.TOPIC)
 

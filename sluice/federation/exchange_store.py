@@ -18,7 +18,7 @@ from sluice.federation.matching.bindings import (
     CachedReplica,
     Destination,
     SiteBindings,
-    pack,
+    encode_page,
 )
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, list_alternates
 from sluice.federation.matching.indexes import Arguments, BoundKeys
@@ -61,7 +61,7 @@ class ExchangeStore:
                 after = site.version
                 site.apply(made)
                 site.version = after + 1
-                if self.log.save(b"".join(map(pack, site.pages())), after=after, version=after + 1):
+                if self.log.save(b"".join(map(encode_page, site.pages())), after=after, version=after + 1):
                     return self.bindings()
             elif self.log.append(stored, after=site.version):
                 return self._site.advance(stored)
@@ -71,7 +71,7 @@ class ExchangeStore:
         """Replace a long log of changes with a snapshot. Returns whether a snapshot was written."""
         site = self.bindings()
         return self.log.is_long and self.log.save(
-            b"".join(map(pack, site.pages())), after=site.version, version=site.version
+            b"".join(map(encode_page, site.pages())), after=site.version, version=site.version
         )
 
 
@@ -186,11 +186,14 @@ def replace_bindings(site: SiteBindings, *wanted: tuple[Destination, Sequence[Bi
 
 
 def _add_missing(
-    missing: dict[str, dict[str, BoundKeys]], queue: str, some: Mapping[str, BoundKeys], others: Mapping[str, BoundKeys]
+    missing: dict[str, dict[str, BoundKeys]],
+    queue: str,
+    bound_keys: Mapping[str, BoundKeys],
+    other_keys: Mapping[str, BoundKeys],
 ) -> None:
-    """Add to `missing` the keys of `some` that `others` doesn't have with the same arguments."""
-    for exchange, keys in some.items():
-        known = others.get(exchange, {})
+    """Add to `missing` those of the keys that `other_keys` doesn't have with the same arguments."""
+    for exchange, keys in bound_keys.items():
+        known = other_keys.get(exchange, {})
         lacking = {
             key: arguments
             for key, arguments in keys.items()

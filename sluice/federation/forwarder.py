@@ -66,11 +66,11 @@ def split_batch(messages: Sequence[Message], routes: int) -> list[list[int]]:
     """Divide a batch among routes: return positions in the batch by route. Each message group goes over one route."""
     if routes == 1:
         return [list(range(len(messages)))]
-    shares: list[list[int]] = [[] for _ in range(routes)]
+    positions_by_route: list[list[int]] = [[] for _ in range(routes)]
     for position, message in enumerate(messages if routes else ()):
         place = position if message.group_id is None else zlib.crc32(message.group_id.encode())
-        shares[place % routes].append(position)
-    return shares
+        positions_by_route[place % routes].append(position)
+    return positions_by_route
 
 
 def forward_all(
@@ -88,8 +88,8 @@ def forward_all(
 
     `passes_filter` is the route's filter. Once it has raised `HeldBack`, it must raise this for all later messages.
     """
-    refused: dict[int, SenderFault] = {}
-    unasked: dict[int, SluiceError] = {}
+    refusals: dict[int, SenderFault] = {}
+    held_back: dict[int, SluiceError] = {}
     drops: dict[int, Drop] = {}
     entries: list[Entry] = []
     url = route.peer.fifo_ingress_url if fifo else route.peer.ingress_url
@@ -101,10 +101,10 @@ def forward_all(
                 receipt, crossing=route.crossing, dest=dest, dest_key=dest_key, fifo=fifo, passes_filter=passes_filter
             )
         except SenderFault as fault:
-            refused[position] = fault
+            refusals[position] = fault
             continue
         except HeldBack as fault:
-            unasked[position] = fault
+            held_back[position] = fault
             continue
         if isinstance(over, Drop):
             drops[position] = over
@@ -114,19 +114,19 @@ def forward_all(
     sender = _PeerSender(route, peers)
     dispatcher = Dispatcher(fifo=fifo, send=sender.send, executor=executor, parallel_per_target=not fifo)
     dispatcher.dispatch(entries)
-    waiting: Mapping[int, SluiceError] = dispatcher.failures
+    retried: Mapping[int, SluiceError] = dispatcher.failures
     if sender.outage is not None:
-        waiting = {position: HeldBack(str(fault)) for position, fault in waiting.items()}
-    waiting = {**waiting, **unasked}
+        retried = {position: HeldBack(str(fault)) for position, fault in retried.items()}
+    retried = {**retried, **held_back}
     dropped: dict[int, SluiceError] = {}
     if route.bridge.src_is_queue:
         reason = f"dropped by route {route.bridge.name}"
         dropped = {position: Dropped(f"{reason}: {drop.reason}") for position, drop in drops.items()}
     gone = [messages[entry.position].sent_at_ms for entry in dispatcher.sent]
     counts = Counter(f"MessagesDropped_{drop.reason}" for drop in drops.values())
-    counts.update(MessagesForwarded=len(gone), MessagesRetried=len(waiting), MessagesRefused=len(refused))
+    counts.update(MessagesForwarded=len(gone), MessagesRetried=len(retried), MessagesRefused=len(refusals))
     return ForwardOutcome(
-        failures={**waiting, **refused, **dropped},
+        failures={**retried, **refusals, **dropped},
         dropped_messages=drops,
         outage=sender.outage,
         counts=+counts,

@@ -82,26 +82,26 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
         registry = self.save_changes(changes)
         if ticks:
             registry = self.save_changes(self._derive_ticks(registry))
-        done: set[tuple[DueAction, object]] = set()
+        finished_actions: set[tuple[DueAction, object]] = set()
         for _ in range(MAX_ROUNDS):
-            followed: list[transitions.Change] = []
+            resulting_changes: list[transitions.Change] = []
             for action in find_due_actions(registry, now_ms=self.now_ms(), empty_for_ms=self.empty_for_ms):
                 # An action that had no effect isn't run again until the state of its bridge or link changes.
                 is_links = action.action in {Action.SEND_HELLO, Action.SEND_LINK_CLOSED}
                 state = registry.links[action.name].status.state if is_links else registry.bridges[action.name].mapping
-                if (action, state) in done or not self.provisioner.may_go_on():
+                if (action, state) in finished_actions or not self.provisioner.may_go_on():
                     continue
-                done.add((action, state))
+                finished_actions.add((action, state))
                 match action.action:
                     case Action.SEND_HELLO:
-                        followed += self._send_hello(action.name, registry)
+                        resulting_changes += self._send_hello(action.name, registry)
                     case Action.SEND_LINK_CLOSED:
-                        followed += self._send_link_closed(action.name, registry)
+                        resulting_changes += self._send_link_closed(action.name, registry)
                     case _:
-                        followed.append(self.provisioner.apply(action, registry))
-            if not followed:
+                        resulting_changes.append(self.provisioner.apply(action, registry))
+            if not resulting_changes:
                 return registry
-            registry = self.save_changes(followed)
+            registry = self.save_changes(resulting_changes)
         return registry
 
     def save_changes(self, changes: Sequence[transitions.Change]) -> Registry:
@@ -189,10 +189,10 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
                 event = transitions.update_link(format_served_name(link, sender.tag), LinkEvent.CLOSE)
         return self.advance([event], ticks=False)
 
-    def verify_sender(self, claimed: Address, *, sender_id: str) -> Address:
+    def verify_sender(self, address: Address, *, sender_id: str) -> Address:
         """Return the sender's verified address. Raises `BadRoute` if the sender isn't the peer with this tag."""
-        peer = KnownPeers(self.known_peers.value(), self.peer_role_id).identify(claimed.tag, sender_id=sender_id)
-        sender = verify_address(claimed, peer, peer_queue_url=self.peer_queue_url)
+        peer = KnownPeers(self.known_peers.value(), self.peer_role_id).identify_peer(address.tag, sender_id=sender_id)
+        sender = verify_address(address, peer, peer_queue_url=self.peer_queue_url)
         if sender.account == self.here.account:  # only peers in other accounts need a role
             sender = replace(sender, role_arn=None, external_id=None)
         return sender

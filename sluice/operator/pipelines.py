@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sluice.aws.clients import now_ms
-from sluice.aws.connections import Connection, program_variables
+from sluice.aws.connections import Connection, build_program_variables
 from sluice.aws.deployment import output, read_stack_outputs
 from sluice.errors import BadConfiguration
 from sluice.local.cloud import BUILD, FOLDER
@@ -75,7 +75,7 @@ def connect_pipeline(
     settings = local_settings(
         folder, queue_url=outputs["QueueUrl"], ingress_url=outputs["IngressUrl"], sqs_endpoint=find_endpoint(connection)
     )
-    runs = LocalRuns(folder=folder, given_python=python, variables=program_variables(connection))
+    runs = LocalRuns(folder=folder, given_python=python, variables=build_program_variables(connection))
     return LocalPipeline.create(runs, settings, now_ms)
 
 

@@ -10,7 +10,7 @@ from sluice.aws.clients import now_ms
 from sluice.aws.connections import Connection
 from sluice.aws.deployment import Deployment, read_deployment
 from sluice.aws.items import Item, number, query_pages, text
-from sluice.aws.queues import fetch_depth
+from sluice.aws.queues import count_messages
 from sluice.aws.records import MAX_RECEIVES
 from sluice.aws.rendezvous.offers import DynamoOfferStore, DynamoProxyPools, parse_items, parse_offer_record
 from sluice.aws.rendezvous.pace import DynamoPaceStore
@@ -57,7 +57,7 @@ def read_status(connection: Connection) -> RendezvousStatus:
     deployment, at_ms = read_deployment(connection), now_ms()
     sqs: SQSClient = connection.client("sqs")
     dynamodb: DynamoDBClient = connection.client("dynamodb")
-    dead_letters = fetch_depth(sqs, deployment.dead_letters_url)
+    dead_letters = count_messages(sqs, deployment.dead_letters_url)
     pools = DynamoProxyPools(dynamodb, deployment.waiting_table_name, random.random)
     minutes, hours = DynamoPaceStore(dynamodb, deployment.waiting_table_name).read_recent_counts(now_ms=at_ms)
     shards = compute_pace(minutes, hours, now_ms=at_ms).shards
@@ -73,7 +73,7 @@ def read_status(connection: Connection) -> RendezvousStatus:
     return RendezvousStatus(
         region=connection.region,
         deployment=deployment,
-        offers_queue=fetch_depth(sqs, deployment.offers_queue_url),
+        offers_queue=count_messages(sqs, deployment.offers_queue_url),
         dead_letters=dead_letters.visible + dead_letters.in_flight,
         latest_dead_letters=sorted(latest, key=lambda letter: letter.sent_at_ms, reverse=True),
         waiting=pools.count(now_ms=at_ms, shards=shards),

@@ -227,7 +227,7 @@ def withdraw_grants(ends: LinkEnds, closed_routes: Sequence[BridgeView]) -> list
     if peer_view is not None and ends.peer.site is not None and here is not None and not here.declared:
         following_keys = {exchange.name for exchange in peer_view.exchanges if exchange.type.follows_keys}
         pulled, needed = ([route for route in part if not route.src_is_local] for part in (gone, kept))
-        rest = here.withdraw_grants(pulled, needed, following_keys=following_keys)
+        rest = here.withdraw_grants(pulled, needed, key_exchanges=following_keys)
         if rest != here:
             ends.peer.site.client.ask(AddPeer(peer=rest))
     ways = {(route.dest, route.src_is_local) for route in gone}

@@ -26,7 +26,7 @@ from sluice.aws.deployment import (
     read_deployment,
     read_stored_outputs,
 )
-from sluice.aws.queues import fetch_depth
+from sluice.aws.queues import count_messages
 from sluice.codec import to_document
 from sluice.errors import CallFailed, SluiceError
 from sluice.federation.operations import BridgeView, ShowSite
@@ -163,7 +163,7 @@ class SiteClient:
         with suppress(SluiceError):
             if url in self._read_sweeper_urls():
                 return self.read_rendezvous().result().depths[url]
-        return fetch_depth(self.connection.client("sqs"), url)
+        return count_messages(self.connection.client("sqs"), url)
 
     def read_lags(self, queues: Mapping[str, str | None]) -> Mapping[str, Mapping[str, Any]]:
         """Read the lags of routes, by route. `queues` has the source queue of each route. Raises `CallFailed`."""

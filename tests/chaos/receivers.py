@@ -11,7 +11,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from sluice.aws.clients import GONE, error_code
+from sluice.aws.clients import GONE, get_error_code
 from sluice.aws.dead_letters import read
 from sluice.errors import SluiceError
 from sluice.message import Message
@@ -88,7 +88,7 @@ def receive(sqs: Any, url: str) -> list[dict[str, Any]] | None:
                 MessageSystemAttributeNames=["All"],
             ).get("Messages", [])
         except ClientError as error:
-            if error_code(error) in GONE:
+            if get_error_code(error) in GONE:
                 return None
             raise
         return found

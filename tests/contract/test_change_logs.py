@@ -78,17 +78,17 @@ LARGE = bytes(range(256)) * (PART_BYTES // 256) + b"end"
 
 
 def test_before_the_first_change_there_is_nothing(log: DynamoChangeLog) -> None:
-    assert said(log.since(None)) == (0, [], 0, None)
-    assert said(log.since(0)) == (0, [], None, None)
+    assert said(log.read_since(None)) == (0, [], 0, None)
+    assert said(log.read_since(0)) == (0, [], None, None)
     assert not log.is_long
 
 
 def test_what_was_appended_is_read_by_who_has_nothing_and_by_who_has_a_part(log: DynamoChangeLog) -> None:
     for version, change in enumerate([b"one", b"two", b"x" * MAX_CHANGE_BYTES]):
         assert log.append(change, after=version)
-    assert said(log.since(None)) == (3, [b"one", b"two", b"x" * MAX_CHANGE_BYTES], 0, None)
-    assert said(log.since(1)) == (3, [b"two", b"x" * MAX_CHANGE_BYTES], None, None)
-    assert said(log.since(3)) == (3, [], None, None)
+    assert said(log.read_since(None)) == (3, [b"one", b"two", b"x" * MAX_CHANGE_BYTES], 0, None)
+    assert said(log.read_since(1)) == (3, [b"two", b"x" * MAX_CHANGE_BYTES], None, None)
+    assert said(log.read_since(3)) == (3, [], None, None)
 
 
 def test_of_two_who_read_the_same_version_one_writes_and_the_other_changes_nothing(log: DynamoChangeLog) -> None:
@@ -98,7 +98,7 @@ def test_of_two_who_read_the_same_version_one_writes_and_the_other_changes_nothi
         assert not log.append(b"loser", after=after)
         assert not log.save(b"loser", after=after, version=after)
         assert not log.save(b"loser", after=after, version=after + 1)
-    assert said(log.since(None)) == (2, [b"1", b"winner"], 0, None)
+    assert said(log.read_since(None)) == (2, [b"1", b"winner"], 0, None)
 
 
 @pytest.mark.parametrize("snapshot", [b"", b"x" * PART_BYTES, LARGE])
@@ -107,31 +107,31 @@ def test_a_snapshot_takes_the_place_of_the_changes_up_to_it(log: DynamoChangeLog
     assert log.append(b"2", after=1)
     assert log.save(snapshot, after=2, version=2)
     assert log.append(b"3", after=2)
-    assert said(log.since(None)) == (3, [b"3"], 2, snapshot)
+    assert said(log.read_since(None)) == (3, [b"3"], 2, snapshot)
     # Who has an older version still follows by changes.
-    assert said(log.since(1)) == (3, [b"2", b"3"], None, None)
+    assert said(log.read_since(1)) == (3, [b"2", b"3"], None, None)
 
 
 def test_a_snapshot_may_be_a_version_of_its_own(log: DynamoChangeLog) -> None:
     assert log.append(b"1", after=0)
     assert log.save(LARGE, after=1, version=2)
     assert log.append(b"3", after=2)
-    assert said(log.since(None)) == (3, [b"3"], 2, LARGE)
-    assert said(log.since(1)) == (3, [b"3"], 2, LARGE)
-    assert said(log.since(2)) == (3, [b"3"], None, None)
+    assert said(log.read_since(None)) == (3, [b"3"], 2, LARGE)
+    assert said(log.read_since(1)) == (3, [b"3"], 2, LARGE)
+    assert said(log.read_since(2)) == (3, [b"3"], None, None)
 
 
 def test_a_snapshot_may_come_first(log: DynamoChangeLog) -> None:
     assert log.save(b"all", after=0, version=1)
-    assert said(log.since(None)) == (1, [], 1, b"all")
+    assert said(log.read_since(None)) == (1, [], 1, b"all")
 
 
 def test_who_is_two_snapshots_behind_reads_the_snapshot(log: DynamoChangeLog) -> None:
     for version in range(4):
         assert log.append(f"{version + 1}".encode(), after=version)
         assert log.save(f"up to {version + 1}".encode(), after=version + 1, version=version + 1)
-    assert said(log.since(3)) == (4, [b"4"], None, None)
-    assert said(log.since(2)) == (4, [], 4, b"up to 4")
+    assert said(log.read_since(3)) == (4, [b"4"], None, None)
+    assert said(log.read_since(2)) == (4, [], 4, b"up to 4")
 
 
 def test_what_nobody_needs_is_deleted(client: Any) -> None:
@@ -158,7 +158,7 @@ def test_a_log_is_long_by_number_or_by_size(client: Any) -> None:
         UpdateExpression="SET snapshot_version = :version",
         ExpressionAttributeValues={":version": {"N": str(times - MAX_CHANGES)}},
     )
-    log.since(times)
+    log.read_since(times)
     assert log.is_long
 
 
@@ -168,27 +168,27 @@ def test_a_change_amid_a_snapshot_stays(client: Any) -> None:
     log = log_in(Disturbed(client, lambda _: rival.append(b"rival's", after=next(after))))
     assert log.save(b"up to 1", after=1, version=1) is False  # it was too late already
     log = log_in(client)
-    last = log.since(None).version
+    last = log.read_since(None).version
 
     def amid(call: str) -> None:
         if call == "put_item":
-            assert rival.append(b"later", after=rival.since(None).version)
+            assert rival.append(b"later", after=rival.read_since(None).version)
 
-    assert log.since(None).version == last
+    assert log.read_since(None).version == last
     disturbed = log_in(Disturbed(client, amid))
-    disturbed.since(None)
+    disturbed.read_since(None)
     assert disturbed.save(LARGE, after=last, version=last)
-    assert said(log_in(client).since(None)) == (last + 2, [b"later"] * 2, last, LARGE)
-    assert said(log.since(last)) == (last + 2, [b"later"] * 2, None, None)
+    assert said(log_in(client).read_since(None)) == (last + 2, [b"later"] * 2, last, LARGE)
+    assert said(log.read_since(last)) == (last + 2, [b"later"] * 2, None, None)
 
 
 def test_a_change_amid_a_bulk_change_wins(client: Any) -> None:
     rival, log = log_in(client), log_in(Disturbed(client))
     assert rival.append(b"1", after=0)
-    log.since(None)
+    log.read_since(None)
     log.client.before = lambda call: call == "put_item" and rival.append(b"2", after=1)  # type: ignore[attr-defined]  # it is disturbed
     assert not log.save(b"bulk", after=1, version=2)
-    assert said(rival.since(None)) == (2, [b"1", b"2"], 0, None)
+    assert said(rival.read_since(None)) == (2, [b"1", b"2"], 0, None)
     assert len(items(client)) == 3
 
 
@@ -199,12 +199,12 @@ def test_of_two_snapshots_at_the_same_time_one_is_kept_and_nothing_of_the_other(
 
     def amid(call: str) -> None:
         if call == "put_item" and not written:
-            rival.since(None)
+            rival.read_since(None)
             written.append(rival.save(b"r" * 2 * PART_BYTES, after=1, version=1))
 
     assert not log_in(Disturbed(client, amid)).save(LARGE, after=1, version=1)
     assert written == [True]
-    assert said(log_in(client).since(None)) == (1, [], 1, b"r" * 2 * PART_BYTES)
+    assert said(log_in(client).read_since(None)) == (1, [], 1, b"r" * 2 * PART_BYTES)
     assert len(items(client)) == 1 + 1 + 2
 
 
@@ -228,7 +228,7 @@ def test_whoever_dies_amid_a_snapshot_breaks_nothing_and_leaves_nothing(client: 
             log.save(b"n" * 2 * PART_BYTES, after=2, version=version)
         except Died:
             died = True
-        news = log_in(client, name).since(None)
+        news = log_in(client, name).read_since(None)
         assert said(news) in [
             (2, [b"2"], 1, LARGE),
             (version, [], version, b"n" * 2 * PART_BYTES),
@@ -254,7 +254,7 @@ def test_a_change_whose_answer_was_lost_and_that_was_tried_again_is_made_once(cl
     log = log_in(Disturbed(client, answers=frozenset({"transact_write_items"})))
     assert log.append(b"ours", after=after)
     assert log.append(b"next", after=after + 1)
-    assert said(log_in(client).since(after)) == (after + 2, [b"ours", b"next"], None, None)
+    assert said(log_in(client).read_since(after)) == (after + 2, [b"ours", b"next"], None, None)
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -263,7 +263,7 @@ def test_a_snapshot_whose_answers_were_lost_and_that_was_tried_again_is_a_snapsh
     log = log_in(Disturbed(client, answers=frozenset({"update_item", "put_item"})))
     assert log.save(LARGE, after=1, version=version)
     assert log.append(b"next", after=version)
-    assert said(log_in(client).since(None)) == (version + 1, [b"next"], version, LARGE)
+    assert said(log_in(client).read_since(None)) == (version + 1, [b"next"], version, LARGE)
 
 
 def test_a_snapshot_is_in_place_though_its_answer_was_lost_and_the_next_writer_has_begun(client: Any) -> None:
@@ -282,20 +282,20 @@ def test_a_snapshot_is_in_place_though_its_answer_was_lost_and_the_next_writer_h
 
     log = log_in(Disturbed(client, answers=frozenset({"update_item"}), meanwhile=begin))
     assert log.save(LARGE, after=1, version=1)
-    assert said(log_in(client).since(None)) == (1, [], 1, LARGE)
+    assert said(log_in(client).read_since(None)) == (1, [], 1, LARGE)
 
 
 def test_of_a_first_bulk_change_and_another_change_one_wins(client: Any) -> None:
     rival = log_in(client)
-    assert said(rival.since(None)) == (0, [], 0, None)
+    assert said(rival.read_since(None)) == (0, [], 0, None)
 
     def amid(call: str) -> None:
         if call == "put_item":
-            rival.since(0)
+            rival.read_since(0)
 
     assert log_in(Disturbed(client, amid)).save(b"bulk", after=0, version=1)
     assert not rival.append(b"late", after=0)
-    assert said(log_in(client).since(None)) == (1, [], 1, b"bulk")
+    assert said(log_in(client).read_since(None)) == (1, [], 1, b"bulk")
 
 
 def test_who_reads_while_it_is_replaced_gets_one_version_whole(client: Any) -> None:
@@ -305,11 +305,11 @@ def test_who_reads_while_it_is_replaced_gets_one_version_whole(client: Any) -> N
 
     def amid(call: str) -> None:
         if call == "get_item" and next(reads) in {1, 3}:  # after the head was read, before the parts
-            last = rival.since(None).version
+            last = rival.read_since(None).version
             assert rival.append(b"more", after=last)
             assert rival.save(b"v" * 2 * PART_BYTES, after=last + 1, version=last + 1)
 
-    assert said(log_in(Disturbed(client, amid)).since(None)) == (3, [], 3, b"v" * 2 * PART_BYTES)
+    assert said(log_in(Disturbed(client, amid)).read_since(None)) == (3, [], 3, b"v" * 2 * PART_BYTES)
 
 
 def test_a_value_that_never_holds_still_is_an_error_that_may_pass(client: Any) -> None:
@@ -319,17 +319,17 @@ def test_a_value_that_never_holds_still_is_an_error_that_may_pass(client: Any) -
     def amid(call: str) -> None:
         if call == "get_item" and not inside:
             inside.append(call)
-            last = rival.since(None).version
+            last = rival.read_since(None).version
             assert rival.save(b"again", after=last, version=last + 1)
             inside.clear()
 
     with pytest.raises(CallFailed, match=f"replaced during each of {MAX_READS} reads"):
-        log_in(Disturbed(client, amid)).since(None)
+        log_in(Disturbed(client, amid)).read_since(None)
 
 
 def test_logs_of_other_names_are_others(client: Any) -> None:
     assert log_in(client, "one").append(b"1", after=0)
-    assert log_in(client, "two").since(None).version == 0
+    assert log_in(client, "two").read_since(None).version == 0
 
 
 # The items themselves, as files: a test that fails here says that what is stored has changed
@@ -363,4 +363,4 @@ def test_items_are_written_as_they_were(client: Any) -> None:
 
 def test_items_are_read_as_they_were(client: Any) -> None:
     put(client, "bindings_head", "bindings_log", "bindings_part")
-    assert said(log_in(client, "exchanges").since(None)) == (4, [b"change"], 3, b"snapshot")
+    assert said(log_in(client, "exchanges").read_since(None)) == (4, [b"change"], 3, b"snapshot")

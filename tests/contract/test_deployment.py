@@ -8,7 +8,7 @@ import pytest
 from botocore.stub import Stubber
 
 from sluice.aws.connections import Connection, NoConnection, connect_environment, connect_user
-from sluice.aws.deployment import STACK, Deployment, NotUsable, callable_url, read_deployment
+from sluice.aws.deployment import STACK, Deployment, NotUsable, build_callable_url, read_deployment
 from sluice.errors import CallFailed
 
 OUTPUTS = {
@@ -85,7 +85,7 @@ def test_the_broker_of_the_embedded_cloud_is_where_it_can_be_called() -> None:
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/_aws/lambda-url/abcdef/", "https://broker.example/"])
 def test_a_broker_url_that_is_no_lambdas_is_left_as_it_is(url: str) -> None:
-    assert callable_url(url, "http://127.0.0.1:1") == url
+    assert build_callable_url(url, "http://127.0.0.1:1") == url
 
 
 @pytest.mark.parametrize("missing", OUTPUTS)

@@ -8,7 +8,7 @@ import boto3
 import pytest
 from botocore.stub import ANY, Stubber
 
-from sluice.aws.federation.mappings import WINDOW_S, BridgeMappings, switch_on_peer_mappings
+from sluice.aws.federation.mappings import WINDOW_S, BridgeMappings, enable_peer_mappings
 from sluice.aws_rules import MAX_UNWINDOWED_BATCH
 from sluice.errors import CallFailed
 from sluice.federation.links.links import MappingScaling
@@ -66,7 +66,7 @@ def test_what_peers_send_is_read_from_then_on(scripted: Scripted, states: dict[s
         if mapping in switched:
             asked = {"UUID": mapping, "Enabled": True}
             scripted.stub.add_response("update_event_source_mapping", {"UUID": mapping}, asked)
-    switch_on_peer_mappings(scripted.client, [PREFIX + mapping for mapping in states])
+    enable_peer_mappings(scripted.client, [PREFIX + mapping for mapping in states])
 
 
 def test_one_that_changes_just_now_is_switched_on_another_time(scripted: Scripted) -> None:
@@ -74,9 +74,9 @@ def test_one_that_changes_just_now_is_switched_on_another_time(scripted: Scripte
     for code in ("ResourceInUseException", "TooManyRequestsException"):
         scripted.stub.add_response("list_event_source_mappings", found, {"EventSourceArn": PREFIX + "q"})
         scripted.stub.add_client_error("update_event_source_mapping", code)
-    switch_on_peer_mappings(scripted.client, [PREFIX + "q"])
+    enable_peer_mappings(scripted.client, [PREFIX + "q"])
     with pytest.raises(CallFailed, match="TooManyRequestsException"):
-        switch_on_peer_mappings(scripted.client, [PREFIX + "q"])
+        enable_peer_mappings(scripted.client, [PREFIX + "q"])
 
 
 TEN = MappingScaling(batch_size=10)

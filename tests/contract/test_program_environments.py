@@ -18,9 +18,9 @@ from sluice.aws.connections import (
     Connection,
     NoConnection,
     build_environment,
+    build_program_variables,
     connect_environment,
     connect_user,
-    program_variables,
     remove_aws_variables,
 )
 from sluice.cli.program import app
@@ -80,7 +80,7 @@ def test_a_program_reaches_the_embedded_cloud_whatever_the_caller_is_at(
 ) -> None:
     for name, value in {**ELSEWHERE, "AWS_PROFILE": profile}.items():
         caller.setenv(name, value)
-    led = {**remove_aws_variables(os.environ), **program_variables(local())}
+    led = {**remove_aws_variables(os.environ), **build_program_variables(local())}
     assert of_program(led) == ["http://127.0.0.1:9", REGION, "000000000000", "None"]
     assert led["SLUICE_STAGE"] == "dev"
     assert of_program(build_environment(local(), os.environ)) == ["http://127.0.0.1:9", REGION, "000000000000", "None"]
@@ -94,7 +94,7 @@ def test_how_programs_retry_and_whom_they_trust_stays_the_callers() -> None:
 @mock_aws
 def test_for_keys_that_stay_valid_a_program_gets_a_session_token(caller: pytest.MonkeyPatch) -> None:
     caller.setenv("AWS_PROFILE", "production")
-    led = program_variables(connect_user(region=REGION))
+    led = build_program_variables(connect_user(region=REGION))
     assert led["AWS_SESSION_TOKEN"]
     assert led["AWS_ACCESS_KEY_ID"] != "prod"
     assert led["AWS_SECRET_ACCESS_KEY"] != "prod"
@@ -106,7 +106,7 @@ def test_for_keys_that_stay_valid_a_program_gets_a_session_token(caller: pytest.
 @mock_aws
 def test_credentials_that_end_are_handed_on_as_they_are() -> None:
     role = boto3.session.Session("id", "secret", "token", region_name=REGION)
-    led = program_variables(Connection(role))
+    led = build_program_variables(Connection(role))
     assert (led["AWS_ACCESS_KEY_ID"], led["AWS_SESSION_TOKEN"]) == ("id", "token")
 
 
@@ -114,13 +114,13 @@ def test_where_sts_gives_no_token_no_program_gets_the_keys_themselves(caller: py
     caller.setenv("AWS_ENDPOINT_URL_STS", "http://127.0.0.1:1")
     caller.setenv("AWS_MAX_ATTEMPTS", "1")
     with pytest.raises(NoConnection, match=r"STS gives no session token.*they don't expire.*aws sso login"):
-        program_variables(connect_user(profile="production", region=REGION))
+        build_program_variables(connect_user(profile="production", region=REGION))
 
 
 @mock_aws
 def test_a_program_follows_the_endpoint_of_a_service_that_the_connection_follows(caller: pytest.MonkeyPatch) -> None:
     caller.setenv("AWS_ENDPOINT_URL_SQS", "http://127.0.0.1:1")
-    led = program_variables(connect_user(profile="production", region=REGION))
+    led = build_program_variables(connect_user(profile="production", region=REGION))
     assert led["AWS_ENDPOINT_URL_SQS"] == "http://127.0.0.1:1"
 
 
@@ -138,7 +138,7 @@ def test_a_program_of_ours_has_the_profile_that_was_said_and_no_other_keys(calle
 
 def test_without_credentials_nothing_is_started() -> None:
     with pytest.raises(NoConnection, match="no AWS credentials"):
-        program_variables(connect_user(region=REGION))
+        build_program_variables(connect_user(region=REGION))
 
 
 def test_a_job_that_runs_here_reaches_the_site_alone(

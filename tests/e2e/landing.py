@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from sluice.aws.clients import now_ms
-from sluice.aws.connections import program_variables
+from sluice.aws.connections import build_program_variables
 from sluice.aws.deployment import read_stack_outputs
 from sluice.local.jobs import LocalRuns
 from sluice.local.pipeline import LocalPipeline, local_settings
@@ -35,7 +35,7 @@ class Landing:
             ingress_url=self.outputs["IngressUrl"],
             sqs_endpoint=find_endpoint(deployed.connection),
         )
-        runs = LocalRuns(folder=folder, given_python=None, variables=program_variables(deployed.connection))
+        runs = LocalRuns(folder=folder, given_python=None, variables=build_program_variables(deployed.connection))
         self.asked = LocalPipeline.create(runs, told, now_ms)
         self.sqs.set_queue_attributes(
             QueueUrl=self.outputs["QueueUrl"], Attributes={"VisibilityTimeout": str(VISIBLE_AGAIN_S)}

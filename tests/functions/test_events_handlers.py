@@ -23,7 +23,7 @@ from sluice.aws.rendezvous.offers import DynamoOfferStore
 from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
 from sluice.aws.rendezvous.waiting import DynamoWaitingOffers
 from sluice.errors import CallFailed, QueueGone
-from sluice.federation.matching.bindings import Bindings, Destination, pack
+from sluice.federation.matching.bindings import Bindings, Destination, encode_page
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
 from sluice.federation.matching.metadata import ATTRIBUTE
 from sluice.rendezvous.counts.events import OfferEvent, PollEvent, derive_event_id
@@ -216,7 +216,7 @@ def bind(surroundings: Surroundings) -> None:
         bound={"events": {"q": {"rendezvous.#": {}}}},
     )
     log = DynamoChangeLog(client=surroundings.dynamodb, table="t", name=EXCHANGES, new_token=lambda: "token")
-    assert log.save(pack(bindings), after=0, version=1)
+    assert log.save(encode_page(bindings), after=0, version=1)
 
 
 def ingress(surroundings: Surroundings) -> list[dict[str, Any]]:

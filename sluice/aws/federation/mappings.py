@@ -71,7 +71,7 @@ class BridgeMappings(msgspec.Struct, frozen=True, kw_only=True):
             )["EventSourceMappings"]
 
 
-def switch_on_peer_mappings(client: LambdaClient, queue_arns: Sequence[str]) -> None:
+def enable_peer_mappings(client: LambdaClient, queue_arns: Sequence[str]) -> None:
     """Enable mappings of queues that peers send to. Stacks create them disabled, because idle polls cost money.
 
     A mapping that Lambda is changing is skipped until the next call. Raises `CallFailed`.

@@ -15,7 +15,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.session import Session, get_session
 
 from sluice.aws.client_types import SQSClient
-from sluice.aws.clients import GONE, MAX_CONNECTIONS, USER_AGENT, FastBatches, error_code
+from sluice.aws.clients import GONE, MAX_CONNECTIONS, USER_AGENT, FastBatches, get_error_code
 from sluice.batches import QUEUE_REFUSALS
 from sluice.errors import CallFailed, PeerRefused, PeerUnreachable
 from sluice.federation.links.links import Endpoint, Link
@@ -78,16 +78,16 @@ class PeerQueues(msgspec.Struct, frozen=True):
         key = endpoint.region, endpoint.sqs_url, link.role_arn, link.external_id
         if key not in self._clients:
             session = (
-                get_session() if link.role_arn is None else _as_role(link.role_arn, link.external_id, self.account)
+                get_session() if link.role_arn is None else _assume_role(link.role_arn, link.external_id, self.account)
             )
-            made: Any = session.create_client(
+            client: Any = session.create_client(
                 "sqs", region_name=endpoint.region, endpoint_url=endpoint.sqs_url, config=CONFIG
             )
-            self._clients[key] = FastBatches.install(made)
+            self._clients[key] = FastBatches.install(client)
         return self._clients[key]
 
 
-def _as_role(role_arn: str, external_id: str | None, session_name: str) -> Session:
+def _assume_role(role_arn: str, external_id: str | None, session_name: str) -> Session:
     """Return a session with the role's credentials, which are renewed before they expire."""
     own, session = get_session(), get_session()
     arguments = {"RoleSessionName": session_name} | ({"ExternalId": external_id} if external_id else {})
@@ -108,7 +108,7 @@ def _translate_errors(operation: str) -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        code, message = error_code(error), error.response["Error"].get("Message", "")
+        code, message = get_error_code(error), error.response["Error"].get("Message", "")
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         if code in REFUSALS:
             raise PeerRefused(f"{operation}: {code}: {message}") from error

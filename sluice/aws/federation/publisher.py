@@ -66,20 +66,20 @@ class PublishRequest(msgspec.Struct, frozen=True, kw_only=True):
         """Build the SQS message. Raises `Malformed` or `TooLarge`, whose text names the invalid part."""
         self._check()
         attributes = {name: _encode_attribute(name, value) for name, value in self.attributes.items()}
-        typed: dict[str, TypedValue] = {}
+        typed_headers: dict[str, TypedValue] = {}
         for name, header in self.headers.items():
             value = _decode_attribute(name, header)
             if name in attributes:
                 raise Malformed(f"header {name}: there is an attribute of this name")
             if value is None:
-                typed[name] = header
+                typed_headers[name] = header
             else:
                 attributes[name] = value
-        if len(typed) > MAX_HEADERS:
-            raise Malformed(f"{len(typed)} headers that SQS has no type for, more than {MAX_HEADERS}")
+        if len(typed_headers) > MAX_HEADERS:
+            raise Malformed(f"{len(typed_headers)} headers that SQS has no type for, more than {MAX_HEADERS}")
         if len(attributes) > MAX_OVERFLOW:
             raise Malformed(f"{len(attributes)} attributes, more than {MAX_OVERFLOW}")
-        metadata = Metadata(exchange=self.exchange, key=self.key, ttl_ms=self.ttl_ms, headers=typed)
+        metadata = Metadata(exchange=self.exchange, key=self.key, ttl_ms=self.ttl_ms, headers=typed_headers)
         try:
             sealed = seal_attributes(self.body, attributes, metadata)
         except (ValueError, TypeError) as error:
@@ -172,7 +172,7 @@ class Publisher(msgspec.Struct, frozen=True):
     @classmethod
     def from_environment(cls) -> "Publisher":
         """Return a publisher for the queue URL in the variable `SLUICE_INGRESS_URL`. Raises `BadSetting` if unset."""
-        return cls.for_url(os.environ.get(INGRESS_VARIABLE) or _no_ingress())
+        return cls.for_url(os.environ.get(INGRESS_VARIABLE) or _raise_no_ingress())
 
     @classmethod
     def for_url(cls, ingress_url: str) -> "Publisher":
@@ -211,18 +211,18 @@ class Publisher(msgspec.Struct, frozen=True):
 
     def _build_batches(self, requests: Iterable[PublishRequest]) -> Iterator[Request]:
         """Yield send requests lazily. Messages before an invalid one are sent before its error is raised."""
-        window: list[Entry] = []
+        entries: list[Entry] = []
         for place, request in enumerate(requests):
             try:
                 outgoing = request.to_message(fifo=self.fifo)
             except (Malformed, TooLarge) as fault:
-                yield from build_standard_round(window)
+                yield from build_standard_round(entries)
                 raise BadPublishRequest(place, fault) from fault
-            window.append(Entry(position=place, target=self.ingress_url, outgoing=outgoing))
-            if len(window) == MAX_ENTRIES:  # few messages are kept in memory, as each may have a megabyte
-                yield from build_standard_round(window)
-                window = []
-        yield from build_standard_round(window)
+            entries.append(Entry(position=place, target=self.ingress_url, outgoing=outgoing))
+            if len(entries) == MAX_ENTRIES:  # few messages are kept in memory, as each may have a megabyte
+                yield from build_standard_round(entries)
+                entries = []
+        yield from build_standard_round(entries)
 
 
 def publish(
@@ -254,12 +254,12 @@ def publish(
         group=group,
         trace_header=trace_header,
     )
-    url = ingress_url or os.environ.get(INGRESS_VARIABLE) or _no_ingress()
+    url = ingress_url or os.environ.get(INGRESS_VARIABLE) or _raise_no_ingress()
     publisher = Publisher.for_url(url) if client is None else Publisher(url, client)
     return publisher.publish(publishing)
 
 
-def _no_ingress() -> NoReturn:
+def _raise_no_ingress() -> NoReturn:
     raise BadSetting(INGRESS_VARIABLE, "isn't set, and no ingress_url is given")
 
 

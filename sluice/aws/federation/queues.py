@@ -33,20 +33,20 @@ class SqsSiteQueues(SplitQueues):
         with calls("GetQueueAttributes", queue=name):
             current = self.client.get_queue_attributes(QueueUrl=self.url(name), AttributeNames=["All"])["Attributes"]
 
-        def normalize(name: str, known: Mapping[str, str]) -> object:
+        def normalize(name: str, current_values: Mapping[str, str]) -> object:
             """Return an attribute's value in a form that can be compared, because SQS reformats redrive policies."""
-            value = known.get(name)
+            value = current_values.get(name)
             if name != REDRIVE_POLICY or not value:
                 return value
             return {key: str(part) for key, part in json.loads(value).items()}
 
-        known: Mapping[str, str] = {str(attribute): value for attribute, value in current.items()}
+        current_values: Mapping[str, str] = {str(attribute): value for attribute, value in current.items()}
         lacking = {
             attribute: value
             for attribute, value in attributes.items()
-            if normalize(attribute, known) != normalize(attribute, attributes)
+            if normalize(attribute, current_values) != normalize(attribute, attributes)
         }
-        if known.get(POLICY):
+        if current_values.get(POLICY):
             lacking[POLICY] = ""
         if lacking:
             with calls("SetQueueAttributes", queue=name):

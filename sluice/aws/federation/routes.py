@@ -11,7 +11,7 @@ import msgspec
 
 from sluice.aws.client_types import DynamoDBClient
 from sluice.aws.clients import calls
-from sluice.aws.items import CONDITION_FAILED, attributes, conflicting_item, number, query_pages, text
+from sluice.aws.items import CONDITION_FAILED, attributes, get_conflicting_item, number, query_pages, text
 from sluice.errors import CallFailed
 
 FORWARDS = "forwards"
@@ -75,7 +75,7 @@ class RouteRates(msgspec.Struct, frozen=True):
             except CallFailed as error:
                 if error.code != CONDITION_FAILED:
                     raise
-                standing = conflicting_item(error)
+                standing = get_conflicting_item(error)
                 if standing is not None and number(standing, "next_us") > now + MAX_WAIT_MS * 1_000:
                     return None
                 continue

@@ -8,7 +8,7 @@ import msgspec
 from botocore.exceptions import ClientError
 
 from sluice.aws.client_types import DynamoDBClient
-from sluice.aws.clients import calls, error_code
+from sluice.aws.clients import calls, get_error_code
 from sluice.aws.items import get_item
 from sluice.pipeline.jobs import Job, Mode
 from sluice.pipeline.runs import DESIRED_STATE, LIVE, DesiredState, Run, build_start_request
@@ -47,7 +47,7 @@ class EmrRuns(msgspec.Struct, frozen=True, kw_only=True):
                     applicationId=self.application_id, jobRunId=run_id, shutdownGracePeriodInSeconds=grace_s
                 )
             except ClientError as error:
-                if error_code(error) not in GONE:
+                if get_error_code(error) not in GONE:
                     raise
 
     def _list_pages(self, **only: Any) -> Iterator[dict[str, Any]]:

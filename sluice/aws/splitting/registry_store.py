@@ -23,7 +23,7 @@ from sluice.aws.items import (
     TRANSACTION_CANCELED,
     Item,
     attributes,
-    cancellation_codes,
+    get_cancellation_codes,
     get_item,
     number,
     query_pages,
@@ -143,8 +143,8 @@ class DynamoRegistryStore(msgspec.Struct, frozen=True):
             with calls("TransactWriteItems"):
                 self.client.transact_write_items(TransactItems=[new_head, *changes])
         except CallFailed as error:
-            # These codes mean that another writer changed the registry. Throttling, for example, has other codes.
-            if error.code == TRANSACTION_CANCELED and {*cancellation_codes(error)} <= BEATEN:
+            # Only another writer causes this error, not throttling or an item that is too large.
+            if error.code == TRANSACTION_CANCELED and {*get_cancellation_codes(error)} <= BEATEN:
                 return None
             raise
         return revision + 1

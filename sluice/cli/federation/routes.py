@@ -33,7 +33,7 @@ from sluice.errors import BadConfiguration, BadRoute
 from sluice.federation import operations
 from sluice.federation.links.links import BridgeDeclaration, RouteKind, find_site_tags
 from sluice.federation.links.watch import Repairs
-from sluice.federation.map.drawings import as_svg, as_text
+from sluice.federation.map.drawings import draw_svg, draw_text
 from sluice.federation.map.findings import list_findings
 from sluice.operator.federated_sites import DiscoveredSites, discover_sites, open_site
 from sluice.operator.routes import withdraw_all_grants
@@ -198,14 +198,14 @@ def map_routes(
     result = discover_sites(sites)
     if svg is not None:
         try:
-            svg.write_text(as_svg(result.topology), encoding="utf-8")
+            svg.write_text(draw_svg(walked.topology), encoding="utf-8")
         except OSError as error:
             raise BadConfiguration(f"{svg}: {error.strerror}") from error
     if is_json():
         show_json(build_map_document(result))
         return
-    typer.echo(as_text(result.topology), nl=False)
-    rows = [(tag, *build_path_row(path)) for tag, paths in sorted(result.dynamic_paths.items()) for path in paths]
+    typer.echo(draw_text(walked.topology), nl=False)
+    rows = [(tag, *build_path_row(path)) for tag, paths in sorted(walked.dynamic_paths.items()) for path in paths]
     if rows:
         show_table(("at", *PATH_COLUMNS), rows)
     for tag, reason in sorted(result.not_reached.items()):

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from sluice.aws.connections import program_variables
+from sluice.aws.connections import build_program_variables
 from sluice.cli.completion import complete_from
 from sluice.cli.output import is_json, print_result, show_json, show_pairs, show_table
 from sluice.cli.sites import SiteCommands
@@ -175,7 +175,7 @@ def run_local(
         arguments = [job, *places.tables, *output, *(sqs_endpoint.arguments if job == "replay" else ())]
     job_command = build_command(python, [*arguments, *context.args])
     print_note("starting Spark, which takes seconds; ctrl-C ends the job after its batch, which may take a minute")
-    raise typer.Exit(run_in_foreground(job_command, job_environment(python, program_variables(connection))))
+    raise typer.Exit(run_in_foreground(job_command, job_environment(python, build_program_variables(connection))))
 
 
 def _connect_pipeline(site: SiteOptions, python: str | None = None) -> PipelineClient:

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from sluice.aws.connections import fetch_user_id, program_variables, remove_aws_variables
+from sluice.aws.connections import build_program_variables, fetch_user_id, remove_aws_variables
 from sluice.aws.deployment import read_stack_output
 from sluice.building.project import require_modules
 from sluice.cli.completion import complete_sessions, complete_split_queues
@@ -428,8 +428,8 @@ def run_on_session(
     connection = site.connect()
     client = ControlClient.connect(connection)
     serve = None if function is None else load_handler(connection, function, handler, batch_size)
-    environment = {} if serve else {**remove_aws_variables(os.environ), **program_variables(connection)}
-    if command:  # A wrong program or option should fail before a session starts.
+    environment = {} if serve else {**remove_aws_variables(os.environ), **build_program_variables(connection)}
+    if command:  # checks the program's needs before a session starts
         if shutil.which(command[0], path=environment.get("PATH")) is None:
             raise SessionFailed(f"{command[0]}: No such file, or it may not be run")
         known = {view.queue_id: view.variables for view in client.ask(ShowSplitting()).queues}

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Any
 
-from sluice.aws.connections import Connection, program_variables, remove_aws_variables
+from sluice.aws.connections import Connection, build_program_variables, remove_aws_variables
 from sluice.aws.queues import ConsumedQueue, delete_batch
 from sluice.cli.splitting.heartbeats import run_heartbeat_process
 from sluice.cli.terminal import SIGNAL_EXIT_BASE, print_note
@@ -79,7 +79,7 @@ class LocalFunction:
         `BadHandler`, and any error of the import.
         """
         deployed = DeployedFunction.fetch(connection, name)
-        environment = {**remove_aws_variables(os.environ), **deployed.variables, **program_variables(connection)}
+        environment = {**remove_aws_variables(os.environ), **deployed.variables, **build_program_variables(connection)}
         os.environ.clear()
         os.environ.update(environment)
         path = handler or deployed.handler or ""

@@ -74,7 +74,7 @@ BindingAdvertisements = frozenset[BindingAdvertisement]
 NO_ADVERTISEMENTS: BindingAdvertisements = frozenset()
 
 
-def bindings_for(
+def build_bindings(
     advertisements: Iterable[BindingAdvertisement], *, exchange: str, type_: ExchangeType, queue: str
 ) -> tuple[Binding, ...]:
     """Return the bindings of a bridge queue that stand for the advertised bindings, ordered by key, with unique ids.
@@ -200,12 +200,12 @@ def decode_op(text: str | bytes) -> DynamicOp:
 _SNAPSHOT = Format(kind="wants", version=1, type=AdvertisedRoutes, max_bytes=MAX_SNAPSHOT_BYTES)
 
 
-def compute_digest(advertised: Mapping[str, AdvertisedRoute] | BindingAdvertisement) -> str:
+def compute_digest(advertised_routes_or_binding: Mapping[str, AdvertisedRoute] | BindingAdvertisement) -> str:
     """Return a hash of a binding, or of advertised routes in any order."""
-    return hashlib.sha256(encode(advertised)).hexdigest()[:HASH_CHARACTERS]
+    return hashlib.sha256(encode(advertised_routes_or_binding)).hexdigest()[:HASH_CHARACTERS]
 
 
-def snapshot_parts(advertised_routes: dict[str, AdvertisedRoute]) -> list[str]:
+def encode_snapshot(advertised_routes: dict[str, AdvertisedRoute]) -> list[str]:
     """Encode routes as parts of compressed base64: at most ten, unless such a part exceeds an SQS message."""
     text = base64.b64encode(_SNAPSHOT.pack(advertised_routes)).decode()
     size = min(max(PART_BYTES, -(-len(text) // FEW_PARTS)), FULL_PART_BYTES)
@@ -213,7 +213,7 @@ def snapshot_parts(advertised_routes: dict[str, AdvertisedRoute]) -> list[str]:
 
 
 def read_snapshot(parts: Iterable[str]) -> dict[str, AdvertisedRoute]:
-    """Decode the parts of a snapshot that `snapshot_parts` encoded. Raises `Malformed`."""
+    """Decode the parts of a snapshot that `encode_snapshot` encoded. Raises `Malformed`."""
     try:
         advertised_routes = _SNAPSHOT.unpack(base64.b64decode("".join(parts), validate=True))
         for origin, advertised_route in advertised_routes.items():

@@ -147,9 +147,9 @@ class DynamicStep(msgspec.Struct, frozen=True):
     ignored: IgnoredReason | None = None
     sends_hello: bool = False
 
-    def then(self, after: "DynamicStep") -> "DynamicStep":
+    def then(self, later: "DynamicStep") -> "DynamicStep":
         """Return the combination of this step and the next step."""
-        return DynamicStep(after.routes, (*self.outgoing_ops, *after.outgoing_ops), self.ignored or after.ignored)
+        return DynamicStep(later.routes, (*self.outgoing_ops, *later.outgoing_ops), self.ignored or later.ignored)
 
 
 DynamicEvent = Callable[[DynamicRoutes], DynamicStep]

@@ -26,7 +26,7 @@ def step(routes: state.DynamicRoutes, event: state.DynamicEvent) -> state.Dynami
     """Return the state after an event, with the ops to send. Repeated events have no effect."""
     taken = event(routes)
     greets = taken.sends_hello
-    if not _are_advertisements_same(routes, taken.routes):
+    if not _advertises_same_routes(routes, taken.routes):
         after = replace(taken.routes, former=retain_former_routes(routes, taken.routes))
         taken = taken.then(_advertise_changes(routes, after))
     for name, pull in taken.routes.pulls.items() if greets else ():
@@ -138,7 +138,7 @@ def receive_op(
         case ops.RequestSnapshot() if pull is not None and pull.peer == peer:
             version = (op.epoch, op.number)
             if version <= pull.last_request:
-                return _ignore_old(routes, op, pull.last_request)
+                return _ignore_old_op(routes, op, pull.last_request)
             pull = replace(pull, last_request=version)
             return state.DynamicStep(routes.with_pull(pull), _build_snapshot_ops(routes, pull))
         case ops.RouteHello() if served is not None:
@@ -150,15 +150,15 @@ def receive_op(
     return state.DynamicStep(routes, ignored=state.IgnoredReason.UNKNOWN_BRIDGE)
 
 
-def _ignore_old(routes: state.DynamicRoutes, op: ops.DynamicOp, known: ops.Version) -> state.DynamicStep:
+def _ignore_old_op(routes: state.DynamicRoutes, op: ops.DynamicOp, known_version: ops.Version) -> state.DynamicStep:
     """Return a step that ignores an op, because the op isn't newer than the known version."""
-    reason = state.IgnoredReason.EPOCH if op.epoch < known[0] else state.IgnoredReason.REPLAYED
+    reason = state.IgnoredReason.EPOCH if op.epoch < known_version[0] else state.IgnoredReason.REPLAYED
     return state.DynamicStep(routes, ignored=reason)
 
 
 def _receive_hello(routes: state.DynamicRoutes, served: state.ServedRoute, op: ops.RouteHello) -> state.DynamicStep:
     if (op.epoch, op.number) <= served.hello:
-        return _ignore_old(routes, op, served.hello)
+        return _ignore_old_op(routes, op, served.hello)
     served = replace(served, hello=(op.epoch, op.number))
     version = (op.epoch, op.sequence)
     if version < served.version:  # later ops have overtaken this hello
@@ -173,7 +173,7 @@ def _receive_change(
 ) -> state.DynamicStep:
     epoch, sequence = served.version
     if (op.epoch, op.sequence) <= served.version:
-        return _ignore_old(routes, op, served.version)
+        return _ignore_old_op(routes, op, served.version)
     if op.epoch > epoch or op.sequence > sequence + 1:
         # Later ops are ignored until the snapshot arrives. If the request is lost, the next hello repeats it.
         requested = state.DynamicStep(routes) if served.is_requested else _request_snapshot(routes, served)
@@ -224,7 +224,7 @@ def _find_refusal(
         return state.IgnoredReason.LIMIT
     for origin, advertised_route in advertised_routes.items():
         known = served.advertised_routes.get(origin)
-        new = _list_new(advertised_route.bindings, ops.NO_ADVERTISEMENTS if known is None else known.bindings)
+        new = _exclude_known(advertised_route.bindings, ops.NO_ADVERTISEMENTS if known is None else known.bindings)
         if not all(ops.is_bindable(advertisement, type_) for advertisement in new):
             return state.IgnoredReason.MALFORMED
     return None
@@ -237,7 +237,7 @@ def _receive_part(
     is_next = version == (served.version[0], served.version[1] + 1)
     if version < served.version or not (served.is_requested or is_next):
         if version <= served.version:
-            return _ignore_old(routes, op, served.version)
+            return _ignore_old_op(routes, op, served.version)
         requested = _request_snapshot(routes, served)  # a later snapshot that wasn't requested isn't applied
         reason = state.IgnoredReason.EPOCH if op.epoch > served.version[0] else state.IgnoredReason.GAP
         return state.DynamicStep(requested.routes, requested.outgoing_ops, reason)
@@ -269,9 +269,6 @@ def _receive_part(
     )
 
 
-# The functions below create control messages to peers.
-
-
 def _send_hello(routes: state.DynamicRoutes, pull: state.PulledRoute) -> state.DynamicStep:
     """Return a step that sends the peer at the source a hello with the digest of the advertised routes."""
     pull = replace(pull, number=pull.number + 1)
@@ -295,7 +292,7 @@ def _request_snapshot(routes: state.DynamicRoutes, served: state.ServedRoute) ->
 
 def _build_snapshot_ops(routes: state.DynamicRoutes, pull: state.PulledRoute) -> tuple[state.OutgoingOp, ...]:
     """Return the ops that carry a snapshot of all advertised routes."""
-    parts = ops.snapshot_parts(build_advertisement(routes, pull, choose_active_bridges(routes)))
+    parts = ops.encode_snapshot(build_advertisement(routes, pull, choose_active_bridges(routes)))
     return tuple(
         state.OutgoingOp(
             pull.link,
@@ -324,13 +321,13 @@ def _advertise_changes(before: state.DynamicRoutes, after: state.DynamicRoutes) 
         changes = list(
             _diff_routes(build_advertisement(before, known, best_before), build_advertisement(after, pull, best))
         )
-        step_so_far = step_so_far.then(_advertise(step_so_far.routes, name, changes))
+        step_so_far = step_so_far.then(_send_changes(step_so_far.routes, name, changes))
         if pull.up and not known.up:
             step_so_far = step_so_far.then(_send_hello(step_so_far.routes, step_so_far.routes.pulls[name]))
     return step_so_far
 
 
-def _are_advertisements_same(before: state.DynamicRoutes, after: state.DynamicRoutes) -> bool:
+def _advertises_same_routes(before: state.DynamicRoutes, after: state.DynamicRoutes) -> bool:
     """Whether bindings, best paths and pulled bridges are all unchanged."""
     # Objects are compared by identity, because comparing their contents would cost more than it saves.
     if before.local is not after.local or before.served.keys() != after.served.keys():
@@ -355,8 +352,8 @@ def _diff_routes(
     for origin, advertised_route in sorted(after.items()):
         known = before.get(origin)
         known_bindings = ops.NO_ADVERTISEMENTS if known is None else known.bindings
-        removed = _list_new(known_bindings, advertised_route.bindings)
-        added = _list_new(advertised_route.bindings, known_bindings)
+        removed = _exclude_known(known_bindings, advertised_route.bindings)
+        added = _exclude_known(advertised_route.bindings, known_bindings)
         yield from ((origin, None, advertisement) for advertisement in sorted(removed))
         if not added and (
             known is None
@@ -367,12 +364,12 @@ def _diff_routes(
         yield from ((origin, advertised_route, advertisement) for advertisement in sorted(added))
 
 
-def _list_new(bindings: ops.BindingAdvertisements, known: ops.BindingAdvertisements) -> ops.BindingAdvertisements:
+def _exclude_known(bindings: ops.BindingAdvertisements, known: ops.BindingAdvertisements) -> ops.BindingAdvertisements:
     """Return the bindings that aren't among the known ones. If both arguments are one object, nothing is compared."""
     return ops.NO_ADVERTISEMENTS if bindings is known else bindings - known
 
 
-def _advertise(routes: state.DynamicRoutes, name: str, changes: Sequence[_AdvertisementChange]) -> state.DynamicStep:
+def _send_changes(routes: state.DynamicRoutes, name: str, changes: Sequence[_AdvertisementChange]) -> state.DynamicStep:
     """Return a step that sends changes one by one, or many as a snapshot; it sends none while the link is down."""
     pull = routes.pulls[name]
     if not changes:
@@ -382,13 +379,13 @@ def _advertise(routes: state.DynamicRoutes, name: str, changes: Sequence[_Advert
         return state.DynamicStep(routes.with_pull(pull), _build_snapshot_ops(routes, pull) if pull.up else ())
     outgoing_ops = []
     for sequence, (origin, advertised_route, advertisement) in enumerate(changes, pull.sequence + 1):
-        common: dict[str, Any] = {"exchange": routes.exchange, "bridge": pull.bridge, "epoch": pull.epoch}
-        common |= {"sequence": sequence, "origin": origin, "binding": advertisement}
+        op_fields: dict[str, Any] = {"exchange": routes.exchange, "bridge": pull.bridge, "epoch": pull.epoch}
+        op_fields |= {"sequence": sequence, "origin": origin, "binding": advertisement}
         if advertised_route is None:
-            outgoing_ops.append(state.OutgoingOp(pull.link, ops.Unbind(**common)))
+            outgoing_ops.append(state.OutgoingOp(pull.link, ops.Unbind(**op_fields)))
         else:
             path, hops_left, outages = advertised_route.path, advertised_route.hops_left, advertised_route.outages
-            bind = ops.Bind(**common, path=path, hops_left=hops_left, outages=outages)
+            bind = ops.Bind(**op_fields, path=path, hops_left=hops_left, outages=outages)
             outgoing_ops.append(state.OutgoingOp(pull.link, bind))
     return state.DynamicStep(
         routes.with_pull(replace(pull, sequence=pull.sequence + len(changes))), tuple(outgoing_ops)

@@ -51,7 +51,7 @@ def find_due_actions(registry: Registry, *, now_ms: int, empty_for_ms: int = EMP
         if bridge.closing:
             empty_since_ms = bridge.empty_since_ms
             is_empty = empty_since_ms is not None and now_ms - empty_since_ms >= empty_for_ms
-            yield _find_due_of_closing_bridge(registry, bridge, is_empty=is_empty)
+            yield _find_closing_bridge_action(registry, bridge, is_empty=is_empty)
         elif bridge.bridge.src_is_local and bridge.queue is None:
             yield DueAction(Action.MAKE_QUEUE, name)
         elif bridge.bridge.src_is_local:
@@ -72,14 +72,14 @@ def _find_open_bridge_actions(registry: Registry, record: BridgeRecord) -> Itera
     # Only static routes are bound here: the bindings of dynamic routes follow from the peer's advertisements.
     if record.bridge.kind is RouteKind.STATIC and record.bound != takes_in:
         yield DueAction(Action.BIND if takes_in else Action.UNBIND, name)
-    on = any(registry.may_forward(reader) for reader in registry.bridges_reading(record.queue or ""))
+    on = any(registry.may_forward(reader) for reader in registry.list_readers(record.queue or ""))
     if record.mapping is None or record.on != on or record.changed:
         yield DueAction(Action.RECONCILE, name, on)
     if record.intent is Intent.DRAINING:
         yield DueAction(Action.COUNT_QUEUE, name)
 
 
-def _find_due_of_closing_bridge(registry: Registry, record: BridgeRecord, *, is_empty: bool) -> DueAction:
+def _find_closing_bridge_action(registry: Registry, record: BridgeRecord, *, is_empty: bool) -> DueAction:
     name, link = record.bridge.name, registry.links.get(record.bridge.link)
     if record.bound:
         return DueAction(Action.UNBIND, name)

@@ -102,15 +102,15 @@ class Peer(Struct, frozen=True, kw_only=True):
         return replace(self, **{rules: (*getattr(self, rules), pattern)}, granted=granted)
 
     def withdraw_grants(
-        self, closed: Sequence[Bridge], kept: Sequence[Bridge], *, following_keys: Collection[str]
+        self, closed_routes: Sequence[Bridge], kept_routes: Sequence[Bridge], *, key_exchanges: Collection[str]
     ) -> "Peer":
-        """Return the peer without the granted permissions that `closed` routes needed and no `kept` route needs.
+        """Return the peer without the granted permissions that `closed_routes` needed and none of `kept_routes` needs.
 
-        `following_keys` has the exchanges that select messages by key.
+        `key_exchanges` has the exchanges that select messages by key.
         """
 
         def allows(peer: Peer, route: Bridge) -> bool:
-            return peer.find_pull_refusal(route, follows_keys=route.src in following_keys) is None
+            return peer.find_pull_refusal(route, follows_keys=route.src in key_exchanges) is None
 
         peer = self
         for grant in self.granted or ():
@@ -120,10 +120,10 @@ class Peer(Struct, frozen=True, kw_only=True):
             without = replace(peer, **{rules: rest}, granted=granted or UNSET)
             needing = [
                 route
-                for route in (*closed, *kept)
+                for route in (*closed_routes, *kept_routes)
                 if (route.dynamic if rules == "leads" else allows(peer, route) and not allows(without, route))
             ]
-            if needing and not any(route in kept for route in needing):
+            if needing and not any(route in kept_routes for route in needing):
                 peer = without
         return peer
 
@@ -244,7 +244,7 @@ class KnownPeers:
                 peers_by_sender.setdefault(sender, []).append(peer)
         return peers_by_sender
 
-    def identify(self, tag: str, *, sender_id: str) -> Peer:
+    def identify_peer(self, tag: str, *, sender_id: str) -> Peer:
         """Return the peer with this tag. Raises `BadRoute` if the sender's role isn't one of the peer's roles."""
         peer = self.by_tag.get(tag)
         if peer is None:
@@ -254,33 +254,33 @@ class KnownPeers:
         return peer
 
 
-def verify_address(claimed: Address, peer: Peer, *, peer_queue_url: Callable[[Peer, str], str]) -> Address:
+def verify_address(address: Address, peer: Peer, *, peer_queue_url: Callable[[Peer, str], str]) -> Address:
     """Return a claimed address after checking that the address is in the peer's account, region and stage.
 
     `peer_queue_url` builds a peer's queue URL from the queue's name. Raises `BadRoute`.
     """
-    if (claimed.account, claimed.region) != (peer.account, peer.region):
+    if (address.account, address.region) != (peer.account, peer.region):
         raise BadRoute(
-            f"{peer.tag}: is at {peer.account}/{peer.region}, not at {claimed.account[:100]}/{claimed.region[:100]}"
+            f"{peer.tag}: is at {peer.account}/{peer.region}, not at {address.account[:100]}/{address.region[:100]}"
         )
     stage = None if peer.stage is UNSET else peer.stage
-    role_arn = claimed.role_arn
+    role_arn = address.role_arn
     if role_arn is not None and role_arn.split(":")[4:5] != [peer.account]:
         raise BadRoute(f"{peer.tag}: {role_arn[:200]!r} is no role of account {peer.account}")
 
-    def url(said: str) -> str:
-        name = said.rsplit("/", 1)[-1]
+    def rebuild_url(claimed_url: str) -> str:
+        name = claimed_url.rsplit("/", 1)[-1]
         if not _QUEUE.fullmatch(name):
-            raise BadRoute(f"{peer.tag}: {said[:200]!r} is no queue's URL")
+            raise BadRoute(f"{peer.tag}: {claimed_url[:200]!r} is no queue's URL")
         if parse_stage(name) != stage:
-            raise BadRoute(f"{peer.tag}: {said[:200]!r} is no queue of {stage or 'a site without a stage'}")
+            raise BadRoute(f"{peer.tag}: {claimed_url[:200]!r} is no queue of {stage or 'a site without a stage'}")
         return peer_queue_url(peer, name)
 
     return replace(
-        claimed,
-        control_queue_url=url(claimed.control_queue_url),
-        ingress_url=url(claimed.ingress_url),
-        fifo_ingress_url=url(claimed.fifo_ingress_url),
+        address,
+        control_queue_url=rebuild_url(address.control_queue_url),
+        ingress_url=rebuild_url(address.ingress_url),
+        fifo_ingress_url=rebuild_url(address.fifo_ingress_url),
         sqs_url=peer.sqs_url,
         stage=peer.stage,
     )

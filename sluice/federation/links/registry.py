@@ -94,7 +94,7 @@ class Registry(Struct, frozen=True, kw_only=True):
         """Return a link's bridges, ordered by name."""
         return [record for _, record in sorted(self.bridges.items()) if record.bridge.link == link]
 
-    def bridges_reading(self, queue: str) -> list[BridgeRecord]:
+    def list_readers(self, queue: str) -> list[BridgeRecord]:
         """Return the bridges that forward the queue's messages, by name. Several queue routes may read one queue."""
         return [
             record for _, record in sorted(self.bridges.items()) if record.queue == queue and record.bridge.src_is_local
@@ -159,7 +159,7 @@ class Forward(msgspec.Struct, frozen=True, kw_only=True):
 
 def find_forwards(registry: Registry, queue: str) -> list[Forward]:
     """Return the bridges that can forward the queue's messages now, because their peers are connected."""
-    reading = registry.bridges_reading(queue)
+    reading = registry.list_readers(queue)
     # If no open bridge forwards the queue, a closing bridge forwards the remaining messages.
     sending = [record for record in reading if registry.may_forward(record)] or [
         record for record in reading if record.closing
@@ -178,7 +178,7 @@ def find_forwards(registry: Registry, queue: str) -> list[Forward]:
     ]
 
 
-def bridge_destination(registry: Registry, record: BridgeRecord, *, url: str) -> Destination:
+def make_destination(registry: Registry, record: BridgeRecord, *, url: str) -> Destination:
     """Return a bridge's queue as a destination of bindings."""
     link = registry.links[record.bridge.link].link
     return Destination(

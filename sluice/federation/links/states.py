@@ -120,7 +120,7 @@ class LinkEvent(StrEnum):
 LinkUpdate = TimePassed | Unreachable | AccessRefused | Command | LinkEvent
 
 
-def back_off_ms(failures: int, *, jitter: float) -> int:
+def backoff_ms(failures: int, *, jitter: float) -> int:
     """Return the pause after consecutive failures, in milliseconds: 2 to 64 seconds, shortened by jitter (0 to 1)."""
     whole_s = min(BACK_OFF_MIN_S << min(max(failures, 1) - 1, BACK_OFF_MAX_S), BACK_OFF_MAX_S)
     return round(whole_s * 1_000 * (1 - JITTER_SHARE * jitter))
@@ -133,7 +133,7 @@ def step(  # noqa: C901, PLR0911, PLR0912 - one case a kind of news
     state = status.state
     connecting = replace(status, state=LinkState.CONNECTING, due_at_ms=now_ms + ANSWER_TIMEOUT_MS)
     failing = replace(status, endpoint=(status.endpoint + 1) % endpoints, failures=status.failures + 1)
-    waiting = replace(failing, state=LinkState.WAITING, due_at_ms=now_ms + back_off_ms(failing.failures, jitter=jitter))
+    waiting = replace(failing, state=LinkState.WAITING, due_at_ms=now_ms + backoff_ms(failing.failures, jitter=jitter))
     match update:
         case Unreachable(at_ms=int(at_ms)) | AccessRefused(at_ms=int(at_ms)) if at_ms < max(
             status.carrying_since_ms, status.last_answer_ms or 0

@@ -34,7 +34,7 @@ MAX_NAME_CHARACTERS = 128  # limit of a link's or route's name; a link's name is
 NAME = re.compile(rf"[!-~]{{1,{MAX_NAME_CHARACTERS}}}")
 
 
-class Now(NamedTuple):
+class ChangeTime(NamedTuple):
     """The time of a change in ms since the epoch, and a random number from 0 to 1 as jitter."""
 
     ms: int
@@ -42,12 +42,12 @@ class Now(NamedTuple):
 
 
 P = ParamSpec("P")
-Change = Callable[[Registry, Now], Registry]
+Change = Callable[[Registry, ChangeTime], Registry]
 
 
 def apply(registry: Registry, change: Change, *, now_ms: int, jitter: float) -> Registry:
     """Return the registry after a change and the change's consequences. Raises `BadRoute` if the change is invalid."""
-    registry = change(registry, Now(now_ms, jitter))
+    registry = change(registry, ChangeTime(now_ms, jitter))
     for name, record in registry.links.items():
         if not record.status.is_ending:
             continue
@@ -56,7 +56,7 @@ def apply(registry: Registry, change: Change, *, now_ms: int, jitter: float) -> 
     return registry
 
 
-def _change_at(make: Callable[Concatenate[Registry, Now, P], Registry]) -> Callable[P, Change]:
+def _define_timed_change(make: Callable[Concatenate[Registry, ChangeTime, P], Registry]) -> Callable[P, Change]:
     """Turn a function of registry, time and arguments into a function of the arguments only, which returns a change."""
     return lambda *args, **options: lambda registry, now: make(registry, now, *args, **options)
 
@@ -94,8 +94,8 @@ def record_resources(
     return _update_bridge(registry, bridge, changed=True) if is_outdated else registry
 
 
-@_change_at
-def record_count(registry: Registry, now: Now, /, bridge: str, messages: int, **mapping: bool) -> Registry:
+@_define_timed_change
+def record_count(registry: Registry, now: ChangeTime, /, bridge: str, messages: int, **mapping: bool) -> Registry:
     """Record how many messages a closing or draining bridge's queue has, and whether the mapping is `on`."""
     record = registry.bridges.get(bridge)
     since_ms = now.ms if record is None or record.empty_since_ms is None else record.empty_since_ms
@@ -203,8 +203,8 @@ def close_bridge(registry: Registry, name: str) -> Registry:
 # The functions below return changes of links.
 
 
-@_change_at
-def update_link(registry: Registry, now: Now, name: str, update: LinkUpdate) -> Registry:
+@_define_timed_change
+def update_link(registry: Registry, now: ChangeTime, name: str, update: LinkUpdate) -> Registry:
     """Apply an update to a link, and record whether a hello is due."""
     record = registry.links.get(name)
     if record is None:
@@ -229,15 +229,15 @@ def remove_link(registry: Registry, name: str) -> Registry:
     return replace(registry, links={key: link for key, link in registry.links.items() if key != name})
 
 
-@_change_at
-def remove_bridge(registry: Registry, now: Now, name: str) -> Registry:
+@_define_timed_change
+def remove_bridge(registry: Registry, now: ChangeTime, name: str) -> Registry:
     """Remove a bridge whose resources are deleted."""
     record = registry.bridges.get(name)
     if record is None:
         return registry
     link = record.bridge.link
     registry = replace(registry, bridges={key: other for key, other in registry.bridges.items() if key != name})
-    for other in registry.bridges_reading(record.queue or ""):  # these bridges shared a mapping with the removed bridge
+    for other in registry.list_readers(record.queue or ""):  # these bridges shared a mapping with the removed bridge
         registry = _update_bridge(registry, other.bridge.name, changed=True)
     if link in registry.links and not registry.links[link].link.durable and not registry.list_bridges(link):
         return update_link(link, LinkEvent.CLOSE)(registry, now)
@@ -251,10 +251,10 @@ def record_hello_sent(registry: Registry, link: str) -> Registry:
     return registry if record is None else registry.with_link(replace(record, hello_due=False))
 
 
-@_change_at
+@_define_timed_change
 def accept_answer(
     registry: Registry,
-    now: Now,
+    now: ChangeTime,
     link: str,
     *,
     peer: Address,
@@ -292,10 +292,10 @@ def accept_answer(
 # The functions below return changes that peers request.
 
 
-@_change_at
+@_define_timed_change
 def accept_hello(
     registry: Registry,
-    now: Now,
+    now: ChangeTime,
     link: str,
     *,
     peer: Address,
@@ -304,7 +304,7 @@ def accept_hello(
     draining: bool = False,
 ) -> Registry:
     """Process a peer's hello over its link. `pulls` are the pulls that the peer's rules permit."""
-    _check_greeting(registry, link, peer, pulls)
+    _check_hello(registry, link, peer, pulls)
     name = format_served_name(link, peer.tag)
     over = Link.to_peer(peer, name=name)
     known = registry.links.get(name)
@@ -312,8 +312,8 @@ def accept_hello(
     if known is not None and not known.status.is_ending:
         record = replace(known, link=over, address=peer)
     registry = registry.with_link(record)
-    for news in (Command.RETRY, LinkEvent.ANSWERED):  # the hello proves that the peer is reachable
-        registry = update_link(name, news)(registry, now)
+    for update in (Command.RETRY, LinkEvent.ANSWERED):  # the hello proves that the peer is reachable
+        registry = update_link(name, update)(registry, now)
     registry = registry.with_link(replace(registry.links[name], hello_due=False))  # an answer is sent instead
     pulled = {format_served_name(pull.name, peer.tag): pull for pull in pulls}
     for bridge_record in registry.list_bridges(name):
@@ -327,7 +327,7 @@ def accept_hello(
     return registry
 
 
-def _check_greeting(registry: Registry, link: str, peer: Address, asked: Sequence[Bridge]) -> None:
+def _check_hello(registry: Registry, link: str, peer: Address, requested_routes: Sequence[Bridge]) -> None:
     """Check the link and the pulls of a hello. Raises `BadRoute` if they are invalid."""
     served = {
         name for name, link_record in registry.links.items() if link_record.served and link_record.link.peer == peer.tag
@@ -335,14 +335,14 @@ def _check_greeting(registry: Registry, link: str, peer: Address, asked: Sequenc
     others = served - {format_served_name(link, peer.tag)}
     if len(others) >= MAX_LINKS_OF_A_PEER:
         raise BadRoute(f"{peer.tag}: has {len(served)} links here, as many as a peer may have")
-    routes = len(asked) + sum(record.bridge.link in others for record in registry.bridges.values())
+    routes = len(requested_routes) + sum(record.bridge.link in others for record in registry.bridges.values())
     if routes > MAX_ROUTES_OF_A_PEER:
         raise BadRoute(f"{peer.tag}: pulls {routes} routes here, more than {MAX_ROUTES_OF_A_PEER}")
-    wrong = [name for name in (link, *(pull.name for pull in asked)) if not NAME.fullmatch(name)]
+    wrong = [name for name in (link, *(pull.name for pull in requested_routes)) if not NAME.fullmatch(name)]
     if wrong:
         raise BadRoute(f"{wrong[0][:MAX_NAME_CHARACTERS]!r}: a name is 1 to {MAX_NAME_CHARACTERS} printable characters")
     over = Link.to_peer(peer, name=link)
-    pulls = [replace(pull, link=over.name) for pull in asked]
+    pulls = [replace(pull, link=over.name) for pull in requested_routes]
     for pull in pulls:
         if pull.src_is_local:
             raise BadRoute(f"{pull.name}: the route isn't pulled, but a hello lists it")
@@ -351,14 +351,14 @@ def _check_greeting(registry: Registry, link: str, peer: Address, asked: Sequenc
         raise BadRoute("a duplicate route is asked for")
 
 
-def _serve_pull(registry: Registry, bridge: Bridge, wanted: Intent) -> Registry:
+def _serve_pull(registry: Registry, bridge: Bridge, intent: Intent) -> Registry:
     """Add or update the bridge that serves a peer's pull."""
     known = registry.bridges.get(bridge.name)
     if known is None:
-        return registry.with_bridge(BridgeRecord(bridge=bridge, served=True, intent=wanted))
+        return registry.with_bridge(BridgeRecord(bridge=bridge, served=True, intent=intent))
     if known.closing:
         return registry  # once this bridge is removed, a later hello creates it again
     if not known.bridge.can_become(bridge):
         return _update_bridge(registry, bridge.name, intent=Intent.CLOSED)
     becoming = known if known.bridge == bridge else known.with_options(bridge)
-    return registry.with_bridge(replace(becoming, intent=wanted))
+    return registry.with_bridge(replace(becoming, intent=intent))

@@ -37,7 +37,7 @@ _WARNING_CELLS = 110
 _ARROWS = {RouteKind.QUEUE: "══▶", RouteKind.STATIC: "──▶", RouteKind.DYNAMIC: "┄┄▶"}
 
 
-def as_text(topology: Topology) -> str:
+def draw_text(topology: Topology) -> str:
     """Draw each site with its outgoing routes (`──▶` static, `┄┄▶` dynamic, `══▶` queue route), then all warnings."""
     lines = [line for tag in topology.tags for line in list_site_lines(topology, tag)]
     warnings = [f"! {warning}" for warning in list_findings(topology)]
@@ -50,7 +50,7 @@ def format_route_keys(route: Route) -> str:
     return f"{route.bridge.key} {new_key}".strip()
 
 
-def route_title(route: Route) -> str:
+def describe_route(route: Route) -> str:
     """Describe a route in one line: its ends, key, kind, name and state."""
     bridge = route.bridge
     ends = f"{route.source} {bridge.src} to {route.dest} {bridge.dest}"
@@ -76,15 +76,15 @@ def list_site_lines(topology: Topology, tag: str) -> Iterator[str]:
         yield f"  {source} {arrow} {dest}  {rest}".rstrip()
 
 
-def as_svg(topology: Topology) -> str:
+def draw_svg(topology: Topology) -> str:
     """Draw the sites from left to right, the routes with their keys, a legend, and warnings.
 
     Long names are shortened. The title of each box or line has the full text.
     """
-    edges = tuple(edge for edge, _ in route_edges(topology.routes))
+    edges = tuple(edge for edge, _ in build_route_edges(topology.routes))
     if len(edges) > MAX_LABELLED:
         edges = tuple(replace(edge, lines=()) for edge in edges)
-    graph = draw_graph({tag: site_node(topology, tag) for tag in topology.tags}, edges)
+    graph = draw_graph({tag: build_site_node(topology, tag) for tag in topology.tags}, edges)
     legend, legend_width = _draw_legend(topology.routes, top=graph.size.height + _MARGIN)
     cells = max(_WARNING_CELLS, int((graph.size.width - 2 * _MARGIN) / CELL_WIDTH))
     warnings = [
@@ -101,7 +101,7 @@ def as_svg(topology: Topology) -> str:
     return document(size, [*graph.parts, *legend, *written], title=title)
 
 
-def site_node(topology: Topology, tag: str) -> Node:
+def build_site_node(topology: Topology, tag: str) -> Node:
     """Return the box of a site. The box is dashed if the site wasn't reached."""
     site = topology.sites.get(tag)
     beside = "not reached" if site is None else site.region
@@ -109,28 +109,28 @@ def site_node(topology: Topology, tag: str) -> Node:
     return Node(lines=says, title=tag, dashed=site is None)
 
 
-def route_edges(routes: Sequence[Route]) -> Iterator[tuple[Edge, Sequence[Route]]]:
+def build_route_edges(routes: Sequence[Route]) -> Iterator[tuple[Edge, Sequence[Route]]]:
     """Yield each line of the drawing with its routes: the routes of one kind and state between two sites.
 
     If the routes of both directions have equal keys, their line has arrows at both ends.
     """
-    alike: defaultdict[tuple[str, str, RouteKind, Colour], list[Route]] = defaultdict(list)
+    similar_routes: defaultdict[tuple[str, str, RouteKind, Colour], list[Route]] = defaultdict(list)
     for route in routes:
-        alike[route.source, route.dest, route.bridge.kind, state_colour(route)].append(route)
-    labels = {key: tuple(dict.fromkeys(map(label_route, group))) for key, group in alike.items()}
-    for key, group in alike.items():
+        similar_routes[route.source, route.dest, route.bridge.kind, choose_state_colour(route)].append(route)
+    labels = {key: tuple(dict.fromkeys(map(label_route, group))) for key, group in similar_routes.items()}
+    for key, group in similar_routes.items():
         source, dest, kind, colour = key
         back = dest, source, kind, colour
         both_ways = labels.get(back) == labels[key]
         if both_ways and source > dest:
             continue  # the opposite direction's line shows these routes
         more = len(labels[key]) - MAX_LABELS
-        drawn_routes = [*group, *(alike[back] if both_ways else ())]
+        drawn_routes = [*group, *(similar_routes[back] if both_ways else ())]
         edge = Edge(
             source=source,
             dest=dest,
             lines=(*labels[key][:MAX_LABELS], *([f"and {more} more"] if more > 0 else [])),
-            title="\n".join(map(route_title, drawn_routes)),
+            title="\n".join(map(describe_route, drawn_routes)),
             colour=colour,
             width=_WIDTHS[kind],
             dash=_DASHES[kind],
@@ -139,7 +139,7 @@ def route_edges(routes: Sequence[Route]) -> Iterator[tuple[Edge, Sequence[Route]
         yield edge, drawn_routes
 
 
-def state_colour(route: Route) -> Colour:
+def choose_state_colour(route: Route) -> Colour:
     """Return the colour of a line for a route in this state."""
     if route.is_failed:
         return Colour.BAD
@@ -158,17 +158,17 @@ def label_route(route: Route) -> str:
 
 def _draw_legend(routes: Sequence[Route], *, top: float) -> tuple[list[str], float]:
     """Draw a row with a sample of each kind and state of route in the drawing. Returns the row and its width."""
-    kinds, colours = {route.bridge.kind for route in routes}, set(map(state_colour, routes))
+    kinds, colours = {route.bridge.kind for route in routes}, set(map(choose_state_colour, routes))
     samples = [
         *((kind, Colour.QUIET, f"{kind} route") for kind in RouteKind if kind in kinds),
         *((RouteKind.STATIC, colour, said) for colour, said in _STATES.items() if colour in colours),
     ]
-    parts: list[str] = []
+    drawing_parts: list[str] = []
     x = float(_MARGIN)
     for kind, colour, said in samples:
         end = x + _SAMPLE
         sample = curve([(x, top), (x, top), (end, top), (end, top)], width=_WIDTHS[kind], dash=_DASHES[kind])
         said_beside = text((end + 6, top + 4), said, colour=Colour.QUIET, anchor="start")
-        parts.append(f'<g class="{colour}">{sample}</g>{said_beside}')
+        drawing_parts.append(f'<g class="{colour}">{sample}</g>{said_beside}')
         x = end + text_width(said) + _BETWEEN
-    return parts, x
+    return drawing_parts, x

@@ -17,8 +17,8 @@ from sluice.federation.map.paths import (
     Stop,
     build_graphs,
     follow_message,
-    path_routes,
-    path_sites,
+    list_routes,
+    list_sites,
 )
 from sluice.federation.map.topology import Route, Topology
 from sluice.federation.matching.exchanges import ExchangeType
@@ -67,7 +67,7 @@ class Finding:
 def list_findings(topology: Topology) -> tuple[Finding, ...]:
     """Return the causes of lost or duplicated messages, each once, ordered by concern and sites."""
     findings = [
-        *_deduplicate(_find_message_problems(topology)),
+        *_drop_repeated_findings(_find_message_problems(topology)),
         *(
             Finding(concern, (route.source, route.dest), text, MessageEffect.LOST, (route,))
             for route in topology.routes
@@ -86,15 +86,15 @@ def list_route_findings(topology: Topology, *, site: str, name: str) -> tuple[Fi
     """
     own = {route for route in topology.routes if route.bridge.name == name and site in {route.source, route.dest}}
     problems = (problem for problem in _find_message_problems(topology) if not own.isdisjoint(problem[1].routes))
-    return tuple(sorted(_deduplicate(problems)))
+    return tuple(sorted(_drop_repeated_findings(problems)))
 
 
-def _deduplicate(problems: Iterable[tuple[object, Finding]]) -> Iterator[Finding]:
+def _drop_repeated_findings(problems: Iterable[tuple[object, Finding]]) -> Iterator[Finding]:
     """Yield one finding for each subject (two sites, a cycle or a route), even if several keys lead to this finding."""
-    seen: set[object] = set()
+    seen_subjects: set[object] = set()
     for what, finding in problems:
-        if what not in seen:
-            seen.add(what)
+        if what not in seen_subjects:
+            seen_subjects.add(what)
             yield finding
 
 
@@ -102,58 +102,58 @@ def _find_message_problems(topology: Topology) -> Iterator[tuple[object, Finding
     """Follow a message from each exchange and queue where messages start, and yield the findings about the message."""
     for graph in build_graphs(topology):
         for start in (stop for stop in graph if stop.key is None):
-            yield from _message_findings(follow_message(graph, start), start)
+            yield from _find_outcome_problems(follow_message(graph, start), start)
 
 
-def _message_findings(outcome: MessageOutcome, start: Stop) -> Iterator[tuple[object, Finding]]:
+def _find_outcome_problems(outcome: MessageOutcome, start: Stop) -> Iterator[tuple[object, Finding]]:
     """Yield the findings about one message, each with its subject, by which duplicate findings are removed."""
     # Each message of a queue takes only one of the queue's routes, so two paths never begin at a queue.
     for meeting in [] if start.is_queue else outcome.duplicates:
         if all(edge.is_dynamic for edge in (*meeting.first, *meeting.second)):
             continue
         if not meeting.first:
-            yield frozenset(path_sites(meeting.second)), _cycle_finding(meeting.second)
+            yield frozenset(list_sites(meeting.second)), _build_cycle_finding(meeting.second)
         # A queue gets one copy per exchange. So only paths that begin with different steps can duplicate its messages.
         elif meeting.first[0] is not meeting.second[0] and start.site != meeting.first[-1].dest.site:
             ends = meeting.first[0].source.site, meeting.first[-1].dest.site
-            yield ends, _duplicate_finding(meeting, ends)
+            yield ends, _build_duplicate_finding(meeting, ends)
     for blocked in outcome.blocked:
         last = blocked.path[-1]
         if last.source.is_queue:
             # If a queue route drops a message, the message becomes a dead letter.
             concern = Concern.HOPS if blocked.reason is DropReason.HOPS else Concern.CYCLE
             queue = f"the queue {last.source.name} at {last.source.site}"
-            text = f"{_ARROW.join(path_sites(blocked.path))}: messages on this path become dead letters at {queue}"
-            finding = Finding(concern, path_sites(blocked.path), text, MessageEffect.LOST, path_routes(blocked.path))
+            text = f"{_ARROW.join(list_sites(blocked.path))}: messages on this path become dead letters at {queue}"
+            finding = Finding(concern, list_sites(blocked.path), text, MessageEffect.LOST, list_routes(blocked.path))
             yield (blocked.reason, last), finding
         elif blocked.reason is DropReason.HOPS:
-            routes, sites = path_routes(blocked.path), path_sites(blocked.path)
+            routes, sites = list_routes(blocked.path), list_sites(blocked.path)
             most = routes[-1].bridge.max_hops
             text = f"{_ARROW.join(sites)}: {routes[-1].name} forwards no message that has crossed {most} routes"
             yield (blocked.reason, last), Finding(Concern.HOPS, sites, text, MessageEffect.LOST, routes)
 
 
-def _duplicate_finding(duplicate: DuplicateArrival, sites: tuple[str, str]) -> Finding:
+def _build_duplicate_finding(duplicate: DuplicateArrival, sites: tuple[str, str]) -> Finding:
     paths = duplicate.first, duplicate.second
     # The text names the sites of the paths. If both paths have the same sites, the text also names the routes.
-    by_site = [_ARROW.join(path_sites(path)) for path in paths]
-    by_route = [", ".join(route.name for route in path_routes(path)) for path in paths]
+    by_site = [_ARROW.join(list_sites(path)) for path in paths]
+    by_route = [", ".join(route.name for route in list_routes(path)) for path in paths]
     named = f"{by_site[0]} by {' and by '.join(by_route)}" if by_site[0] == by_site[1] else " and ".join(by_site)
     how = DUPLICATED_AFTER_WINDOW if all(path[-1].is_deduplicated for path in paths) else ALWAYS_DUPLICATED
-    routes = (*path_routes(duplicate.first), *path_routes(duplicate.second))
+    routes = (*list_routes(duplicate.first), *list_routes(duplicate.second))
     return Finding(Concern.MULTI_PATH, sites, f"{named}: {how}", MessageEffect.DOUBLED, routes)
 
 
-def _cycle_finding(path: Path) -> Finding:
+def _build_cycle_finding(path: Path) -> Finding:
     """Return the finding for a cycle that no trace stops, because its routes have their own tags.
 
     The sites are listed from the one with the lowest tag.
     """
-    around = path_sites(path)[:-1]
+    around = list_sites(path)[:-1]
     first = around.index(min(around))
     around = around[first:] + around[:first]
     text = f"{_ARROW.join((*around, around[0]))}: what is published comes back, as routes' tags aren't their sites'"
-    return Finding(Concern.CYCLE, around, text, MessageEffect.DOUBLED, path_routes(path))
+    return Finding(Concern.CYCLE, around, text, MessageEffect.DOUBLED, list_routes(path))
 
 
 def _find_route_problems(topology: Topology, route: Route) -> Iterator[tuple[Concern, str]]:
@@ -163,7 +163,7 @@ def _find_route_problems(topology: Topology, route: Route) -> Iterator[tuple[Con
         is_queue = bridge.src_is_queue and direction == "from"
         if not is_queue and tag in topology.sites and exchange not in topology.sites[tag].exchanges:
             yield Concern.NO_EXCHANGE, f"{tag} has no exchange {exchange}, which {route.name} goes {direction}"
-        types.append(topology.exchange_type(tag, exchange))
+        types.append(topology.find_exchange_type(tag, exchange))
     source, dest = types
     # A direct exchange compares whole keys. So a route with a pattern gets no messages from this exchange.
     is_pattern = not {ONE, ANY}.isdisjoint(bridge.key.split(SEPARATOR))

@@ -102,26 +102,26 @@ Graph = Mapping[Stop, Sequence[Edge]]
 
 def build_graphs(topology: Topology) -> Iterator[Graph]:
     """Yield a graph for each sample key. Each path that any message can take is in one of these graphs."""
-    edges = [_edge_for_key(edge, None) for edge in _list_edges(topology)]
-    seen: set[frozenset[Edge]] = set()
-    takes = [_make_condition(edge) for edge in edges]
+    edges = [_set_edge_key(edge, None) for edge in _list_edges(topology)]
+    seen_edge_sets: set[frozenset[Edge]] = set()
+    takes = [_make_edge_condition(edge) for edge in edges]
     given_keys: dict[Stop, list[Edge]] = {}
     for key in sorted({edge.dest_key for edge in edges if edge.dest_key is not None}):
         for edge, is_taken in zip(edges, takes, strict=True):
             if is_taken(key):
-                given_keys.setdefault(edge.source._replace(key=key), []).append(_edge_for_key(edge, key))
-    for key in _sample_keys(edges):
+                given_keys.setdefault(edge.source._replace(key=key), []).append(_set_edge_key(edge, key))
+    for key in _choose_sample_keys(edges):
         taking = [edge for edge, is_taken in zip(edges, takes, strict=True) if is_taken(key)]
-        if frozenset(taking) in seen:
+        if frozenset(taking) in seen_edge_sets:
             continue
-        seen.add(frozenset(taking))
+        seen_edge_sets.add(frozenset(taking))
         graph = dict(given_keys)
         for edge in taking:
             graph.setdefault(edge.source, []).append(edge)
         yield graph
 
 
-def _edge_for_key(edge: Edge, key: str | None) -> Edge:
+def _set_edge_key(edge: Edge, key: str | None) -> Edge:
     """Return the edge for messages with this key. Its end has the key that messages have after the edge."""
     after = key if edge.dest_key is None else edge.dest_key
     if key is None and after is None:
@@ -156,13 +156,13 @@ def follow_message(graph: Graph, start: Stop) -> MessageOutcome:
     return outcome
 
 
-def path_sites(path: Path) -> tuple[str, ...]:
+def list_sites(path: Path) -> tuple[str, ...]:
     """Return the sites that a path leaves, and the site where the path ends."""
     left = tuple(edge.source.site for edge in path if edge.source.site != edge.dest.site)
     return (*left, path[-1].dest.site)
 
 
-def path_routes(path: Path) -> tuple[Route, ...]:
+def list_routes(path: Path) -> tuple[Route, ...]:
     """Return the routes of a path, in order."""
     return tuple(edge.route for edge in path if edge.route is not None)
 
@@ -172,7 +172,7 @@ def _list_edges(topology: Topology) -> Iterator[Edge]:
     for route in topology.routes:
         if route.state == LinkState.CLOSING:
             continue
-        bridge, type_ = route.bridge, topology.exchange_type(route.source, route.bridge.src)
+        bridge, type_ = route.bridge, topology.find_exchange_type(route.source, route.bridge.src)
         yield Edge(
             source=Stop(route.source, bridge.src, bridge.src_is_queue),
             dest=Stop(route.dest, bridge.dest, is_queue=False),
@@ -184,7 +184,7 @@ def _list_edges(topology: Topology) -> Iterator[Edge]:
         )
     for site in topology.sites.values():
         for binding in site.feeds:
-            type_ = topology.exchange_type(site.tag, binding.exchange)
+            type_ = topology.find_exchange_type(site.tag, binding.exchange)
             yield Edge(
                 source=Stop(site.tag, binding.exchange, is_queue=False),
                 dest=Stop(site.tag, binding.queue, is_queue=True),
@@ -198,7 +198,7 @@ def _matches_by_key(type_: ExchangeType | None) -> bool:
     return type_ is None or type_.follows_keys
 
 
-def _make_condition(edge: Edge) -> Callable[[str], bool]:
+def _make_edge_condition(edge: Edge) -> Callable[[str], bool]:
     """Return a function that tells whether a message with a given key takes the edge."""
     key = edge.key
     if key is None:
@@ -208,7 +208,7 @@ def _make_condition(edge: Edge) -> Callable[[str], bool]:
     return lambda said: bool(index.matches(Publication(exchange="", key=said)))
 
 
-def _sample_keys(edges: Iterable[Edge]) -> list[str]:
+def _choose_sample_keys(edges: Iterable[Edge]) -> list[str]:
     """Return sample keys: one for each pattern, and one for every two or three patterns that match a common key."""
     keys, patterns = dict[str, None](), set[str]()
     for edge in edges:
@@ -221,13 +221,13 @@ def _sample_keys(edges: Iterable[Edge]) -> list[str]:
     most = 3 if len(patterns) <= MAX_PATTERNS_IN_TRIPLES else 2 if len(patterns) <= MAX_PATTERNS_IN_PAIRS else 1
     for number in range(1, most + 1):
         for some in combinations(sorted(patterns), number):
-            key = common_key(some)
+            key = find_common_key(some)
             if key is not None:
                 keys[key] = None
     return sorted(keys) or [ANY_KEY]
 
 
-def common_key(patterns: Sequence[str]) -> str | None:
+def find_common_key(patterns: Sequence[str]) -> str | None:
     """Find a shortest key, by tokens, that matches all of the patterns; None if no key matches all of them.
 
     The cost grows with the product of the patterns' lengths, so this function is only for a handful of patterns.

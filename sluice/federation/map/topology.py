@@ -95,7 +95,7 @@ class Topology:
         named = {link.peer for site in self.sites.values() for link in site.links}
         return tuple(sorted(named | self.sites.keys()))
 
-    def exchange_type(self, tag: str, exchange: str) -> ExchangeType | None:
+    def find_exchange_type(self, tag: str, exchange: str) -> ExchangeType | None:
         """Return the type of a site's exchange; None if the site wasn't reached or doesn't report the exchange."""
         site = self.sites.get(tag)
         return None if site is None else site.exchanges.get(exchange)

@@ -118,7 +118,7 @@ def iter_bound_queues(bound: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[
     return ((exchange, queue, keys) for exchange, queues in bound.items() for queue, keys in queues.items())
 
 
-def pack(page: Bindings) -> bytes:
+def encode_page(page: Bindings) -> bytes:
     """Encode bindings, or a page of them. Equal bindings give equal bytes."""
     return _PAGE.pack(page)
 
@@ -197,7 +197,7 @@ class CachedReplica(Generic[R]):
         replica = self._replica
         if replica is not None and self.now_ms is not None and now_ms - self._checked_at_ms < CACHED_MS:
             return replica
-        news = self.log.since(None if replica is None else replica.version)
+        news = self.log.read_since(None if replica is None else replica.version)
         self._replica = None  # After an error, the cache must not have a partly applied change.
         if replica is None or news.base is not None:
             replica = None  # this frees memory first, because two replicas don't fit

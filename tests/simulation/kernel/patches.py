@@ -247,7 +247,7 @@ def _replacements() -> list[tuple[Any, str, Any]]:
         # What is stored is read again and again, and values that are read don't change.
         (Format, "unpack", functools.lru_cache(maxsize=1_000)(Format.unpack)),
         (Format, "from_text", functools.lru_cache(maxsize=1_000)(Format.from_text)),
-        (peers, "_as_role", lambda *_: calls.Session()),
+        (peers, "_assume_role", lambda *_: calls.Session()),
         (publisher, "_get_client", lambda region: calls.Client("sqs", region=region)),
         # A search that the machine interrupts isn't to time out in one run and not in the next.
         (patterns.matches, "__kwdefaults__", {"time_limit_s": LONG_S}),

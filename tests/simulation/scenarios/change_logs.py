@@ -35,7 +35,7 @@ class Environment:
 
     def follow(self) -> list[bytes]:
         """Take in what has come since; all that is known then is history."""
-        news = self.log.since(None if self.names is None else len(self.names))
+        news = self.log.read_since(None if self.names is None else len(self.names))
         if news.base is not None:
             self.names = news.snapshot.split(SEPARATOR) if news.snapshot else []
             self.scenario.world.check(len(self.names) == news.base, f"a snapshot of {news.base} has {len(self.names)}")

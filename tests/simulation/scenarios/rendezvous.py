@@ -8,7 +8,7 @@ from typing import Any
 
 from sluice.aws.change_logs import DynamoChangeLog
 from sluice.aws.documents import EXCHANGES
-from sluice.federation.matching.bindings import Bindings, Destination, pack
+from sluice.federation.matching.bindings import Bindings, Destination, encode_page
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
 from sluice.rendezvous.counts.stream import FILTERS
 from sluice.rendezvous.protocol.messages import DEFAULT_FINGERPRINT, Bridge, RelayPattern
@@ -194,7 +194,7 @@ class Rendezvous(Scenario):
             )
             client: Any = world.dynamodb
             log = DynamoChangeLog(client=client, table=TABLE, name=EXCHANGES, new_token=lambda: "token")
-            world.check(log.save(pack(bindings), after=0, version=1), "nothing was bound")
+            world.check(log.save(encode_page(bindings), after=0, version=1), "nothing was bound")
         return stream
 
     def at_rest(self) -> None:

@@ -12,7 +12,7 @@ from botocore.exceptions import EndpointConnectionError
 from sluice.aws.federation.publisher import NotPublished, Publisher
 from sluice.aws.rendezvous.event_publisher import MAX_EVENTS, TableEventPublisher
 from sluice.aws.rendezvous.exchange_publisher import BindingCounts, ExchangePublisher
-from sluice.federation.matching.bindings import Bindings, BindingsChange, Destination, build_replica, pack
+from sluice.federation.matching.bindings import Bindings, BindingsChange, Destination, build_replica, encode_page
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
 from sluice.rendezvous.counts.events import Event, OfferEvent, PollEvent, derive_event_id
 from sluice.rendezvous.counts.stream import read_events
@@ -168,7 +168,7 @@ def test_what_can_never_be_published_is_passed_over() -> None:
 )
 def test_events_are_wanted_where_a_queue_gets_them(bound: Any, is_wanted: bool) -> None:
     bindings = Bindings(exchanges=(*STANDARD_EXCHANGES, EVENTS), queues=(QUEUE,), bound=bound)
-    assert build_replica(pack(bindings), BindingCounts).has_binding("events") is is_wanted
+    assert build_replica(encode_page(bindings), BindingCounts).has_binding("events") is is_wanted
 
 
 def test_events_are_wanted_from_a_first_binding_to_the_last_ones_end() -> None:

@@ -17,7 +17,7 @@ from sluice.aws.connections import connect_environment
 from sluice.aws.deployment import NotDeployed, read_stack_outputs
 from sluice.cli.sites import SiteCommands
 from sluice.errors import CallFailed
-from sluice.federation.bridge_provisioner import bridge_queue_name
+from sluice.federation.bridge_provisioner import build_bridge_queue_name
 from sluice.federation.links.links import Bridge
 from sluice.local.sites import BadSite, Site, peer_stages, sites_to_deploy
 from sluice.operator.metrics import read_lags
@@ -77,7 +77,7 @@ def test_a_deployments_tag_has_a_stage_or_none(tag: str) -> None:
 
 
 def test_a_bridges_queue_is_the_stages() -> None:
-    assert bridge_queue_name("A", ROUTE, stage="dev") == f"dev-{bridge_queue_name('A', ROUTE)}"
+    assert build_bridge_queue_name("A", ROUTE, stage="dev") == f"dev-{build_bridge_queue_name('A', ROUTE)}"
 
 
 def test_a_mailbox_is_the_stages() -> None:

@@ -25,7 +25,7 @@ from msgspec import to_builtins
 from typer.testing import CliRunner, Result
 
 from sluice.aws.connections import Connection, connect_user
-from sluice.aws.queues import fetch_depth
+from sluice.aws.queues import count_messages
 from sluice.cli import site_status
 from sluice.cli.program import app
 from sluice.federation.operations import ShowSite
@@ -105,7 +105,7 @@ class FakeSite:
         return 200, json.dumps({"result": said})
 
     def rendezvous(self, asked: Any) -> Any:
-        held = {url: to_builtins(fetch_depth(self.sqs, url)) for url in asked["queues"]}
+        held = {url: to_builtins(count_messages(self.sqs, url)) for url in asked["queues"]}
         return {"waiting": {"unrestricted": 2, "restricted": 0}, "recent_offers": {"answered": 3}, "depths": held}
 
     def splitting(self, asked: Any) -> Any:

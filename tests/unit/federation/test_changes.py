@@ -30,8 +30,8 @@ from sluice.federation.matching.bindings import (
     RoutingTable,
     SiteBindings,
     build_replica,
+    encode_page,
     iter_bound_queues,
-    pack,
 )
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
 from sluice.federation.matching.indexes import Publication
@@ -131,7 +131,7 @@ def test_who_takes_changes_in_one_by_one_knows_what_who_reads_everything_knows(
             demand.value()
             table.value()
     site = writers["1"].bindings()
-    read = build_replica(pack(site.snapshot()), SiteBindings)
+    read = build_replica(encode_page(site.snapshot()), SiteBindings)
     assert spelled(site) == spelled(writers["2"].bindings()) == spelled(ExchangeStore(log).bindings())
     # What is stored is in order of names, where it was in the order of its making.
     assert spelled(site) == spelled(read)
@@ -181,7 +181,7 @@ def test_what_is_stored_in_pages_is_read_page_by_page() -> None:
         MAX_PAGE,
         2,
     ]
-    stored = b"".join(map(pack, pages))
+    stored = b"".join(map(encode_page, pages))
     read = build_replica(stored, SiteBindings)
     assert (read.version, read.snapshot()) == (7, site.snapshot())
     table = build_replica(stored, RoutingTable)

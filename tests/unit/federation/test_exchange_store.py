@@ -238,11 +238,11 @@ class Unreachable(FakeChangeLog):
 
     lost = False
 
-    def since(self, version: int | None) -> BindingsUpdate:
+    def read_since(self, version: int | None) -> BindingsUpdate:
         if self.lost:
             self.lost = False
             raise CallFailed("GetItem", "Timeout", "")
-        return super().since(version)
+        return super().read_since(version)
 
 
 def test_a_read_that_fails_costs_no_second_compilation() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sluice.federation.links.links import Bridge, Endpoint, Link
 from sluice.federation.links.states import LinkState, LinkStatus
-from sluice.federation.map.drawings import MAX_CELLS, MAX_LABELLED, MAX_LABELS, as_svg
+from sluice.federation.map.drawings import MAX_CELLS, MAX_LABELLED, MAX_LABELS, draw_svg
 from sluice.federation.map.topology import MappedSite, Topology
 from sluice.pictures.layout import Edge, Layout, Node, lay_out
 from sluice.pictures.svg import DARK, LIGHT, Colour, Point, Size
@@ -125,8 +125,8 @@ def test_a_line_goes_from_one_box_to_the_other_with_a_head_at_each_end_that_has_
 
 @given(tag=any_texts, key=any_texts, name=any_texts, region=any_texts)
 def test_hostile_names_are_text_and_nothing_else(tag: str, key: str, name: str, region: str) -> None:
-    plain = as_svg(Topology.from_sites([site("A", pushed("n", "B", key="k"), region="r"), site("B")]))
-    hostile = as_svg(Topology.from_sites([site("A", pushed(name, tag, key=key), region=region), site(tag)]))
+    plain = draw_svg(Topology.from_sites([site("A", pushed("n", "B", key="k"), region="r"), site("B")]))
+    hostile = draw_svg(Topology.from_sites([site("A", pushed(name, tag, key=key), region=region), site(tag)]))
     known = {element.tag for element in ET.fromstring(plain).iter()}
     assert {element.tag for element in ET.fromstring(hostile).iter()} <= known
     attributes = {key for element in ET.fromstring(hostile).iter() for key in element.attrib}
@@ -135,7 +135,7 @@ def test_hostile_names_are_text_and_nothing_else(tag: str, key: str, name: str, 
 
 def test_what_is_long_is_cut_and_whole_in_the_title() -> None:
     key = "orders.europe.germany.hamburg.wholesale.#"
-    drawn = as_svg(Topology.from_sites([site("A", pushed("x", "B", key=key))]))
+    drawn = draw_svg(Topology.from_sites([site("A", pushed("x", "B", key=key))]))
     [cut] = [text for text in texts(drawn) if text.startswith("x orders")]
     assert len(cut) == MAX_CELLS
     assert cut.endswith("…")
@@ -144,7 +144,7 @@ def test_what_is_long_is_cut_and_whole_in_the_title() -> None:
 
 def test_routes_alike_are_one_line_with_all_keys_as_far_as_there_is_room() -> None:
     keys = [f"k{number}" for number in range(MAX_LABELS + 2)]
-    drawn = as_svg(Topology.from_sites([site("A", *(pushed("x", "B", key=key) for key in keys))]))
+    drawn = draw_svg(Topology.from_sites([site("A", *(pushed("x", "B", key=key) for key in keys))]))
     assert drawn.count('<g class="line') == 1
     assert [text for text in texts(drawn) if text.startswith("x ")] == [f"x {key}" for key in keys[:MAX_LABELS]]
     assert "and 2 more" in texts(drawn)
@@ -154,7 +154,7 @@ def test_routes_alike_are_one_line_with_all_keys_as_far_as_there_is_room() -> No
 def test_of_more_lines_than_can_be_labelled_titles_tell_the_keys() -> None:
     leaves = [f"leaf-{number}" for number in range(MAX_LABELLED + 1)]
     hub = site("hub", *(pushed("x", leaf, key=f"k.{leaf}") for leaf in leaves))
-    drawn = as_svg(Topology.from_sites([hub]))
+    drawn = draw_svg(Topology.from_sites([hub]))
     assert {"hub", *leaves} <= set(texts(drawn))
     assert not [text for text in texts(drawn) if text.startswith("x ")]
     assert all(any(f"key k.{leaf}," in title for title in titles(drawn)) for leaf in leaves)
@@ -163,7 +163,7 @@ def test_of_more_lines_than_can_be_labelled_titles_tell_the_keys() -> None:
 def test_a_state_that_isnt_as_it_should_be_is_said_in_words() -> None:
     paused = pushed("x", "B", key="k")
     here = site("A", paused, pushed("x", "B", key="up"))
-    drawn = as_svg(Topology.from_sites([dataclasses.replace(here, states={**here.states, paused.name: "Paused"})]))
+    drawn = draw_svg(Topology.from_sites([dataclasses.replace(here, states={**here.states, paused.name: "Paused"})]))
     assert {"x k (paused)", "x up"} <= set(texts(drawn))
 
 
@@ -185,7 +185,7 @@ def test_every_colour_can_be_read_on_paper_and_in_boxes(palette: dict[Colour, st
 
 
 def test_one_file_has_both_schemes() -> None:
-    drawn = as_svg(Topology.from_sites([site("A", pushed("x", "B"))]))
+    drawn = draw_svg(Topology.from_sites([site("A", pushed("x", "B"))]))
     light, dark = drawn.split("@media (prefers-color-scheme: dark)")
     assert all(f".{colour}{{color:{value}}}" in light for colour, value in LIGHT.items())
     assert all(f".{colour}{{color:{value}}}" in dark for colour, value in DARK.items())

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from sluice.codec import encode
 from sluice.errors import BadBinding, BadConfiguration, BadRoute
-from sluice.federation.bridge_provisioner import bridge_queue_name
+from sluice.federation.bridge_provisioner import build_bridge_queue_name
 from sluice.federation.declared import BindingDeclaration, Declared
 from sluice.federation.links import transitions
 from sluice.federation.links.links import Bridge, Link
@@ -373,7 +373,7 @@ def test_routes_that_together_would_not_fit_into_a_hello_are_refused_with_the_nu
 def test_redriving_is_of_the_routes_own_queue() -> None:
     desk = Desk().linked(PUSH, replace(PUSH, name="pull", src_is_local=False))
     assert desk.ask(Redrive(name="push")).redriven == 3
-    assert desk.redriven == [bridge_queue_name("A", PUSH)]
+    assert desk.redriven == [build_bridge_queue_name("A", PUSH)]
     with pytest.raises(BadRoute, match="at its source"):
         desk.ask(Redrive(name="pull"))
 

@@ -10,9 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from sluice.errors import BadRoute, CallFailed, PeerUnreachable
-from sluice.federation.bridge_provisioner import BRIDGE_QUEUE_PREFIX, bridge_queue_name, choose_scaling
+from sluice.federation.bridge_provisioner import BRIDGE_QUEUE_PREFIX, build_bridge_queue_name, choose_scaling
 from sluice.federation.links.links import Bridge, Endpoint, Link, MappingScaling
-from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, bridge_destination
+from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, make_destination
 from sluice.federation.links.states import CARRYING, Command, Intent, LinkEvent, LinkState
 from sluice.federation.links.transitions import (
     Change,
@@ -118,7 +118,7 @@ def _missing(site: Site, record: BridgeRecord) -> list[str]:
     if record.makes_queue and site.queues.attributes.get(record.queue or "") != queue_attributes(record.bridge):
         lacks.append(f"{name} has a queue of other options")
     known = site.link_service().exchanges.bindings().destination(record.queue or "") if record.bound else None
-    if known is not None and known != bridge_destination(registry, record, url=known.url):
+    if known is not None and known != make_destination(registry, record, url=known.url):
         lacks.append(f"{name} is bound with other options")
     if mapping is not None and mapping.pace != choose_scaling(sharing, record.queue or ""):
         lacks.append(f"{name} is read at {mapping.pace}")
@@ -315,7 +315,7 @@ def test_what_a_gone_route_still_had_becomes_dead_letters_with_the_reason() -> N
 def test_a_queue_that_cannot_be_made_is_said_and_tried_again() -> None:
     world = World(("A", "B"))
     here = world["A"]
-    name = bridge_queue_name("A", bridge("route", "to-B"))
+    name = build_bridge_queue_name("A", bridge("route", "to-B"))
     here.queues.failing.add(name)
     advance(here, add_link(world.link("A", "B")), add_bridge(bridge("route", "to-B", src_is_local=True)))
     error = here.registry().bridges["route"].error

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from sluice.federation.bridge_provisioner import BRIDGE_QUEUE_PREFIX, bridge_queue_name
+from sluice.federation.bridge_provisioner import BRIDGE_QUEUE_PREFIX, build_bridge_queue_name
 from sluice.federation.links.links import Bridge, Endpoint, Link
 from sluice.federation.links.registry import BridgeRecord, LinkRecord, Registry, list_down_routes
 from sluice.federation.links.states import Intent, LinkState, LinkStatus
@@ -62,8 +62,8 @@ def test_a_route_without_a_link_is_about_to_go() -> None:
 
 
 def test_a_routes_queue_has_its_name_before_it_is_made() -> None:
-    name = bridge_queue_name("EAST", PUSHED)
+    name = build_bridge_queue_name("EAST", PUSHED)
     assert name.startswith(BRIDGE_QUEUE_PREFIX)
     assert name.endswith(".fifo")
-    assert bridge_queue_name("EAST", replace(PUSHED, fifo=False)) == name.removesuffix(".fifo")
-    assert bridge_queue_name("WEST", PUSHED) != name
+    assert build_bridge_queue_name("EAST", replace(PUSHED, fifo=False)) == name.removesuffix(".fifo")
+    assert build_bridge_queue_name("WEST", PUSHED) != name

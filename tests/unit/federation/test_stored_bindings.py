@@ -19,7 +19,7 @@ from sluice.federation.matching.bindings import (
     SiteBindings,
     apply_changes,
     build_replica,
-    pack,
+    encode_page,
 )
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
 from sluice.federation.matching.metadata import ATTRIBUTE, Crossing, Metadata, open_attributes, seal_attributes
@@ -109,9 +109,9 @@ def test_bindings_are_read_and_written_as_they_were() -> None:
     # Compressed bytes are the compressor's; what they say is the format.
     read = build_replica(zlib.compress(file("bindings").encode()), SiteBindings)
     # To Python 2 and 2.0 are equal, in words they aren't.
-    assert sorted(map(repr, read)) == sorted(map(repr, build_replica(pack(BINDINGS), SiteBindings)))
-    assert (read.snapshot(), pack(read.snapshot())) == (BINDINGS, pack(BINDINGS))
-    assert zlib.decompress(pack(BINDINGS)).decode() == file("bindings")
+    assert sorted(map(repr, read)) == sorted(map(repr, build_replica(encode_page(BINDINGS), SiteBindings)))
+    assert (read.snapshot(), encode_page(read.snapshot())) == (BINDINGS, encode_page(BINDINGS))
+    assert zlib.decompress(encode_page(BINDINGS)).decode() == file("bindings")
 
 
 def test_a_change_of_bindings_is_read_and_written_as_it_was() -> None:

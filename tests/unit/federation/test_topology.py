@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sluice.federation.links.links import Bridge, Endpoint, Link
 from sluice.federation.links.states import LinkState, LinkStatus
-from sluice.federation.map.drawings import as_svg, as_text
+from sluice.federation.map.drawings import draw_svg, draw_text
 from sluice.federation.map.findings import (
     ALWAYS_DUPLICATED,
     DUPLICATED_AFTER_WINDOW,
@@ -19,7 +19,7 @@ from sluice.federation.map.findings import (
     MessageEffect,
     list_findings,
 )
-from sluice.federation.map.paths import common_key
+from sluice.federation.map.paths import find_common_key
 from sluice.federation.map.topology import MappedSite, Topology
 from sluice.federation.matching.bindings import Binding
 from sluice.federation.matching.exchanges import ExchangeType
@@ -87,7 +87,7 @@ def test_what_a_route_gives_another_key_goes_on_by_that_key() -> None:
     direct = ("A", push("C", key="a.#", dest_key="b.c"))
     assert found(sites_with(given_key, by_own, direct), Concern.MULTI_PATH) == []
     assert found(sites_with(given_key, by_given, direct), Concern.MULTI_PATH) == [("A", "C")]
-    assert "a.# as b.c" in as_text(sites_with(given_key))
+    assert "a.# as b.c" in draw_text(sites_with(given_key))
 
 
 def test_a_tree_both_ways_is_as_it_should_be() -> None:
@@ -108,7 +108,7 @@ def test_routes_one_way_and_a_ring_of_them_lose_and_double_nothing() -> None:
 def test_a_ring_whose_routes_have_other_tags_than_their_sites_brings_all_back() -> None:
     topology = joined([("A", "B"), ("B", "C"), ("C", "A")], tag="other")
     assert found(topology, Concern.CYCLE) == [("A", "B", "C")]
-    assert "A → B → C → A: what is published comes back" in as_text(topology)
+    assert "A → B → C → A: what is published comes back" in draw_text(topology)
     assert found(joined([("A", "B"), ("B", "A")], tag="other"), Concern.CYCLE) == [("A", "B")]
 
 
@@ -132,7 +132,7 @@ def test_what_lies_behind_two_ways_is_not_named_again() -> None:
 def test_five_sites_with_a_ring_both_ways_have_its_second_ways_named_and_nothing_else() -> None:
     ring = both_ways(("A", "B"), ("B", "C"), ("C", "A"))
     topology = joined([*ring, *both_ways(("C", "D")), ("D", "E")])
-    text = as_text(topology)
+    text = draw_text(topology)
     assert "! multi-path: A → B and A → C → B: twice, where one way is five minutes later" in text
     assert text.count("! ") == 6
 
@@ -216,8 +216,8 @@ def test_a_route_that_fails_by_itself_is_named_with_the_reason() -> None:
     topology = sites_with(("A", route), states={route.name: "Failed: no such queue"}, statuses=UP)
     [finding] = list_findings(topology)
     assert str(finding) == "failed route: A → B over to-B/x-#-B: Failed: no such queue"
-    assert "Failed: no such queue" in as_text(topology)
-    assert "x # (failed)" in as_svg(topology)
+    assert "Failed: no such queue" in draw_text(topology)
+    assert "x # (failed)" in draw_svg(topology)
 
 
 def test_a_pause_keeps_messages_and_is_no_finding() -> None:
@@ -248,7 +248,7 @@ def two_ways(one: str, other: str) -> Topology:
 def test_two_routes_for_one_key_are_a_multi_path(one: str, other: str) -> None:
     topology = two_ways(one, other)
     assert found(topology, Concern.MULTI_PATH) == [("A", "B")]
-    assert f"A → B by to-B/x-{min(one, other)}-B and by to-B/x-{max(one, other)}-B" in as_text(topology)
+    assert f"A → B by to-B/x-{min(one, other)}-B and by to-B/x-{max(one, other)}-B" in draw_text(topology)
 
 
 @pytest.mark.parametrize(("one", "other"), [("a.#", "b.#"), ("a", "b"), ("*", "*.*")])
@@ -306,7 +306,7 @@ def test_a_pull_is_drawn_from_its_source() -> None:
         tag="A", region="eu-west-1", exchanges=TYPES, links=(link_to("B"),), bridges=(pull,), states={"p": "Paused"}
     )
     assert (
-        as_text(Topology.from_sites([site]))
+        draw_text(Topology.from_sites([site]))
         == "A eu-west-1\nB (not reached)\n  x ─ a.# ──▶ A x  to-B/p, static, Paused\n"
     )
 
@@ -318,13 +318,13 @@ def test_a_site_that_is_linked_to_itself_is_not_believed() -> None:
 
 def test_the_order_in_which_sites_are_walked_does_not_matter() -> None:
     sites = list(joined(both_ways(("A", "B"), ("B", "C"), ("C", "A"))).sites.values())
-    assert as_text(Topology.from_sites(sites)) == as_text(Topology.from_sites(reversed(sites)))
-    assert as_svg(Topology.from_sites(sites)) == as_svg(Topology.from_sites(reversed(sites)))
+    assert draw_text(Topology.from_sites(sites)) == draw_text(Topology.from_sites(reversed(sites)))
+    assert draw_svg(Topology.from_sites(sites)) == draw_svg(Topology.from_sites(reversed(sites)))
 
 
 def test_the_svg_has_every_site_route_and_finding() -> None:
     topology = joined(both_ways(("A", "B"), ("B", "C"), ("C", "A")), key='<&\x00">.#')
-    drawn = ET.fromstring(as_svg(topology))
+    drawn = ET.fromstring(draw_svg(topology))
     texts = [element.text or "" for element in drawn.iter("{http://www.w3.org/2000/svg}text")]
     titles = "\n".join(element.text or "" for element in drawn.iter("{http://www.w3.org/2000/svg}title"))
     assert {"A", "B", "C"} <= set(texts)
@@ -339,15 +339,15 @@ def kinds() -> Topology:
 
 
 def test_kinds_of_routes_are_told_apart_in_every_drawing() -> None:
-    text, svg = as_text(kinds()), as_svg(kinds())
+    text, svg = draw_text(kinds()), draw_svg(kinds())
     assert all(arrow in text for arrow in ("──▶", "┄┄▶", "══▶"))
     assert all(kind in text for kind in (", static,", ", dynamic,", ", queue,"))
     assert all(f">{kind} route<" in svg for kind in ("static", "dynamic", "queue"))
 
 
 def test_no_sites_are_drawn_as_nothing() -> None:
-    assert as_text(Topology.from_sites([])) == "\n"
-    ET.fromstring(as_svg(Topology.from_sites([])))
+    assert draw_text(Topology.from_sites([])) == "\n"
+    ET.fromstring(draw_svg(Topology.from_sites([])))
 
 
 JOINS = st.lists(
@@ -378,7 +378,7 @@ def test_a_key_of_several_patterns_matches_all_of_them_and_is_found_if_there_is_
     def matching(key: str) -> bool:
         return all(covers(pattern, key) for pattern in patterns)
 
-    key = common_key(patterns)
+    key = find_common_key(patterns)
     if key is None:
         words = [".".join(each) for length in range(1, 7) for each in product("abx", repeat=length)]
         assert not any(map(matching, words))

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from sluice.errors import CallFailed
-from sluice.federation.bridge_provisioner import bridge_queue_name
+from sluice.federation.bridge_provisioner import build_bridge_queue_name
 from sluice.federation.drift_repair import MAX_CHECKED_QUEUES, Repair
 from sluice.federation.exchange_store import add_binding, remove_binding
 from sluice.federation.links.links import Bridge, MappingScaling
@@ -20,7 +20,7 @@ from tests import federation_fakes
 from tests.federation_fakes import SOURCE, Site, World, queue_attributes
 
 ROUTE = Bridge(name="route", link="to-B", src="amq.fanout", dest="amq.direct", src_is_local=True)
-QUEUE = bridge_queue_name("A", ROUTE)
+QUEUE = build_bridge_queue_name("A", ROUTE)
 
 
 @pytest.fixture

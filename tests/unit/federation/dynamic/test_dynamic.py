@@ -24,11 +24,11 @@ from sluice.federation.dynamic.ops import (
     RouteHello,
     SnapshotPart,
     Unbind,
-    bindings_for,
+    build_bindings,
     compute_digest,
     decode_op,
+    encode_snapshot,
     read_snapshot,
-    snapshot_parts,
 )
 from sluice.federation.dynamic.paths import (
     build_advertisement,
@@ -100,7 +100,7 @@ def ops(taken: DynamicStep) -> list[DynamicOp]:
 
 
 def snapshot(advertised_routes: dict[str, AdvertisedRoute], *, epoch: int = 1, sequence: int = 1) -> list[DynamicOp]:
-    parts = snapshot_parts(advertised_routes)
+    parts = encode_snapshot(advertised_routes)
     return [
         SnapshotPart(
             exchange=EXCHANGE, bridge="pull", epoch=epoch, sequence=sequence, part=part, parts=len(parts), data=data
@@ -396,7 +396,7 @@ def test_headers_bindings_with_one_key_and_different_arguments_are_both_bound() 
         BindingAdvertisement.from_binding("", {"x-match": "all", "n": 1}),
         BindingAdvertisement.from_binding("", {"x-match": "all", "n": 2}),
     ]
-    bindings = bindings_for(wants, exchange="amq.match", type_=ExchangeType.HEADERS, queue="bridge")
+    bindings = build_bindings(wants, exchange="amq.match", type_=ExchangeType.HEADERS, queue="bridge")
     assert len({binding.id for binding in bindings}) == 2
     queues = [Destination(queue="bridge", url="https://sqs/bridge")]
     table = RoutingTable(of_site(queues=queues, bindings=bindings))
@@ -410,7 +410,7 @@ def test_where_arguments_do_not_matter_keys_are_bound_once_and_as_they_are() -> 
         BindingAdvertisement.from_binding("k", {"note": "x"}),
         BindingAdvertisement("a.*"),
     ]
-    bindings = bindings_for(wants, exchange="amq.topic", type_=ExchangeType.TOPIC, queue="bridge")
+    bindings = build_bindings(wants, exchange="amq.topic", type_=ExchangeType.TOPIC, queue="bridge")
     assert [(binding.key, binding.arguments) for binding in bindings] == [("a.*", {}), ("k", {})]
 
 
@@ -518,8 +518,8 @@ advertised_routes = st.dictionaries(
 
 @given(advertised_routes)
 def test_a_snapshot_comes_out_as_it_went_in(told: dict[str, AdvertisedRoute]) -> None:
-    assert read_snapshot(snapshot_parts(told)) == told
-    assert compute_digest(read_snapshot(snapshot_parts(dict(reversed(told.items()))))) == compute_digest(told)
+    assert read_snapshot(encode_snapshot(told)) == told
+    assert compute_digest(read_snapshot(encode_snapshot(dict(reversed(told.items()))))) == compute_digest(told)
 
 
 def stored_and_read(routes: DynamicRoutes) -> DynamicRoutes:

@@ -85,7 +85,7 @@ class DynamicWorld(World):
                 site = self[tag]
                 site.drift_repair().sweep()
                 site.link_service().advance()
-                site.dynamics().sync(heartbeat=True)
+                site.dynamics().sync(is_heartbeat=True)
             self.talk()
             self.forward()
 
@@ -145,7 +145,7 @@ def test_a_link_that_is_down_keeps_what_is_wanted_unless_it_expires() -> None:
     for minutes, kept in ((5, ["k"]), (10, [])):
         for _ in range(minutes):
             world.at_ms += 60_000
-            world["A"].dynamics().sync(heartbeat=True)
+            world["A"].dynamics().sync(is_heartbeat=True)
         assert world["A"].keys() == kept
 
 

@@ -58,13 +58,13 @@ def pull(src: str = "amq.topic", **fields: Any) -> Bridge:
 @pytest.mark.parametrize("sender_id", ["AROALINKS:links", "AROABRIDGE:bridge", "AROABRIDGE"])
 def test_a_message_is_the_peers_whose_role_sent_it(sender_id: str) -> None:
     assert known(THERE, FAR).find_senders(sender_id) == [THERE]
-    assert known(THERE, FAR).identify("THERE", sender_id=sender_id) == THERE
+    assert known(THERE, FAR).identify_peer("THERE", sender_id=sender_id) == THERE
 
 
 @pytest.mark.parametrize("sender_id", ["AROAFAR:bridge", "AROAOTHER:links", "", ":", ACCOUNT, f"AROAMINE:{ACCOUNT}"])
 def test_a_tag_is_not_believed_of_another_role(sender_id: str) -> None:
     with pytest.raises(BadRoute, match=r"THERE: sent by .* which is none of its roles"):
-        known(THERE, FAR).identify("THERE", sender_id=sender_id)
+        known(THERE, FAR).identify_peer("THERE", sender_id=sender_id)
 
 
 def test_who_assumes_this_sites_role_is_of_the_account_that_its_session_has_for_a_name() -> None:
@@ -76,7 +76,7 @@ def test_who_assumes_this_sites_role_is_of_the_account_that_its_session_has_for_
 
 def test_a_site_that_is_no_peer_is_told_how_it_becomes_one() -> None:
     with pytest.raises(BadRoute, match="'STRANGER' is no peer of this site: `sluice peer add` makes it one"):
-        known(THERE).identify("STRANGER", sender_id="AROASTRANGER:links")
+        known(THERE).identify_peer("STRANGER", sender_id="AROASTRANGER:links")
 
 
 # Where it is
@@ -225,21 +225,21 @@ def test_what_is_granted_for_a_route_is_what_it_takes_and_no_more(
         assert takes_all or covers(granted.key, "#" if other.dynamic else other.key)
     assert peer.grant_source(granted, follows_keys=follows_keys, account=ACCOUNT) == peer
     following_keys = {granted.src, other.src} if follows_keys else set()
-    rest = peer.withdraw_grants([granted], [other], following_keys=following_keys)
+    rest = peer.withdraw_grants([granted], [other], key_exchanges=following_keys)
     if peer.find_pull_refusal(other, follows_keys=follows_keys) is None:
         assert rest.find_pull_refusal(other, follows_keys=follows_keys) is None
         assert rest == peer or not other.dynamic
     else:
         assert replace(rest, leads=(), granted=UNSET) == NO_RULES
         assert bool(rest.leads) == (granted.dynamic and other.dynamic)
-    assert granted == other or peer.withdraw_grants([other], [granted], following_keys=following_keys) == peer
+    assert granted == other or peer.withdraw_grants([other], [granted], key_exchanges=following_keys) == peer
 
 
 def test_what_an_operator_allowed_is_not_withdrawn_with_a_route() -> None:
     """A permission that was there before the route isn't the route's."""
     route = pull(key="eu.#")
     peer = replace(THERE, **EU).grant_source(pull("orders", src_is_queue=True), follows_keys=True, account=ACCOUNT)
-    assert peer.withdraw_grants([route], [], following_keys={route.src}) == peer
+    assert peer.withdraw_grants([route], [], key_exchanges={route.src}) == peer
 
 
 NAMES = ("amq.topic", "a", "ab", "b")

@@ -19,7 +19,7 @@ from sluice.federation.links.states import (
     LinkUpdate,
     TimePassed,
     Unreachable,
-    back_off_ms,
+    backoff_ms,
     should_notify_peer,
     step,
 )
@@ -50,16 +50,16 @@ def test_a_new_link_connects_and_carries_once_the_peer_answers() -> None:
 
 
 def test_the_back_off_is_2_to_64_seconds() -> None:
-    assert [back_off_ms(failures, jitter=0.0) for failures in range(1, 9)] == [
+    assert [backoff_ms(failures, jitter=0.0) for failures in range(1, 9)] == [
         2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 64_000, 64_000,
     ]  # fmt: skip
-    assert back_off_ms(10**6, jitter=0.0) == 64_000
+    assert backoff_ms(10**6, jitter=0.0) == 64_000
 
 
 @given(st.integers(0, 100), st.floats(0, 1))
 def test_jitter_takes_a_quarter_off_at_most(failures: int, jitter: float) -> None:
-    whole = back_off_ms(failures, jitter=0.0)
-    assert 0.75 * whole <= back_off_ms(failures, jitter=jitter) <= whole
+    whole = backoff_ms(failures, jitter=0.0)
+    assert 0.75 * whole <= backoff_ms(failures, jitter=jitter) <= whole
 
 
 def test_an_outage_lets_the_link_carry_no_more_and_wait_longer_each_time_at_the_next_endpoint() -> None:

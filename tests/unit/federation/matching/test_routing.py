@@ -17,7 +17,7 @@ from sluice.federation.matching.bindings import (
     RoutingTable,
     SiteBindings,
     build_replica,
-    pack,
+    encode_page,
 )
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
 from sluice.federation.matching.indexes import Publication
@@ -177,19 +177,19 @@ def spelled(bindings: Iterable[Binding]) -> set[str]:
 @given(BINDINGS, st.sampled_from(["", "a", "é", "a.é"]))
 def test_bindings_read_from_bytes_are_the_same_bindings(bindings: list[Binding], key: str) -> None:
     of = bound(bindings, QUEUES, version=7)
-    read = build_replica(pack(of), SiteBindings)
+    read = build_replica(encode_page(of), SiteBindings)
     assert (read.version, read.queues, read.exchanges) == (7, of.queues, STANDARD_EXCHANGES)
     assert spelled(read) == spelled(bindings)
     assert read.count == len(bindings)
-    assert pack(read.snapshot()) == pack(bound(bindings[::-1], QUEUES, version=7))
-    before, after = RoutingTable(of), build_replica(pack(of), RoutingTable)
+    assert encode_page(read.snapshot()) == encode_page(bound(bindings[::-1], QUEUES, version=7))
+    before, after = RoutingTable(of), build_replica(encode_page(of), RoutingTable)
     for exchange in STANDARD_EXCHANGES:
         assert routed(after, exchange.name, key, a=1) == routed(before, exchange.name, key, a=1)
 
 
 def test_a_hundred_thousand_bindings_take_less_than_half_a_mebibyte() -> None:
     bindings = [Binding(exchange="amq.topic", queue="q0", key=f"a.*.{number}.#") for number in range(20_000)]
-    assert len(pack(bound(bindings, QUEUES))) * 5 < 512 * 1024
+    assert len(encode_page(bound(bindings, QUEUES))) * 5 < 512 * 1024
 
 
 def stored(value: Any, *, kind: str = "bindings", version: Any = 1) -> bytes:
