@@ -84,7 +84,7 @@ class LinksDependencies(msgspec.Struct, frozen=True, kw_only=True):
                     client=lambda_client(), function=settings.bridge_function, arn_prefix=settings.arn_prefix
                 ),
                 dead_letters=DeadLetters(sqs_client(), settings.dead_letters_url),
-                bridge_queue_attributes=self._bridge_queue_attributes,
+                bridge_queue_attributes=self._build_bridge_queue_attributes,
                 readable_queue=settings.names.readable_queue,
                 may_go_on=make_time_check(context, reserve_ms=TIME_RESERVE_MS),
             ),
@@ -104,7 +104,7 @@ class LinksDependencies(msgspec.Struct, frozen=True, kw_only=True):
             empty_for_ms=settings.counts_settle_s * 1000,
         )
 
-    def _bridge_queue_attributes(self, bridge: Bridge) -> Mapping[str, str]:
+    def _build_bridge_queue_attributes(self, bridge: Bridge) -> Mapping[str, str]:
         settings = self.settings
         dead_letters = settings.fifo_bridge_dead_letters_arn if bridge.fifo else settings.bridge_dead_letters_arn
         return {
@@ -200,7 +200,7 @@ def handle_batch(batch: Batch, context: LambdaContext) -> BatchResponse:
     def apply_message(message: Message) -> None:
         try:
             if batch.fifo:
-                receive(message, context)
+                receive_control_message(message, context)
             else:
                 apply_operation(parse_request(message.body, OPERATIONS), context)
         except BadSnapshot:
@@ -211,7 +211,7 @@ def handle_batch(batch: Batch, context: LambdaContext) -> BatchResponse:
     return dependencies().reporter.serve(batch, apply_message)
 
 
-def receive(message: Message, context: LambdaContext) -> None:
+def receive_control_message(message: Message, context: LambdaContext) -> None:
     """Process one control message of a peer, and schedule the next tick."""
     made, control_message = dependencies(), decode_control(message.body)
     link_service = made.make_link_service(context)

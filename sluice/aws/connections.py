@@ -107,7 +107,7 @@ def connect_environment(variables: Mapping[str, str], *, stage: str | None = Non
     return Connection(session, variables[ENDPOINT_VARIABLE], stage)
 
 
-def profiles() -> Mapping[str, str | None]:
+def list_profiles() -> Mapping[str, str | None]:
     """Return the profiles in AWS's configuration files with their regions; none if the files can't be read."""
     with suppress(BotoCoreError):
         return {name: settings.get("region") for name, settings in Session().full_config["profiles"].items()}

@@ -62,7 +62,7 @@ class DeadLetters:
     def send(self, letter: DeadLetter) -> None:
         """Send the message to the dead-letter queue, with the reason. Raises `CallFailed`."""
         letter = replace(letter, message=self.redact(letter.message))
-        sent = outgoing(letter)
+        sent = build_dead_letter(letter)
         with calls("SendMessage"):
             self.client.send_message(QueueUrl=self.url, **sent.fields())
         kept = sent.attributes.get(REASON)
@@ -75,7 +75,7 @@ class DeadLetters:
             )
 
 
-def outgoing(letter: DeadLetter) -> Outgoing:
+def build_dead_letter(letter: DeadLetter) -> Outgoing:
     """Build the message for the dead-letter queue. It has as much of the reason as there is room for."""
     message, body = letter.message, letter.message.body
     attributes = dict(message.attributes)
@@ -106,7 +106,7 @@ def outgoing(letter: DeadLetter) -> Outgoing:
     )
 
 
-def read(message: Message) -> DeadLetter:
+def read_dead_letter(message: Message) -> DeadLetter:
     """Read a received dead letter: the original message with its own attributes, the reason and the source queue.
 
     `reason` is Lambda's if Lambda sent the dead letter. If SQS moved the message itself, `reason` is empty, and SQS

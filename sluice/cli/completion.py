@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from sluice.aws.connections import profiles
+from sluice.aws.connections import list_profiles
 from sluice.federation.operations import ListBindings, ListQueues
 from sluice.local.cloud import find_cloud
 from sluice.operator.dead_letters import read_queue_urls
@@ -57,7 +57,7 @@ def _list_local_sites(_: Any) -> list[str]:
 
 def _list_site_names(ctx: typer.Context) -> list[str]:
     own_region = find_default_region(None)
-    profile_sites = [f"{profile}@{region}" for profile, region in profiles().items() if region]
+    profile_sites = [f"{profile}@{region}" for profile, region in list_profiles().items() if region]
     return [*_list_local_sites(ctx), *([own_region] if own_region else []), *profile_sites]
 
 
@@ -90,7 +90,7 @@ def complete_local(ctx: typer.Context, incomplete: str) -> list[str]:
     return list(dict.fromkeys([*complete_local_sites(ctx, incomplete), *values]))
 
 
-complete_profiles = complete_from(lambda _: profiles())
+complete_profiles = complete_from(lambda _: list_profiles())
 complete_exchanges = complete_from(lambda ctx: [exchange.name for exchange in _open_site(ctx).view().exchanges])
 complete_links = complete_from(lambda ctx: [link.name for link in _open_site(ctx).view().links])
 complete_peers = complete_from(lambda ctx: [peer.tag for peer in _open_site(ctx).view().peers])

@@ -85,17 +85,17 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
     def report(self, copies: Mapping[str, int], refusals: Mapping[str, str] = MappingProxyType({})) -> None:
         """Record `copies`, dead letters by missing queue, and `refusals`, SQS's reasons by refusing queue."""
         bindings = self.link_service.exchanges.bindings()
-        known = {name: number for name, number in copies.items() if bindings.destination(name) is not None}
+        undelivered = {name: number for name, number in copies.items() if bindings.destination(name) is not None}
 
         def record(watch: SiteWatch) -> SiteWatch:
-            for name, number in known.items():
+            for name, number in undelivered.items():
                 watch = watch.record_undelivered(name, number)
             return watch.record_refusals(refusals, now_ms=self.link_service.now_ms())
 
-        if known or refusals:
+        if undelivered or refusals:
             self._stored.change(record)
-        if known:
-            self._check_queues(known.keys())
+        if undelivered:
+            self._check_queues(undelivered.keys())
             self.link_service.advance(ticks=False)
 
     def next_check_ms(self) -> int | None:

@@ -154,9 +154,7 @@ def forward(
     if crossing.origins is UNSET:  # only messages of dynamic routes may have an address
         metadata = replace(metadata, to=None, turns=0)
     is_addressed = metadata.to is not None
-    reason = find_drop_reason(metadata.trace, crossing, addressed=is_addressed) or metadata.expiry_reason(
-        receipt.now_ms
-    )
+    reason = find_drop_reason(metadata.trace, crossing, addressed=is_addressed) or metadata.check_expiry(receipt.now_ms)
     if reason is None and passes_filter is not None:
         published = msgspec.structs.replace(receipt.message, attributes=opened.attributes)
         reason = None if passes_filter(published) else DropReason.FILTERED
@@ -169,7 +167,7 @@ def forward(
         exchange=dest,
         key=metadata.key if dest_key is None else dest_key,
         trace=append_tag(metadata.trace, crossing, addressed=is_addressed),
-        ttl_ms=metadata.ttl_left_ms(receipt.now_ms),
+        ttl_ms=metadata.compute_ttl_ms(receipt.now_ms),
         stamped_at_ms=receipt.now_ms,
         turns=metadata.turns + is_addressed,
     )

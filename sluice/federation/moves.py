@@ -58,7 +58,7 @@ class Move:
 
     def run(self) -> Iterator[int]:
         """Run the move. After each batch, yields the total of moved messages. Raises `QueueGone`, `CallFailed`."""
-        kept: list[Message] = []
+        remaining: list[Message] = []
         fruitless = 0
         try:
             while self.may_go_on() and fruitless < MAX_FRUITLESS:
@@ -66,7 +66,7 @@ class Move:
                 received = self.source.receive(most=most) if most else ()
                 if not received:
                     return
-                kept += map(drop_contents, received)
+                remaining += map(drop_contents, received)
                 passed = len(self._skipped_ids)
                 once = {message.message_id: message for message in received}.values()
                 sent = self._send_batch([message for message in once if self._is_due(message)])
@@ -77,12 +77,12 @@ class Move:
                 done = [message for message in received if message.message_id in self._moved_ids]
                 if done:
                     self.source.delete(done)
-                    kept = [message for message in kept if message.message_id not in self._moved_ids]
+                    remaining = [message for message in remaining if message.message_id not in self._moved_ids]
                     self.moved += len(sent)
                     yield self.moved
                 fruitless = 0 if done or len(self._skipped_ids) > passed else fruitless + 1
         finally:
-            self.source.release(kept)
+            self.source.release(remaining)
 
     def _is_due(self, message: Message) -> bool:
         is_newer = self.until_ms is not None and (message.sent_at_ms or 0) > self.until_ms
@@ -97,8 +97,8 @@ class Move:
         For FIFO queues, messages of one group are sent in separate requests, because SQS might refuse the first message
         of a request and accept the second.
         """
-        rounds: list[list[Entry]] = []
-        before: Counter[str | None] = Counter()  # number of messages by group
+        entry_rounds: list[list[Entry]] = []
+        counts_by_group: Counter[str | None] = Counter()  # number of messages by group
         for position, message in enumerate(messages):
             try:
                 copy = self.choose_copy(message)
@@ -110,13 +110,13 @@ class Move:
                 continue
             if self.fifo and message.group_id in self._blocked_groups:
                 continue
-            number = before[message.group_id] if self.fifo else 0
-            before[message.group_id] += 1
-            if number == len(rounds):
-                rounds.append([])
-            rounds[number].append(Entry(position=position, target=copy.target, outgoing=copy.outgoing))
+            number = counts_by_group[message.group_id] if self.fifo else 0
+            counts_by_group[message.group_id] += 1
+            if number == len(entry_rounds):
+                entry_rounds.append([])
+            entry_rounds[number].append(Entry(position=position, target=copy.target, outgoing=copy.outgoing))
         dispatcher = Dispatcher(fifo=self.fifo, send=self.send, executor=None)
-        for round_ in rounds:
+        for round_ in entry_rounds:
             for entry, fault in dispatcher.dispatch(round_).refused:
                 if not self.has_several_targets:
                     raise QueueGone(entry.target)
@@ -125,12 +125,12 @@ class Move:
             self._record_failure(messages[position], fault)
         return [messages[entry.position] for entry in dispatcher.sent]
 
-    def _record_failure(self, message: Message, why: Exception) -> None:
-        self.unmoved[message.message_id] = str(why)
+    def _record_failure(self, message: Message, error: Exception) -> None:
+        self.unmoved[message.message_id] = str(error)
         self._blocked_groups.add(message.group_id or "")
 
 
-def copy_to(target: str, message: Message) -> Copy:
+def build_copy(target: str, message: Message) -> Copy:
     """Return a copy of the message for a target. In a FIFO queue, the message's id is the deduplication id."""
     fifo = target.endswith(FIFO_SUFFIX)
     return Copy(

@@ -30,7 +30,7 @@ from sluice.federation.links.watch import Repairs, SiteWatch
 from sluice.federation.matching.bindings import Binding, Destination
 from sluice.federation.matching.exchanges import Exchange
 from sluice.federation.settings import SiteNames
-from sluice.federation.topology.entries import Entry, deletion_operation, index_by_key
+from sluice.federation.topology.entries import Entry, index_by_key, make_delete_operation
 
 if TYPE_CHECKING:  # Adapters are passed in as arguments, so their classes are only imported for type checking.
     from sluice.aws.documents import DynamoDocument
@@ -306,23 +306,23 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         self.record_route_tag(bridge)
         (self.link_service.advance if advances else self.link_service.save_changes)([change])
 
-    def close_bridge(self, asked: operations.CloseBridge) -> None:
+    def close_bridge(self, operation: operations.CloseBridge) -> None:
         """Close a route, and if requested its empty link. Raises `NotFound` if the route is missing."""
-        link = self.record(asked.name).bridge.link
-        registry = self.link_service.advance([transitions.close_bridge(asked.name)])
-        if asked.del_empty_link and all(record.closing for record in registry.list_bridges(link)):
+        link = self.record(operation.name).bridge.link
+        registry = self.link_service.advance([transitions.close_bridge(operation.name)])
+        if operation.del_empty_link and all(record.closing for record in registry.list_bridges(link)):
             self.link_service.advance([transitions.update_link(link, LinkEvent.CLOSE)])
 
-    def command_bridge(self, asked: operations.CommandBridge) -> None:
+    def command_bridge(self, operation: operations.CommandBridge) -> None:
         """Send a command to a route. Raises `NotFound`, or `BadRoute` if the command has to be run at the peer."""
-        record = self.record(asked.name)
+        record = self.record(operation.name)
         if record.served:
-            raise BadRoute(f"{asked.name}: its destination site requested it: {asked.command} it there")
-        if asked.command is Command.DRAIN and not record.bridge.src_is_local:
-            raise BadRoute(f"{asked.name}: it is pulled: drain its link, or the route at its source")
-        is_links = asked.command is Command.RETRY
-        link = transitions.update_link(record.bridge.link, asked.command)
-        self.link_service.advance([link if is_links else transitions.command_bridge(asked.name, asked.command)])
+            raise BadRoute(f"{operation.name}: its destination site requested it: {operation.command} it there")
+        if operation.command is Command.DRAIN and not record.bridge.src_is_local:
+            raise BadRoute(f"{operation.name}: it is pulled: drain its link, or the route at its source")
+        is_links = operation.command is Command.RETRY
+        link = transitions.update_link(record.bridge.link, operation.command)
+        self.link_service.advance([link if is_links else transitions.command_bridge(operation.name, operation.command)])
 
     def record(self, name: str) -> BridgeRecord:
         """Return the record of a route. Raises `NotFound` if the route is missing."""
@@ -360,7 +360,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
             can_stay = entry.can_become(kept) if isinstance(entry, Bridge) and isinstance(kept, Bridge) else kept
             if not can_stay or (isinstance(entry, Link) and entry != kept):
                 with suppress(BadConfiguration):  # an object that is removed already or still used stays as it is
-                    self.apply(deletion_operation(entry))
+                    self.apply(make_delete_operation(entry))
         faults, watch = list[BadConfiguration](), self.drift_repair.watch()
         for entry in declared.values():
             try:

@@ -25,9 +25,9 @@ from sluice.federation.matching.metadata import (
     DropReason,
     Metadata,
     ReceivedMessage,
-    attribute_text,
     complete_metadata,
     find_drop_reason,
+    get_attribute_text,
     make_outgoing,
     open_attributes,
     seal_attributes,
@@ -70,7 +70,7 @@ class FailingQueues:
     since_ms: dict[str, int] = field(default_factory=dict)
     reported_ms: dict[str, int] = field(default_factory=dict)
 
-    def is_lasting(self, url: str, now_ms: int) -> bool:
+    def record_failure(self, url: str, now_ms: int) -> bool:
         """Record that a queue fails. Returns whether it has been failing for at least `LASTING_AFTER_MS`."""
         return now_ms - self.since_ms.setdefault(url, now_ms) >= LASTING_AFTER_MS
 
@@ -121,19 +121,19 @@ def route(
     or refuses messages, the message is retried once. If the error lasts, the copy is undeliverable. Then the message
     isn't retried, because a retry would send another copy to the other queues.
     """
-    refused: dict[int, SenderFault] = {}
+    refusals: dict[int, SenderFault] = {}
     drops: list[Drop] = []
     entries: list[Entry] = []
-    known = peers() if ingress.from_links else None
+    known_peers = peers() if ingress.from_links else None
     for position, message in enumerate(messages):
         receipt = ReceivedMessage.from_message(message, site=site, now_ms=now_ms)
         try:
-            senders = None if known is None else identify_senders(message, known)
+            senders = None if known_peers is None else identify_senders(message, known_peers)
             published = publish(
                 receipt, table=table, trusted=ingress.trusted, senders=senders, exchange=ingress.exchange
             )
         except SenderFault as fault:
-            refused[position] = fault
+            refusals[position] = fault
             continue
         drops.extend(published.dropped_messages)
         entries.extend(
@@ -143,16 +143,16 @@ def route(
     dispatcher = Dispatcher(fifo=ingress.fifo, send=send, executor=executor, optional=optional)
     persistent_failures: list[RefusedEntry] = []
     faults: dict[str, DestinationFault] = {}
-    left: Sequence[Entry] = entries
-    while left:
-        stopped = dispatcher.dispatch(left)
+    remaining_entries: Sequence[Entry] = entries
+    while remaining_entries:
+        stopped = dispatcher.dispatch(remaining_entries)
         for entry, error in stopped.refused:
             faults[entry.target] = error
-            if failing.is_lasting(entry.target, now_ms) or messages[entry.position].receive_count > 1:
+            if failing.record_failure(entry.target, now_ms) or messages[entry.position].receive_count > 1:
                 persistent_failures.append(RefusedEntry(entry, error))
             else:  # This entry fails now, so that later messages of its group are held back.
                 dispatcher.fail(entry, error)
-        left = stopped.untried
+        remaining_entries = stopped.later
     failing.mark_working(entry.target for entry in dispatcher.sent)
     # A message that also failed for another queue is retried, so its copies aren't undeliverable yet.
     undeliverable = [lost for lost in persistent_failures if lost.entry.position not in dispatcher.failures]
@@ -161,11 +161,11 @@ def route(
         MessagesReceived=len(messages),
         MessagesRouted=len(dispatcher.sent),
         MessagesFailed=len(dispatcher.failures),
-        MessagesRefused=len(refused),
+        MessagesRefused=len(refusals),
         MessagesUndeliverable=len(undeliverable),
     )
     return RoutingOutcome(
-        failures={**dispatcher.failures, **refused},
+        failures={**dispatcher.failures, **refusals},
         undeliverable=undeliverable,
         absent={url: copies[url] for url, fault in sorted(faults.items()) if isinstance(fault, QueueGone)},
         refusals={url: str(fault) for url, fault in faults.items() if not isinstance(fault, QueueGone)},
@@ -181,7 +181,7 @@ class Copy(msgspec.Struct, frozen=True, kw_only=True):
     outgoing: Outgoing
 
 
-class Published(msgspec.Struct, frozen=True, kw_only=True):
+class PublishResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of publishing a message: at least one copy or one drop."""
 
     copies: tuple[Copy, ...] = ()
@@ -195,7 +195,7 @@ def publish(
     trusted: bool,
     senders: Sequence[Peer] | None = None,
     exchange: str | None = None,
-) -> Published:
+) -> PublishResult:
     """Decide which queues get a message. If `exchange` is None, the message names its exchange.
 
     `senders` are the peers that may have sent the message over a link. Metadata is trusted from peers, and from any
@@ -210,25 +210,25 @@ def publish(
     elif not trusted:
         claimed = Metadata(exchange=claimed.exchange, key=claimed.key, ttl_ms=claimed.ttl_ms, headers=claimed.headers)
     metadata, message_id = complete_metadata(claimed, opened.attributes, receipt)
-    named = exchange or claimed.exchange or attribute_text(opened.attributes, EXCHANGE_ATTRIBUTE)
+    named = exchange or claimed.exchange or get_attribute_text(opened.attributes, EXCHANGE_ATTRIBUTE)
     if not named:
         raise Malformed(f"names no exchange: neither {ATTRIBUTE} nor an attribute `{EXCHANGE_ATTRIBUTE}` does")
     refusals = [sender.find_push_refusal(named) for sender in senders or ()]
     if refusals and None not in refusals:
         raise NotPermitted(refusals[0] or "")
-    reason = (DropReason.LOOP if receipt.site in metadata.trace else None) or metadata.expiry_reason(receipt.now_ms)
+    reason = (DropReason.LOOP if receipt.site in metadata.trace else None) or metadata.check_expiry(receipt.now_ms)
     if reason is not None:
-        return Published(dropped_messages=(Drop(reason=reason, message_id=message_id),))
+        return PublishResult(dropped_messages=(Drop(reason=reason, message_id=message_id),))
     headers = collect_headers(opened.attributes, metadata.headers)
     destinations = table.route(Publication(exchange=named, key=metadata.key or "", headers=headers))
     if not destinations:
-        return Published(dropped_messages=(Drop(reason=DropReason.UNROUTABLE, message_id=message_id),))
+        return PublishResult(dropped_messages=(Drop(reason=DropReason.UNROUTABLE, message_id=message_id),))
     return _address_copies(receipt, opened.attributes, replace(metadata, exchange=named), destinations)
 
 
 def _address_copies(
     receipt: ReceivedMessage, attributes: Attributes, metadata: Metadata, destinations: Sequence[Destination]
-) -> Published:
+) -> PublishResult:
     """Return a copy for each destination. The copies on dynamic bridges divide the message's origins among them."""
     message, message_id = receipt.message, metadata.message_id or ""
     is_addressed, is_for_here = metadata.to is not None, metadata.to is None or receipt.site in metadata.to
@@ -263,4 +263,4 @@ def _address_copies(
         copies.append(Copy(destination=destination, outgoing=sent))
     if not (copies or drops):
         drops.append(Drop(reason=DropReason.UNROUTABLE, message_id=message_id))
-    return Published(copies=tuple(copies), dropped_messages=tuple(drops))
+    return PublishResult(copies=tuple(copies), dropped_messages=tuple(drops))

@@ -12,12 +12,12 @@ from typing import Any
 
 from sluice.aws.client_types import SQSClient
 from sluice.aws.connections import Connection
-from sluice.aws.dead_letters import is_offer_placeholder, read
+from sluice.aws.dead_letters import is_offer_placeholder, read_dead_letter
 from sluice.aws.deployment import read_stack_output
 from sluice.aws.queues import MAX_BATCH, ConsumedQueue, send_batch
 from sluice.dead_letter_reasons import Reason, classify_reason
 from sluice.errors import BadConfiguration
-from sluice.federation.moves import HIDDEN_S, Copy, Move, Unmovable, copy_to
+from sluice.federation.moves import HIDDEN_S, Copy, Move, Unmovable, build_copy
 from sluice.message import FIFO_SUFFIX, DeadLetter, Message, drop_contents
 from sluice.rendezvous.protocol.addresses import mask_addresses
 
@@ -75,7 +75,7 @@ def peek_dead_letters(client: SQSClient, url: str, *, most: int) -> Iterator[Dea
             for message in received:
                 if message.message_id not in seen_ids:
                     seen_ids.add(message.message_id)
-                    yield read(message)
+                    yield read_dead_letter(message)
     finally:
         queue.release(hidden)
 
@@ -174,10 +174,10 @@ def prepare_redrive(
     """
 
     def choose_copy(message: Message) -> Copy | None:
-        letter = read(message)
+        letter = read_dead_letter(message)
         if not selection.includes(letter):
             return None
-        return copy_to(find_source_queue_url(letter, sibling_url=url), letter.message)
+        return build_copy(find_source_queue_url(letter, sibling_url=url), letter.message)
 
     return Move(
         source=open_queue(client, url),
@@ -197,7 +197,7 @@ def prepare_purge(
     return Move(
         source=open_queue(client, url),
         send=lambda *_: {},
-        choose_copy=lambda message: copy_to(url, message) if selection.includes(read(message)) else None,
+        choose_copy=lambda message: build_copy(url, message) if selection.includes(read_dead_letter(message)) else None,
         fifo=url.endswith(FIFO_SUFFIX),
         until_ms=until_ms,
         may_go_on=may_go_on,

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from typing import Any
 
-from sluice.aws.connections import Connection, connect_environment, connect_user, fetch_account, profiles
+from sluice.aws.connections import Connection, connect_environment, connect_user, fetch_account, list_profiles
 from sluice.errors import BadConfiguration
 from sluice.local.cloud import Cloud, CloudFailed, find_cloud, require_running
 from sluice.local.sites import DEFAULT_SITE, SITE, Site
@@ -193,7 +193,7 @@ def use_site_options(options: SiteOptions) -> Iterator[None]:
 def find_default_region(profile: str | None) -> str | None:
     """Return the AWS region that environment variables or the profile set; None if neither does, and boto3 chooses."""
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    return region or profiles().get(profile or os.environ.get("AWS_PROFILE") or "default")
+    return region or list_profiles().get(profile or os.environ.get("AWS_PROFILE") or "default")
 
 
 def _find_deployed_site(cloud: Cloud, region: str | None, stage: str | None) -> Site:

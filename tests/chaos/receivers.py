@@ -12,7 +12,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from sluice.aws.clients import GONE, get_error_code
-from sluice.aws.dead_letters import read
+from sluice.aws.dead_letters import read_dead_letter
 from sluice.errors import SluiceError
 from sluice.message import Message
 from sluice.operator.sessions import open_session
@@ -183,7 +183,7 @@ def bury(site: FederatedSite, book: Book) -> None:
     """Note a site's dead letters, each with its reason."""
 
     def note(message: dict[str, Any]) -> None:
-        letter = read(Message.from_api(message))
+        letter = read_dead_letter(Message.from_api(message))
         book.note_reason(End.DEAD, letter.message.body, letter.reason)
 
     at_once = threading.Event()

@@ -20,7 +20,7 @@ from sluice_spark.log.store import FileStore
 from sluice_spark.sqs.received import Received, parse_messages
 
 from functions.jobs import handler as jobs
-from sluice.aws.dead_letters import read
+from sluice.aws.dead_letters import read_dead_letter
 from sluice.errors import BadParameter
 from sluice.message import Message, Value
 from sluice.parameters import Parameters
@@ -117,5 +117,5 @@ def asked(request: Any) -> str:
 def dead_letter(packed: str) -> str:
     """A dead letter with this text where all attributes of its message may be packed."""
     attributes = {"sluice-attributes": Value("String", packed), "sluice-reason": Value("String", "r")}
-    letter = read(Message(message_id="m", body="b", attributes=attributes))
+    letter = read_dead_letter(Message(message_id="m", body="b", attributes=attributes))
     return f"attributes: {', '.join(sorted(letter.message.attributes))}"

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from sluice.aws.dead_letters import outgoing
+from sluice.aws.dead_letters import build_dead_letter
 from sluice.message import DeadLetter, Message, Value
 from sluice.rendezvous.counts.events import OfferEvent, parse_event
 from sluice.rendezvous.counts.statistics import tally
@@ -24,10 +24,14 @@ def test_a_message_of_the_greatest_size_can_be_a_dead_letter(attributes: int) ->
     said = sum(len(name) + len("String") + len("v") for name in own)
     message = Message(message_id="m", body="b" * (MAX_BYTES - said), attributes=own)
     assert (
-        refusal(outgoing(DeadLetter(message=message, reason="", source="")).fields() | {"MessageAttributes": {}})
+        refusal(
+            build_dead_letter(DeadLetter(message=message, reason="", source="")).fields() | {"MessageAttributes": {}}
+        )
         is None
     )
-    letter = outgoing(DeadLetter(message=message, reason="Malformed: why", source="arn:aws:sqs:eu-central-1:1:q"))
+    letter = build_dead_letter(
+        DeadLetter(message=message, reason="Malformed: why", source="arn:aws:sqs:eu-central-1:1:q")
+    )
     assert refusal(letter.fields()) is None
 
 

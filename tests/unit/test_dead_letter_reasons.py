@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import sluice
-from sluice.aws.dead_letters import outgoing, read
+from sluice.aws.dead_letters import build_dead_letter, read_dead_letter
 from sluice.aws.federation.publisher import NotPublished
 from sluice.dead_letter_reasons import Reason, classify_reason
 from sluice.errors import (
@@ -63,8 +63,10 @@ def test_every_error_that_can_end_a_message_declares_its_reason() -> None:
     ],
 )
 def test_a_letter_that_was_buried_has_its_errors_name(said: str, reason: Reason) -> None:
-    sent = outgoing(DeadLetter(message=Message(message_id="m", body="b"), reason=said, source=SOURCE))
-    assert classify_reason(read(Message(message_id="n", body=sent.body, attributes=sent.attributes))) is reason
+    sent = build_dead_letter(DeadLetter(message=Message(message_id="m", body="b"), reason=said, source=SOURCE))
+    assert (
+        classify_reason(read_dead_letter(Message(message_id="n", body=sent.body, attributes=sent.attributes))) is reason
+    )
 
 
 def test_a_letter_begins_with_its_errors_reason_or_the_class_of_an_error_that_nobody_foresaw() -> None:
@@ -73,20 +75,20 @@ def test_a_letter_begins_with_its_errors_reason_or_the_class_of_an_error_that_no
 
 
 def test_what_sqs_has_moved_says_from_where_and_goes_back_there() -> None:
-    moved = read(Message(message_id="m", body="b", system={"DeadLetterQueueSourceArn": SOURCE}))
+    moved = read_dead_letter(Message(message_id="m", body="b", system={"DeadLetterQueueSourceArn": SOURCE}))
     assert (classify_reason(moved), moved.source) == (Reason.NEVER_DELETED, SOURCE)
 
 
 def test_what_lambda_gave_up_is_told_from_what_sqs_moved() -> None:
     """An asynchronous event comes as it was; of a stream there is only where the records are."""
     error = {"ErrorMessage": Value("String", "timed out"), "ErrorCode": Value("Number", "200")}
-    assert classify_reason(read(Message(message_id="m", body="{}", attributes=error))) is Reason.GIVEN_UP
+    assert classify_reason(read_dead_letter(Message(message_id="m", body="{}", attributes=error))) is Reason.GIVEN_UP
     of_stream = '{"requestContext": {"condition": "RetryAttemptsExhausted"}, "DDBStreamBatchInfo": {}}'
-    assert classify_reason(read(Message(message_id="m", body=of_stream))) is Reason.GIVEN_UP
+    assert classify_reason(read_dead_letter(Message(message_id="m", body=of_stream))) is Reason.GIVEN_UP
 
 
 def test_a_letter_without_room_for_its_reason_is_unsaid() -> None:
-    assert classify_reason(read(Message(message_id="m", body="b"))) is Reason.UNSAID
+    assert classify_reason(read_dead_letter(Message(message_id="m", body="b"))) is Reason.UNSAID
 
 
 def test_the_runbook_has_every_reason_and_no_other() -> None:

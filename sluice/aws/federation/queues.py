@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sluice.aws.clients import calls
-from sluice.aws.dead_letters import read
+from sluice.aws.dead_letters import read_dead_letter
 from sluice.aws.queues import ConsumedQueue
 from sluice.aws.splitting.queues import SplitQueues
 from sluice.errors import CallFailed
-from sluice.federation.moves import Copy, Move, copy_to
+from sluice.federation.moves import Copy, Move, build_copy
 from sluice.message import FIFO_SUFFIX, Message
 
 REDRIVE_POLICY, POLICY = "RedrivePolicy", "Policy"
@@ -65,8 +65,8 @@ class SqsSiteQueues(SplitQueues):
         def choose_copy(message: Message) -> Copy | None:
             nonlocal looked_at
             looked_at += 1
-            letter = read(message)
-            return copy_to(queue, letter.message) if letter.source.rsplit(":", 1)[-1] == queue else None
+            letter = read_dead_letter(message)
+            return build_copy(queue, letter.message) if letter.source.rsplit(":", 1)[-1] == queue else None
 
         move = Move(
             source=DeadLetterQueue(self.client, dead_letters_url, WAIT_S, HIDDEN_S),

@@ -33,7 +33,7 @@ from sluice.codec import to_document
 from sluice.errors import BadConfiguration, QueueGone, RequestRefused
 from sluice.federation.bridge_provisioner import SITE_TAG, build_queue_attributes
 from sluice.federation.links.links import BridgeDeclaration, RouteKind
-from sluice.federation.moves import HIDDEN_S, Move, copy_to
+from sluice.federation.moves import HIDDEN_S, Move, build_copy
 from sluice.federation.operations import ListBindings, ListQueues, QueuesView, QueueView, UnbindQueue
 from sluice.message import FIFO_SUFFIX
 from sluice.operator.federated_sites import OpenSite, open_site
@@ -225,7 +225,7 @@ def move_messages(
         return Move(
             source=ConsumedQueue(here.client("sqs"), source, MOVE_WAIT_S, HIDDEN_S),
             send=partial(send_batch, dest_site.client("sqs")),
-            choose_copy=lambda message: copy_to(target, message),
+            choose_copy=lambda message: build_copy(target, message),
             fifo=target.endswith(FIFO_SUFFIX),
             most=count,
             until_ms=until_ms,

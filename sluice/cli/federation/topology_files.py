@@ -18,9 +18,9 @@ from sluice.cli.terminal import print_note, show_error
 from sluice.codec import to_document
 from sluice.errors import BadConfiguration, BadTopology, RequestRefused, SluiceError
 from sluice.federation.operations import AddBridge, ListBindings, ListQueues
-from sluice.federation.topology.desired import DesiredTopology, as_document, parse_topology
+from sluice.federation.topology.desired import DesiredTopology, parse_topology, to_plain_values
 from sluice.federation.topology.plan import PlannedStage, PlannedStep, Stage, TopologyPlan, plan_topology
-from sluice.federation.topology.states import SiteState, export_topology, find_blocking, idle_routes
+from sluice.federation.topology.states import SiteState, describe_blocking, export_topology, list_idle_routes
 from sluice.operator.documents import BadFile, read_document_with_lines
 from sluice.operator.federated_sites import OpenSite, open_named
 from sluice.operator.site_names import BadSiteName, SiteName
@@ -51,7 +51,7 @@ def print_topology(
         other = states.setdefault(state.view.tag, state)
         if other is not state:
             raise BadConfiguration(f"{other.at} and {state.at} both have the tag {state.view.tag}")
-    document = as_document(export_topology(states))
+    document = to_plain_values(export_topology(states))
     body = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120)
     print_result(document, lambda: typer.echo(f"# yaml-language-server: $schema={SCHEMA}\n{body}", nl=False))
 
@@ -261,12 +261,12 @@ class TopologyApplier:
         created = [(step.site, step.operation) for step in stage.steps]
         identities = {(tag, *made.bridge.identity) for tag, made in created if isinstance(made, AddBridge)}
         views = {tag: site.view() for tag, site in self.sites.items()}
-        return find_blocking(views, {step.entry for step in stage.steps}, identities)
+        return describe_blocking(views, {step.entry for step in stage.steps}, identities)
 
     def list_idle_routes(self, plan: TopologyPlan) -> list[str]:
         """Return the routes of the plan that aren't Operational and therefore forward no messages."""
         return [
             f"{route} at {tag}"
             for tag, site in self.sites.items()
-            for route in idle_routes(site.view(), plan.routes[tag])
+            for route in list_idle_routes(site.view(), plan.routes[tag])
         ]

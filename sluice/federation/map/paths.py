@@ -20,7 +20,7 @@ from sluice.federation.map.topology import Route, Topology
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.matching.indexes import Publication
 from sluice.federation.matching.metadata import Crossing, DropReason, Trace, append_tag, find_drop_reason
-from sluice.federation.matching.topics import ANY, ONE, SEPARATOR, advance_places, skip_any
+from sluice.federation.matching.topics import ANY, ONE, SEPARATOR, add_places_after_any, advance_places
 from sluice.message import FIFO_SUFFIX
 
 MAX_PATTERNS_IN_TRIPLES = 16  # with more patterns, a sample key matches at most two of them
@@ -235,7 +235,7 @@ def find_common_key(patterns: Sequence[str]) -> str | None:
     split = [pattern.split(SEPARATOR) for pattern in patterns]
     words = sorted({token for tokens in split for token in tokens} - {ONE, ANY})
     words.append(max(words, key=len, default="") + "x")  # no pattern has this word, so only wildcards match it
-    places = tuple(skip_any(tokens, {0}) for tokens in split)
+    places = tuple(add_places_after_any(tokens, {0}) for tokens in split)
     to_visit, seen = deque([(places, list[str]())]), {places}
     while to_visit:
         here, key = to_visit.popleft()

@@ -469,7 +469,7 @@ class SiteBindings(BindingsReplica):
                 del self._bound[exchange.name]
 
 
-def _split_into_batches(all_: Iterable[T]) -> Iterator[tuple[T, ...]]:
-    left = iter(all_)
+def _split_into_batches(items: Iterable[T]) -> Iterator[tuple[T, ...]]:
+    left = iter(items)
     while batch := tuple(islice(left, MAX_PAGE)):
         yield batch

@@ -68,11 +68,11 @@ def list_alternates(exchange: str, exchanges: Mapping[str, Exchange]) -> tuple[s
 
     Raises `BadBinding` if an alternate exchange is missing.
     """
-    chain: dict[str, None] = {}
+    alternates: dict[str, None] = {}
     name: str | None = exchange
-    while name is not None and name not in chain:
+    while name is not None and name not in alternates:
         if name not in exchanges:
             raise BadBinding(f"{exchange}: no such alternate exchange: {name}")
-        chain[name] = None
+        alternates[name] = None
         name = exchanges[name].alternate
-    return tuple(chain)
+    return tuple(alternates)

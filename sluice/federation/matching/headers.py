@@ -109,7 +109,7 @@ class HeadersIndex(BindingIndex):
             conditions = Conditions.from_arguments(from_stored(arguments))
             for table, values in self._iter_tables(conditions):
                 remove_from_table(table, values, member)
-            shape = _shape(conditions)
+            shape = _get_shape(conditions)
             if shape in self._places and not self._find_or_add_table(shape):
                 place = self._places.pop(shape)
                 del self._shapes[place][shape]
@@ -125,7 +125,7 @@ class HeadersIndex(BindingIndex):
             for name in conditions.present:
                 yield self._any_present, name
         elif conditions.equal or conditions.present:
-            shape = _shape(conditions)
+            shape = _get_shape(conditions)
             yield (
                 self._find_or_add_table(shape),
                 tuple(chain.from_iterable(conditions.equal[name] for name in shape[0])),
@@ -143,24 +143,24 @@ class HeadersIndex(BindingIndex):
 
     def matches(self, publication: Publication) -> set[str]:
         """Return the queues of all bindings that match the message."""
-        matched: set[str] = set()
-        collect_members(self._unconditional.get((), NO_MEMBERS), matched)
+        matched_queues: set[str] = set()
+        collect_members(self._unconditional.get((), NO_MEMBERS), matched_queues)
         values = {name: identity(value) for name, value in publication.headers.items()}
         for name, value in values.items():
             if (members := self._any_equal.get((name, *value))) is not None:
-                collect_members(members, matched)
+                collect_members(members, matched_queues)
             if (members := self._any_present.get(name)) is not None:
-                collect_members(members, matched)
+                collect_members(members, matched_queues)
             for shape, table in self._shapes.get(name, _NO_TABLES).items():
                 if (members := _find_members(table, shape, values)) is not None:
-                    collect_members(members, matched)
-        return matched
+                    collect_members(members, matched_queues)
+        return matched_queues
 
 
 _NO_TABLES: Mapping[_Names, _Table] = {}
 
 
-def _shape(conditions: Conditions) -> _Names:
+def _get_shape(conditions: Conditions) -> _Names:
     return tuple(sorted(conditions.equal)), conditions.present
 
 

@@ -41,12 +41,12 @@ def remove_member(members: Members, member: str) -> Members:
     return others[0] if len(others) == 1 else others
 
 
-def collect_members(members: Members, found: set[str]) -> None:
-    """Add all members to the set `found`."""
+def collect_members(members: Members, collected: set[str]) -> None:
+    """Add all members to the set `collected`."""
     if isinstance(members, str):
-        found.add(members)
+        collected.add(members)
     else:
-        found.update(members)
+        collected.update(members)
 
 
 def add_to_table(table: dict[Any, Members], key: Any, member: str) -> None:

@@ -142,16 +142,16 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     to: Sites | None = None
     turns: int = 0
 
-    def ttl_left_ms(self, now_ms: int) -> int | None:
+    def compute_ttl_ms(self, now_ms: int) -> int | None:
         """Return the remaining time to live in ms, at least 0; None if the message has no time to live."""
         if self.ttl_ms is None:
             return None
         since = now_ms if self.stamped_at_ms is None else self.stamped_at_ms
         return max(self.ttl_ms - max(now_ms - since, 0), 0)
 
-    def expiry_reason(self, now_ms: int) -> DropReason | None:
+    def check_expiry(self, now_ms: int) -> DropReason | None:
         """Return the reason to drop an expired message; None if the message hasn't expired."""
-        return DropReason.TTL if self.ttl_left_ms(now_ms) == 0 else None
+        return DropReason.TTL if self.compute_ttl_ms(now_ms) == 0 else None
 
 
 class OpenedAttributes(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,7 +199,7 @@ def complete_metadata(trusted: Metadata, attributes: Attributes, receipt: Receiv
     published_at_ms = first_seen_ms if trusted.published_at_ms is None else trusted.published_at_ms
     complete = replace(
         trusted,
-        key=attribute_text(attributes, KEY_ATTRIBUTE) if trusted.key is None else trusted.key,
+        key=get_attribute_text(attributes, KEY_ATTRIBUTE) if trusted.key is None else trusted.key,
         message_id=message_id,
         published_at_ms=published_at_ms,
         stamped_at_ms=published_at_ms if trusted.stamped_at_ms is None else trusted.stamped_at_ms,
@@ -207,7 +207,7 @@ def complete_metadata(trusted: Metadata, attributes: Attributes, receipt: Receiv
     return complete, message_id
 
 
-def attribute_text(attributes: Attributes, name: str) -> str:
+def get_attribute_text(attributes: Attributes, name: str) -> str:
     """Return the text of a producer's own attribute; "" if the attribute is missing. Raises `Malformed`."""
     attribute = attributes.get(name)
     if attribute is None:
@@ -228,12 +228,12 @@ def make_outgoing(
         body=message.body,
         attributes=attributes,
         group_id=message.group_id or (metadata.message_id if fifo else None),
-        deduplication_id=deduplication_id(metadata, message.body, crosses=crosses) if fifo else None,
+        deduplication_id=build_deduplication_id(metadata, message.body, crosses=crosses) if fifo else None,
         trace_header=message.trace_header,
     )
 
 
-def deduplication_id(metadata: Metadata, body: str, *, crosses: bool) -> str:
+def build_deduplication_id(metadata: Metadata, body: str, *, crosses: bool) -> str:
     """Return a copy's deduplication id, in a final queue or on its way between sites.
 
     The id covers the body, because a peer can know the id of another peer's message. A message that takes several paths

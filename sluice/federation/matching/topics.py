@@ -37,12 +37,12 @@ def _tokenize(pattern: str) -> list[str]:
     return normalized
 
 
-def covers(pattern: str, other: str) -> bool:
-    """Return whether every key that matches the pattern `other` also matches `pattern`."""
+def covers(pattern: str, narrower_pattern: str) -> bool:
+    """Return whether every key that matches the pattern `narrower_pattern` also matches `pattern`."""
     tokens = _tokenize(pattern)
     # `reached` has the positions in `pattern` that are possible after the tokens of `other` so far.
-    reached = skip_any(tokens, {0})
-    for token in _tokenize(other):
+    reached = add_places_after_any(tokens, {0})
+    for token in _tokenize(narrower_pattern):
         reached = advance_places(tokens, reached, token)
     return len(tokens) in reached
 
@@ -51,10 +51,10 @@ def advance_places(tokens: Sequence[str], reached: frozenset[int], token: str) -
     """Return the positions in a pattern that are possible after one more token. The token may be `#`."""
     stays = {place for place in reached if place < len(tokens) and tokens[place] == ANY}
     goes = {place + 1 for place in reached if place < len(tokens) and token != ANY and tokens[place] in {token, ONE}}
-    return skip_any(tokens, stays | goes)
+    return add_places_after_any(tokens, stays | goes)
 
 
-def skip_any(tokens: Sequence[str], reached: Iterable[int]) -> frozenset[int]:
+def add_places_after_any(tokens: Sequence[str], reached: Iterable[int]) -> frozenset[int]:
     """Add to the positions those behind a `#`, because `#` may match no token."""
     positions = set(reached)
     for place, token in enumerate(tokens):
@@ -170,50 +170,50 @@ class TopicIndex(BindingIndex):
 
     def matches(self, publication: Publication) -> set[str]:
         """Return the queues of all patterns that match the message's key."""
-        matched: set[str] = set()
-        reached: list[_Node] = []
-        _enter(self._root, reached)
-        here = _select_continuing(reached, matched)
+        matched_queues: set[str] = set()
+        reached_nodes: list[_Node] = []
+        _enter_node(self._root, reached_nodes)
+        here = _select_continuing(reached_nodes, matched_queues)
         for token in publication.key.split(SEPARATOR):
             if not here:
-                return matched
-            here = _select_continuing(_advance(here, token), matched)
+                return matched_queues
+            here = _select_continuing(_advance_nodes(here, token), matched_queues)
         for node in here:
-            collect_members(node.members, matched)
-        return matched
+            collect_members(node.members, matched_queues)
+        return matched_queues
 
 
-def _enter(node: _Node, reached: list[_Node]) -> None:
+def _enter_node(node: _Node, reached: list[_Node]) -> None:
     """Add a node to the reached nodes, and the node behind the first node's `#`, which may match no token."""
     reached.append(node)
     if node.after_any is not None:
         reached.append(node.after_any)
 
 
-def _advance(here: Iterable[_Node], token: str) -> Iterable[_Node]:
+def _advance_nodes(nodes: Iterable[_Node], token: str) -> Iterable[_Node]:
     reached: list[_Node] = []
     again = False
-    for node in here:
+    for node in nodes:
         if node.follows_any:
             reached.append(node)
             again = True
         if token == node.token:
-            _enter(node.next, reached)  # type: ignore[arg-type]  # a token leads somewhere
+            _enter_node(node.next, reached)  # type: ignore[arg-type]  # a token leads somewhere
         elif node.literals is not None and (literal := node.literals.get(token)) is not None:
-            _enter(literal, reached)
+            _enter_node(literal, reached)
         if node.after_one is not None:
-            _enter(node.after_one, reached)
+            _enter_node(node.after_one, reached)
     # Only nodes behind a `#` can be reached in two ways: by the token before the node, and by staying at the node.
     return dict.fromkeys(reached) if again else reached
 
 
-def _select_continuing(reached: Iterable[_Node], found: set[str]) -> list[_Node]:
+def _select_continuing(nodes: Iterable[_Node], collected: set[str]) -> list[_Node]:
     """Return the nodes from which the walk continues. Patterns that end in `#` have already matched."""
     carried: list[_Node] = []
-    for node in reached:
+    for node in nodes:
         # Patterns are normalized with `*` before `#`, so a `#` is followed only by a literal or the end.
         if node.follows_any and node.next is None:
-            collect_members(node.members, found)
+            collect_members(node.members, collected)
         else:
             carried.append(node)
     return carried

@@ -36,9 +36,9 @@ def identity(value: TypedValue) -> Identity:
     return type(value), value
 
 
-def have_same_values(one: Mapping[str, TypedValue | Base64], other: Mapping[str, TypedValue | Base64]) -> bool:
+def have_same_values(headers: Mapping[str, TypedValue | Base64], others: Mapping[str, TypedValue | Base64]) -> bool:
     """Whether two mappings have the same headers. The values may be in memory's form or in the stored form."""
-    return one == other and all(type(value) is type(other[name]) for name, value in one.items())
+    return headers == others and all(type(value) is type(others[name]) for name, value in headers.items())
 
 
 def collect_headers(attributes: Attributes, typed: Headers) -> dict[str, TypedValue]:

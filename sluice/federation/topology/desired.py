@@ -139,20 +139,20 @@ def parse_topology(document: object) -> DesiredTopology:
         place = f"sites.{tag}"
         if not is_tag(tag):
             raise BadTopology("sites", f"{tag[:80]!r} is no site's tag")
-        site = _convert({**said, **{name: () for name in _LISTS if name in said}}, DesiredSite, place)
+        site = _convert({**said, **{name: () for name in _ENTRY_TYPES if name in said}}, DesiredSite, place)
         # Entries are converted one by one, because the decoder's errors don't name the place in the file.
         entries = {
             name: tuple(
                 _convert(entry, type_, f"{place}.{name}[{number}]")
                 for number, entry in enumerate(_convert(said.get(name, ()), list[Any], f"{place}.{name}"))
             )
-            for name, type_ in _LISTS.items()
+            for name, type_ in _ENTRY_TYPES.items()
         }
         sites[tag] = replace(site, **entries)
     return DesiredTopology(sites=sites)
 
 
-_LISTS: Mapping[str, Any] = {
+_ENTRY_TYPES: Mapping[str, Any] = {
     name: get_args(type_)[0] for name, type_ in get_type_hints(DesiredSite).items() if name != "at"
 }
 
@@ -174,7 +174,7 @@ def _convert(document: object, type_: type[T], place: str) -> T:
     return value
 
 
-def as_document(value: object) -> Any:
+def to_plain_values(value: object) -> Any:
     """Return plain values for a YAML encoder. Fields with their defaults are left out, and sets are sorted."""
     if isinstance(value, Struct):
         shown = {}
@@ -182,12 +182,12 @@ def as_document(value: object) -> Any:
             own = getattr(value, field.name)
             default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
             if own != default:
-                shown[field.encode_name] = as_document(own)
+                shown[field.encode_name] = to_plain_values(own)
         return shown
     if isinstance(value, Mapping):
-        return {name: as_document(item) for name, item in value.items()}
+        return {name: to_plain_values(item) for name, item in value.items()}
     if isinstance(value, tuple):
-        return [as_document(item) for item in value]
+        return [to_plain_values(item) for item in value]
     return msgspec.to_builtins(value, order="deterministic")
 
 

@@ -20,7 +20,7 @@ Entries = Mapping[Key, Entry]
 PEER, EXCHANGE, BINDING, LINK, ROUTE = "peer", "exchange", "binding", "link", "route"
 
 
-def entry_key(entry: Entry) -> Key:
+def get_entry_key(entry: Entry) -> Key:
     """Return the key of an entry, which is its kind and its name."""
     match entry:
         case Peer():
@@ -37,25 +37,25 @@ def entry_key(entry: Entry) -> Key:
 
 def index_by_key(entries: Iterable[Entry]) -> dict[Key, Entry]:
     """Return the entries in a dictionary, by their keys."""
-    return {entry_key(entry): entry for entry in entries}
+    return {get_entry_key(entry): entry for entry in entries}
 
 
-def creation_operation(entry: Entry, was: Entry | None) -> Operation[Any]:
-    """Return the operation that creates an entry or, if there is an old entry `was`, changes the old one."""
+def make_add_operation(entry: Entry, old_entry: Entry | None) -> Operation[Any]:
+    """Return the operation that creates an entry or, if there is an old entry `old_entry`, changes the old one."""
     match entry:
         case Peer():
             return operations.AddPeer(peer=entry)
         case Exchange():
             return operations.AddExchange(name=entry.name, type=entry.type, alternate=entry.alternate)
         case BindingDeclaration():
-            return operations.BindQueue.from_declaration(entry, replaces=was is not None)
+            return operations.BindQueue.from_declaration(entry, replaces=old_entry is not None)
         case Link():
             return operations.AddLink(link=entry)
         case Bridge():
-            return operations.AddBridge(bridge=entry) if was is None else operations.ChangeBridge(bridge=entry)
+            return operations.AddBridge(bridge=entry) if old_entry is None else operations.ChangeBridge(bridge=entry)
 
 
-def deletion_operation(entry: Entry) -> operations.FederationOperation:
+def make_delete_operation(entry: Entry) -> operations.FederationOperation:
     """Return the operation that deletes an entry."""
     match entry:
         case Peer():
@@ -70,14 +70,14 @@ def deletion_operation(entry: Entry) -> operations.FederationOperation:
             return operations.CloseBridge(name=entry.name)
 
 
-def differ(one: Entry, other: Entry) -> bool:
+def differ(entry: Entry, other_entry: Entry) -> bool:
     """Return whether entries differ as JSON: in Python, 1 and True are equal."""
-    return encode(one) != encode(other)
+    return encode(entry) != encode(other_entry)
 
 
-def describe_changes(was: Entry, entry: Entry) -> str:
+def describe_changes(old_entry: Entry, entry: Entry) -> str:
     """Describe the fields that change, with their old and new values."""
-    before, after = (decode(encode(version), dict[str, Raw], of="an entry") for version in (was, entry))
+    before, after = (decode(encode(version), dict[str, Raw], of="an entry") for version in (old_entry, entry))
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     texts = [tuple(bytes(fields.get(name, b"unset")).decode() for fields in (before, after)) for name in names]
     return ", ".join(f"{name} {old} → {new}" for name, (old, new) in zip(names, texts, strict=True))

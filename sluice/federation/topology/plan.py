@@ -32,15 +32,15 @@ from sluice.federation.topology.entries import (
     Entries,
     Entry,
     Key,
-    creation_operation,
-    deletion_operation,
     describe_changes,
     describe_entry,
     differ,
-    entry_key,
+    get_entry_key,
     index_by_key,
+    make_add_operation,
+    make_delete_operation,
 )
-from sluice.federation.topology.states import SiteState, closing_entries
+from sluice.federation.topology.states import SiteState, list_closing_entries
 from sluice.operations import Operation
 
 CREATION_ORDER = (PEER, EXCHANGE, BINDING, LINK, ROUTE)  # an entry needs only entries before it
@@ -147,11 +147,11 @@ def plan_topology(desired: DesiredTopology, states: Mapping[str, SiteState], *, 
 
     Entries that the file lacks are removed with `prune`, unless the deployment declares them; others are left over.
     """
-    sites = {tag: _Comparison(tag, states[tag], prune=prune) for tag in sorted(desired.sites)}
+    sites = {tag: _SiteComparison(tag, states[tag], prune=prune) for tag in sorted(desired.sites)}
     for tag, site in sites.items():
         site.read_desired(desired.sites[tag], states)
     for site in sites.values():
-        site.check(sites)
+        site.check_entries(sites)
     turns = sorted((turn for site in sites.values() for turn in site.schedule_steps()), key=lambda turn: turn[:2])
     stages = [PlannedStage(stage=stage, steps=tuple(step for at, _, step in turns if at is stage)) for stage in Stage]
     return TopologyPlan(
@@ -168,7 +168,7 @@ def plan_topology(desired: DesiredTopology, states: Mapping[str, SiteState], *, 
 ScheduledStep = tuple[Stage, tuple[int, int, str, str], PlannedStep]
 
 
-class _Comparison:
+class _SiteComparison:
     """Compares the desired entries of one site with the site's actual entries."""
 
     def __init__(self, tag: str, state: SiteState, *, prune: bool) -> None:
@@ -179,7 +179,7 @@ class _Comparison:
         self.conflicts: list[Conflict] = []
 
     @contextmanager
-    def at(self, place: str) -> Iterator[None]:
+    def record_conflicts(self, place: str) -> Iterator[None]:
         """Record errors as conflicts at this place of the file."""
         try:
             yield
@@ -202,12 +202,12 @@ class _Comparison:
         }
         for name, entry_of in entries.items():
             for number, item in enumerate(getattr(site, name)):
-                with self.at(place := f"{name}[{number}]"):
+                with self.record_conflicts(place := f"{name}[{number}]"):
                     self.add_desired(entry_of(item), place)
 
     def add_desired(self, entry: Entry, place: str) -> None:
         """Add a desired entry, except a standard exchange. Raises `BadBinding`, or `Malformed` for a duplicate."""
-        key = entry_key(entry)
+        key = get_entry_key(entry)
         if STANDARD_ENTRIES.get(key, entry) != entry:
             raise BadBinding(f"{key[1]}: every site has this exchange, and none changes it")
         if key in STANDARD_ENTRIES:
@@ -217,18 +217,18 @@ class _Comparison:
         self.desired[key], self.places[key] = entry, place
 
     @cached_property
-    def resulting(self) -> Entries:
+    def resulting_entries(self) -> Entries:
         """The entries that the site has after the plan is applied."""
         stays = {key: entry for key, entry in self.actual.items() if key in self.state.declared or not self.prune}
         return {**STANDARD_ENTRIES, **stays, **self.desired}
 
-    def check(self, sites: Mapping[str, "_Comparison"]) -> None:
+    def check_entries(self, sites: Mapping[str, "_SiteComparison"]) -> None:
         """Record conflicts for entries that the site would refuse, or that would have another effect than wanted."""
-        with self.at("exchanges"):
-            self.exchanges_in_order()
-        done: list[Entry] = []
+        with self.record_conflicts("exchanges"):
+            self.sort_exchanges()
+        checked: list[Entry] = []
         for key, entry in self.desired.items():
-            with self.at(self.places[key]):
+            with self.record_conflicts(self.places[key]):
                 was = self.actual.get(key)
                 if was is not None and differ(was, entry) and key in self.state.declared:
                     raise BadRoute(
@@ -236,20 +236,20 @@ class _Comparison:
                     )
                 match entry:
                     case Peer():
-                        others = [peer for peer in done if isinstance(peer, Peer)]
+                        others = [peer for peer in checked if isinstance(peer, Peer)]
                         check_peer(entry, here=self.tag, accounts=self.state.view.peer_accounts, existing=others)
                     case Exchange():
                         self.check_exchange(entry, was)
                     case BindingDeclaration():
                         self.check_binding(entry)
                     case Link():
-                        check_link(entry, here=self.tag, existing=[link for link in done if isinstance(link, Link)])
+                        check_link(entry, here=self.tag, existing=[link for link in checked if isinstance(link, Link)])
                         self.check_link(entry, was)
                     case Bridge():
-                        self.check_route(entry, sites, others=[route for route in done if isinstance(route, Bridge)])
-            done.append(entry)
+                        self.check_route(entry, sites, others=[route for route in checked if isinstance(route, Bridge)])
+            checked.append(entry)
 
-    def exchanges_in_order(self) -> list[str]:
+    def sort_exchanges(self) -> list[str]:
         """Return the names of all exchanges, each after its alternate exchange. Raises `BadBinding`."""
         exchanges = [
             exchange for exchange in {**self.actual, **self.desired}.values() if isinstance(exchange, Exchange)
@@ -260,61 +260,61 @@ class _Comparison:
         except CycleError as error:
             raise BadBinding(f"each is the other's alternate: {', '.join(error.args[1])}") from None
 
-    def need_exchange(self, name: str) -> Exchange:
+    def require_exchange(self, name: str) -> Exchange:
         """Return the exchange of this name. Raises `BadBinding` if the site won't have it after the plan."""
-        exchange = self.resulting.get((EXCHANGE, name))
+        exchange = self.resulting_entries.get((EXCHANGE, name))
         if not isinstance(exchange, Exchange):
             raise BadBinding(f"no such exchange at {self.tag}: {name}")
         return exchange
 
-    def check_exchange(self, exchange: Exchange, was: Entry | None) -> None:
+    def check_exchange(self, exchange: Exchange, existing: Entry | None) -> None:
         """Check that the exchange is new or unchanged, and that its alternate exchange exists. Raises `BadBinding`."""
-        if was is not None and was != exchange:
+        if existing is not None and existing != exchange:
             raise BadBinding(
-                f"{exchange.name}: {describe_changes(was, exchange)}: an exchange isn't changed, as what is published"
-                " meanwhile would be lost: give the new one another name"
+                f"{exchange.name}: {describe_changes(existing, exchange)}: an exchange isn't changed, as what is"
+                " published meanwhile would be lost: give the new one another name"
             )
         if exchange.alternate is not None:
-            self.need_exchange(exchange.alternate)
+            self.require_exchange(exchange.alternate)
 
     def check_binding(self, binding: BindingDeclaration) -> None:
         """Check that the site would accept the binding. Raises `BadBinding`."""
-        binding.binding().check(self.need_exchange(binding.exchange).type)
+        binding.binding().check(self.require_exchange(binding.exchange).type)
         queues = self.state.queues
         if queues.find_queue(binding.queue) is None and (problem := queues.find_name_problem(binding.queue)):
             raise BadBinding(problem)
 
-    def check_link(self, link: Link, was: Entry | None) -> None:
+    def check_link(self, link: Link, existing: Entry | None) -> None:
         """Check that the peer exists, and that a new link closes no routes that the file lacks. Raises `BadRoute`."""
-        if (PEER, link.peer) not in self.resulting:
+        if (PEER, link.peer) not in self.resulting_entries:
             raise BadRoute(f"{link.name}: {link.peer} is no peer of {self.tag}: it goes into sites.{self.tag}.peers")
-        used = {route.link for route in self.resulting.values() if isinstance(route, Bridge)}
+        used = {route.link for route in self.resulting_entries.values() if isinstance(route, Bridge)}
         if not link.durable and link.name not in used:
             raise BadRoute(f"{link.name}: it isn't durable, and goes with its last route: there is none")
-        if was is None or not differ(was, link) or self.prune:
+        if existing is None or not differ(existing, link) or self.prune:
             return
         routes = [entry for key, entry in self.actual.items() if key not in self.desired and isinstance(entry, Bridge)]
         others = [route.name for route in routes if route.link == link.name]
         if others:
             raise BadRoute(
-                f"{link.name}: {describe_changes(was, link)}: with the old link routes would go that the file hasn't: "
-                + ", ".join(others)
+                f"{link.name}: {describe_changes(existing, link)}: with the old link routes would go that "
+                f"the file hasn't: {', '.join(others)}"
             )
 
-    def check_route(self, route: Bridge, sites: Mapping[str, "_Comparison"], *, others: list[Bridge]) -> None:
+    def check_route(self, route: Bridge, sites: Mapping[str, "_SiteComparison"], *, others: list[Bridge]) -> None:
         """Check that the route's ends exist, and that the peer permits the route. Raises `BadRoute` or `BadBinding`."""
-        links = [entry for entry in self.resulting.values() if isinstance(entry, Link)]
+        links = [entry for entry in self.resulting_entries.values() if isinstance(entry, Link)]
         check_bridge(route, links=links, existing=others)
-        stays = [entry for key, entry in self.resulting.items() if key not in self.desired]
+        stays = [entry for key, entry in self.resulting_entries.items() if key not in self.desired]
         for other in stays:
             if isinstance(other, Bridge) and other.identity == route.identity:
                 raise BadRoute(f"{route.name}: it goes the way of {other.name}, which the file hasn't")
         [peer] = [link.peer for link in links if link.name == route.link]
         peer_site = sites.get(peer)
         source, dest = (self, peer_site) if route.src_is_local else (peer_site, self)
-        exchanges = [] if dest is None else [dest.need_exchange(route.dest)]
+        exchanges = [] if dest is None else [dest.require_exchange(route.dest)]
         if source is not None and not route.src_is_queue:
-            source_exchange = source.need_exchange(route.src)
+            source_exchange = source.require_exchange(route.src)
             exchanges.append(source_exchange)
             problem = find_key_problem(route, source_exchange.type)
             if problem is not None:
@@ -325,17 +325,17 @@ class _Comparison:
         if peer_site is not None:
             self._check_permissions(route, peer_site)
 
-    def _check_permissions(self, route: Bridge, peer_site: "_Comparison") -> None:
+    def _check_permissions(self, route: Bridge, peer_site: "_SiteComparison") -> None:
         """Check that the site at each end of the route permits the route. Raises `BadRoute`."""
         peer = peer_site.tag
-        rules = peer_site.resulting.get((PEER, self.tag))
+        rules = peer_site.resulting_entries.get((PEER, self.tag))
         if not isinstance(rules, Peer):
             raise BadRoute(f"{route.name}: at {peer}, {describe_unknown_peer(self.tag)}")
         if route.src_is_local:
             refusals = {peer: rules.find_push_refusal(route.dest)}
         else:
-            follows_keys = not route.src_is_queue and peer_site.need_exchange(route.src).type.follows_keys
-            sender = self.resulting.get((PEER, peer))
+            follows_keys = not route.src_is_queue and peer_site.require_exchange(route.src).type.follows_keys
+            sender = self.resulting_entries.get((PEER, peer))
             refusals = {
                 peer: rules.find_pull_refusal(route, follows_keys=follows_keys),
                 self.tag: sender.find_push_refusal(route.dest) if isinstance(sender, Peer) else None,
@@ -356,13 +356,13 @@ class _Comparison:
         """Yield the steps at this site, each with its stage and its order."""
         if self.conflicts:
             return
-        closing = set(closing_entries(self.state.view))
+        closing = set(list_closing_entries(self.state.view))
         late_links = {
             entry.name
             for key, entry in self.desired.items()
             if isinstance(entry, Link) and (key in closing or differ(self.actual.get(key, entry), entry))
         }
-        removed = [entry for key, entry in self.state.persistent_entries.items() if key not in self.resulting]
+        removed = [entry for key, entry in self.state.persistent_entries.items() if key not in self.resulting_entries]
         desired_identities = {entry.identity for entry in self.desired.values() if isinstance(entry, Bridge)}
         for entry in removed:
             is_replaced = isinstance(entry, Bridge) and entry.identity in desired_identities
@@ -377,19 +377,19 @@ class _Comparison:
             waits = key in closing or (
                 isinstance(entry, Bridge) and (entry.identity in taken or entry.link in late_links)
             )
-            yield from self.entry_steps(entry, waits=waits, late_links=late_links)
+            yield from self.schedule_entry_steps(entry, must_wait=waits, late_links=late_links)
 
-    def entry_steps(self, entry: Entry, *, waits: bool, late_links: set[str]) -> Iterator[ScheduledStep]:
-        """Yield the steps for a desired entry. A new entry `waits` if other entries have to be removed first."""
-        was = self.actual.get(entry_key(entry))
+    def schedule_entry_steps(self, entry: Entry, *, must_wait: bool, late_links: set[str]) -> Iterator[ScheduledStep]:
+        """Yield the steps for a desired entry. A new entry `must_wait` if other entries have to be removed first."""
+        was = self.actual.get(get_entry_key(entry))
         if was is None:
-            yield self.schedule_creation(entry, Stage.RECREATE if waits else Stage.CREATE)
+            yield self.schedule_creation(entry, Stage.RECREATE if must_wait else Stage.CREATE)
         elif isinstance(entry, Bridge) and isinstance(was, Bridge) and entry.link in late_links:
             if was.link not in late_links:  # a route of a removed link closes with the link
                 yield self.schedule_removal(was, Stage.CLEAR, Act.REMAKE)
             yield self.schedule_creation(entry, Stage.RECREATE)
         elif isinstance(entry, Bridge) and isinstance(was, Bridge) and differ(was, entry) and was.can_become(entry):
-            yield self.schedule_creation(entry, Stage.CREATE, was=was)
+            yield self.schedule_creation(entry, Stage.CREATE, existing=was)
         elif isinstance(was, Link | Bridge) and differ(was, entry):
             yield self.schedule_removal(was, Stage.CLEAR, Act.REMAKE)
             yield self.schedule_creation(entry, Stage.RECREATE)
@@ -397,25 +397,27 @@ class _Comparison:
             # Permissions are revoked last, because this closes the peer's routes and refuses its messages at once.
             both = entry.merge_rules(was)
             if differ(was, both):
-                yield self.schedule_creation(both, Stage.CREATE, was=was)
+                yield self.schedule_creation(both, Stage.CREATE, existing=was)
             if differ(both, entry):
-                yield self.schedule_creation(entry, Stage.REMOVE, was=both)
+                yield self.schedule_creation(entry, Stage.REMOVE, existing=both)
         elif differ(was, entry):
-            yield self.schedule_creation(entry, Stage.CREATE, was=was)
+            yield self.schedule_creation(entry, Stage.CREATE, existing=was)
 
-    def schedule_creation(self, entry: Entry, stage: Stage, *, was: Entry | None = None) -> ScheduledStep:
-        """Schedule the creation of an entry, or its change from `was`."""
-        act, change = (Act.ADD, describe_entry(entry)) if was is None else (Act.CHANGE, describe_changes(was, entry))
-        kind, name = entry_key(entry)
+    def schedule_creation(self, entry: Entry, stage: Stage, *, existing: Entry | None = None) -> ScheduledStep:
+        """Schedule the creation of an entry, or its change from `existing`."""
+        act, change = (
+            (Act.ADD, describe_entry(entry)) if existing is None else (Act.CHANGE, describe_changes(existing, entry))
+        )
+        kind, name = get_entry_key(entry)
         step = PlannedStep(
-            site=self.tag, act=act, kind=kind, name=name, change=change, operation=creation_operation(entry, was)
+            site=self.tag, act=act, kind=kind, name=name, change=change, operation=make_add_operation(entry, existing)
         )
         rank = (REMOVAL_ORDER if stage is Stage.REMOVE else CREATION_ORDER).index(kind)
-        return stage, (rank, self.place(entry), self.tag, name), step
+        return stage, (rank, self.get_exchange_rank(entry), self.tag, name), step
 
     def schedule_removal(self, entry: Entry, stage: Stage, act: Act) -> ScheduledStep:
         """Schedule the removal of an entry."""
-        desired, (kind, name) = self.desired.get(entry_key(entry)), entry_key(entry)
+        desired, (kind, name) = self.desired.get(get_entry_key(entry)), get_entry_key(entry)
         message_effect = ""
         if act is Act.REMAKE:
             waits = isinstance(entry, Bridge) and entry.src_is_queue
@@ -429,10 +431,10 @@ class _Comparison:
             name=name,
             change=describe_entry(entry) if desired is None else describe_changes(entry, desired),
             message_effect=message_effect,
-            operation=deletion_operation(entry),
+            operation=make_delete_operation(entry),
         )
-        return stage, (REMOVAL_ORDER.index(kind), -self.place(entry), self.tag, name), step
+        return stage, (REMOVAL_ORDER.index(kind), -self.get_exchange_rank(entry), self.tag, name), step
 
-    def place(self, entry: Entry) -> int:
+    def get_exchange_rank(self, entry: Entry) -> int:
         """Return an exchange's position in the order of alternate exchanges. Other kinds of entries have no order."""
-        return self.exchanges_in_order().index(entry.name) if isinstance(entry, Exchange) else 0
+        return self.sort_exchanges().index(entry.name) if isinstance(entry, Exchange) else 0

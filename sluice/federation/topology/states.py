@@ -17,7 +17,7 @@ from sluice.federation.links.states import LinkState
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange
 from sluice.federation.operations import QueuesView, SiteView
 from sluice.federation.topology.desired import DesiredLink, DesiredPeer, DesiredSite, DesiredTopology
-from sluice.federation.topology.entries import EXCHANGE, LINK, PEER, ROUTE, Entries, Key, entry_key, index_by_key
+from sluice.federation.topology.entries import EXCHANGE, LINK, PEER, ROUTE, Entries, Key, get_entry_key, index_by_key
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class SiteState:
         """The entries, except non-durable links without a route, because such links close by themselves."""
         used = {route.link for route in self.entries.values() if isinstance(route, Bridge)}
         passing = [link for link in self.entries.values() if isinstance(link, Link) and not link.durable]
-        gone = {entry_key(link) for link in passing if link.name not in used}
+        gone = {get_entry_key(link) for link in passing if link.name not in used}
         return {key: entry for key, entry in self.entries.items() if key not in gone}
 
     @property
@@ -78,13 +78,13 @@ class SiteState:
         return queue if known is None else known.name
 
 
-def closing_entries(view: SiteView) -> list[Key]:
+def list_closing_entries(view: SiteView) -> list[Key]:
     """Return the keys of all closing links and routes, including those that peers requested."""
     routes = [(ROUTE, route.name) for route in view.bridges if route.state == LinkState.CLOSING]
     return [*routes, *((LINK, link.name) for link in view.links if link.status.is_ending)]
 
 
-def find_blocking(
+def describe_blocking(
     views: Mapping[str, SiteView], needed: Collection[tuple[str, str, str]], identities: Collection[tuple[Any, ...]]
 ) -> list[str]:
     """Describe the closing links and routes that still use entries which a plan's steps remove or create again.
@@ -95,7 +95,7 @@ def find_blocking(
     for tag, view in views.items():
         for link in view.links:
             peer = link.peer
-            uses = {(tag, PEER, peer), (peer, PEER, tag)} | _name_at_both_ends(LINK, link.name, tag, peer)
+            uses = {(tag, PEER, peer), (peer, PEER, tag)} | _list_keys_at_both_ends(LINK, link.name, tag, peer)
             if link.status.is_ending and not uses.isdisjoint(needed):
                 blocking.append(f"{LINK} {link.name} at {tag}")
             for route in view.bridges:
@@ -103,19 +103,19 @@ def find_blocking(
                     continue
                 source, dest = find_site_tags(route, link, here=tag)
                 ends = {(source, EXCHANGE, route.src), (dest, EXCHANGE, route.dest)}
-                used = uses | ends | _name_at_both_ends(ROUTE, route.name, tag, peer)
+                used = uses | ends | _list_keys_at_both_ends(ROUTE, route.name, tag, peer)
                 if not used.isdisjoint(needed) or (tag, *route.identity) in identities:
                     blocking.append(f"{ROUTE} {route.name} at {tag}")
     return blocking
 
 
-def _name_at_both_ends(kind: str, name: str, tag: str, peer: str) -> set[tuple[str, str, str]]:
+def _list_keys_at_both_ends(kind: str, name: str, tag: str, peer: str) -> set[tuple[str, str, str]]:
     """Return the keys of a link or route here and, if the peer requested it, at the peer."""
     own_name = name.removesuffix(SERVED_MARK + peer)
     return {(tag, kind, name), *([(peer, kind, own_name)] if own_name != name else [])}
 
 
-def idle_routes(view: SiteView, routes: Iterable[str]) -> list[str]:
+def list_idle_routes(view: SiteView, routes: Iterable[str]) -> list[str]:
     """Return the routes that should forward messages but don't, with their states. Paused routes aren't returned."""
     bridges = [(name, view.find_bridge(name)) for name in routes]
     resting = {LinkState.OPERATIONAL, LinkState.PAUSED}

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice.aws.dead_letters import COMPRESSED, COMPRESSED_BODY, REASON, SOURCE, DeadLetters, outgoing, read
+from sluice.aws.dead_letters import (
+    COMPRESSED,
+    COMPRESSED_BODY,
+    REASON,
+    SOURCE,
+    DeadLetters,
+    build_dead_letter,
+    read_dead_letter,
+)
 from sluice.message import MAX_MESSAGE_BYTES, NOT_TEXT, DeadLetter, Message, Value, message_size
 from tests.hostile.strict_sqs import refusal
 
@@ -30,9 +38,9 @@ def letter(
 @given(room=st.integers(0, 1_500), attributes=st.integers(0, 10), reason=st.text(min_size=1, max_size=300))
 def test_nothing_of_the_message_is_lost_and_sqs_takes_it(room: int, attributes: int, reason: str) -> None:
     died = letter(room=room, attributes=attributes, reason=reason)
-    sent = outgoing(died)
+    sent = build_dead_letter(died)
     assert refusal(sent.fields()) is None
-    back = read(Message(message_id="n", body=sent.body, attributes=sent.attributes))
+    back = read_dead_letter(Message(message_id="n", body=sent.body, attributes=sent.attributes))
     assert (back.message.body, back.message.attributes) == (died.message.body, died.message.attributes)
     assert (back.source, back.reason) == (ARN, NOT_TEXT.sub("\ufffd", reason))
 
@@ -41,26 +49,28 @@ def test_nothing_of_the_message_is_lost_and_sqs_takes_it(room: int, attributes: 
 def test_a_body_of_any_text_leaves_room_for_its_reason(alphabet: str) -> None:
     noise = random.Random(1).choices(alphabet, k=MAX_MESSAGE_BYTES // len(alphabet[-1].encode()))
     body = "".join(noise).encode()[:MAX_MESSAGE_BYTES].decode(errors="ignore")
-    sent = outgoing(DeadLetter(message=Message(message_id="m", body=body), reason="Malformed: why", source=ARN))
+    sent = build_dead_letter(
+        DeadLetter(message=Message(message_id="m", body=body), reason="Malformed: why", source=ARN)
+    )
     assert refusal(sent.fields()) is None
-    back = read(Message(message_id="n", body=sent.body, attributes=sent.attributes))
+    back = read_dead_letter(Message(message_id="n", body=sent.body, attributes=sent.attributes))
     assert (back.message.body, back.source, back.reason) == (body, ARN, "Malformed: why")
 
 
 def test_a_sender_that_writes_compressed_messages_gets_its_own_back() -> None:
-    whole = outgoing(letter(room=0))
+    whole = build_dead_letter(letter(room=0))
     own = {name: value for name, value in whole.attributes.items() if name == COMPRESSED}
-    sent = outgoing(
+    sent = build_dead_letter(
         DeadLetter(message=Message(message_id="m", body=whole.body, attributes=own), reason="r", source=ARN)
     )
-    back = read(Message(message_id="n", body=sent.body, attributes=sent.attributes))
+    back = read_dead_letter(Message(message_id="n", body=sent.body, attributes=sent.attributes))
     assert (back.message.body, back.message.attributes) == (whole.body, own)
 
 
 @pytest.mark.parametrize("content", [b"", b"x", zlib.compress(b"1"), zlib.compress(b"[" * 9_000_000)])
 def test_what_only_looks_compressed_stays_as_it_is(content: bytes) -> None:
     message = Message(message_id="m", body=COMPRESSED_BODY, attributes={COMPRESSED: Value("Binary", content)})
-    assert read(message).message == message
+    assert read_dead_letter(message).message == message
 
 
 @pytest.mark.parametrize(
@@ -73,8 +83,8 @@ def test_what_only_looks_compressed_stays_as_it_is(content: bytes) -> None:
     ],
 )
 def test_of_what_is_said_the_source_comes_first(room: int, source: str, reason: str) -> None:
-    sent = outgoing(letter(room=room, incompressible=True))
-    back = read(Message(message_id="n", body=sent.body, attributes=sent.attributes))
+    sent = build_dead_letter(letter(room=room, incompressible=True))
+    back = read_dead_letter(Message(message_id="n", body=sent.body, attributes=sent.attributes))
     assert (back.source, back.reason) == (source, reason)
 
 

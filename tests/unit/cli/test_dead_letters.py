@@ -8,7 +8,7 @@ import boto3
 import pytest
 from typer.testing import CliRunner, Result
 
-from sluice.aws.dead_letters import DeadLetters, outgoing
+from sluice.aws.dead_letters import DeadLetters, build_dead_letter
 from sluice.cli.program import app
 from sluice.message import DeadLetter, Message, Value
 from sluice.operator.dead_letters import DeadLetterSelection, prepare_redrive
@@ -43,7 +43,7 @@ def bury_in_order(queues: Any, bodies: Sequence[str], *, group: str) -> None:
     for number, body in enumerate(bodies):
         message = Message(message_id="m", body=body, system={"MessageGroupId": group})
         letter = DeadLetter(message=message, reason="PeerRefused: no", source=f"{HERE}:orders.fifo")
-        fields = outgoing(letter).fields() | {"MessageDeduplicationId": f"{group}-{number}"}
+        fields = build_dead_letter(letter).fields() | {"MessageDeduplicationId": f"{group}-{number}"}
         sqs.send_message(QueueUrl=urls["dead.fifo"], **fields)
 
 

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sluice.errors import CallFailed
-from sluice.federation.moves import Move, copy_to
+from sluice.federation.moves import Move, build_copy
 from sluice.message import Message, Value
 from tests.federation_fakes import FakeQueues
 
@@ -79,7 +79,7 @@ def left(groups: Sequence[str], *, fifo: bool, restless: bool = False) -> Left:
 def move(source: Left, target: Target, *, fifo: bool, **how: Any) -> Move:
     how.setdefault("may_go_on", lambda: True)
     url = f"target{'.fifo' if fifo else ''}"
-    made = Move(source=source, send=target.send, choose_copy=lambda message: copy_to(url, message), fifo=fifo, **how)
+    made = Move(source=source, send=target.send, choose_copy=lambda message: build_copy(url, message), fifo=fifo, **how)
     for _ in made.run():
         pass
     return made

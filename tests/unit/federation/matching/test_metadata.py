@@ -126,9 +126,15 @@ def test_a_messages_ulid_stays_what_it_was() -> None:
 
 def test_a_ttl_shrinks_and_never_below_nothing() -> None:
     metadata = Metadata(ttl_ms=1_000, stamped_at_ms=5_000)
-    assert [metadata.ttl_left_ms(now) for now in (4_000, 5_000, 5_400, 6_000, 9_000)] == [1_000, 1_000, 600, 0, 0]
-    assert Metadata(stamped_at_ms=5_000).ttl_left_ms(9_000) is None
-    assert Metadata(ttl_ms=7).ttl_left_ms(9_000) == 7
+    assert [metadata.compute_ttl_ms(now) for now in (4_000, 5_000, 5_400, 6_000, 9_000)] == [
+        1_000,
+        1_000,
+        600,
+        0,
+        0,
+    ]
+    assert Metadata(stamped_at_ms=5_000).compute_ttl_ms(9_000) is None
+    assert Metadata(ttl_ms=7).compute_ttl_ms(9_000) == 7
 
 
 BAD: list[Any] = [
