@@ -47,7 +47,7 @@ def dependencies() -> tuple[ExchangePublisher, DynamoStatisticsStore]:
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> None:
-    """Count a batch of events, after publishing them if a queue is bound to the exchange `events`.
+    """Publish a batch of events if a queue is bound to the exchange `events`, and count the events.
 
     Malformed records are skipped. After a `SluiceError`, Lambda splits the batch in half and retries each half. Events
     of a repeated batch have the same ids, but may be counted twice, so a count may exceed the true number.

@@ -19,7 +19,7 @@ from sluice.batches import HELD_BACK
 from sluice.errors import CallFailed, HeldBack, SenderFault, SluiceError, describe_reason
 from sluice.message import FIFO_SUFFIX, DeadLetter, Message, Outgoing
 
-VISIBILITY_BATCH = 10  # messages in one request to change their visibility, at most ten in SQS
+VISIBILITY_BATCH = 10  # SQS changes the visibility of at most ten messages in one request
 VISIBILITY_TRIES = 2  # A request is tried twice. One throttle is much shorter than a visibility timeout.
 VISIBILITY_TIMEOUT_S = 2.0
 REDELIVERY_DELAYS_S = (5,)  # default delays in seconds: only the first failure of a message is redelivered early

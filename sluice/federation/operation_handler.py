@@ -118,7 +118,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
             case operations.ReportFailingQueues(copies=copies, refusals=refusals):
                 self.drift_repair.report(copies, refusals or {})
             case operations.Tick():
-                link_service.advance()  # this is first, because the checks may use up the time
+                link_service.advance()  # Due actions run first, because the checks may use up the time.
                 self.drift_repair.recheck()
                 link_service.advance(ticks=False)
             case operations.SweepSite():

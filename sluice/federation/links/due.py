@@ -20,15 +20,17 @@ _HEARING = CARRYING | {LinkState.CONNECTING, LinkState.PAUSED}  # states of link
 class Action(StrEnum):
     """An action for a link or a bridge. Each comment names the change that records the action's result."""
 
-    SEND_HELLO = "send hello"  # Recorded by `record_hello_sent`, or after an error by `update_link`.
-    SEND_LINK_CLOSED = "send parting"  # Recorded by `remove_link`, unless the peer is unreachable.
-    MAKE_QUEUE = "make queue"  # Also checks an existing queue. Recorded by `record_resources`.
-    BIND = "bind"  # Recorded by `record_resources`.
-    UNBIND = "unbind"  # Recorded by `record_resources`.
-    RECONCILE = "reconcile"  # Updates the bridge function's trigger and options. Recorded by `record_resources`.
-    COUNT_QUEUE = "count queue"  # Recorded by `record_count`.
-    DEAD_LETTER_LEFTOVERS = "bury leftovers"  # Deletes the mapping, dead-letters messages. Recorded by `record_count`.
-    TEAR_DOWN = "tear down"  # Deletes all resources. Recorded by `remove_bridge`, or `record_count` if unfinished.
+    SEND_HELLO = "send hello"  # `record_hello_sent`, or `update_link` after an error, records the result
+    SEND_LINK_CLOSED = "send parting"  # `remove_link` records the result, unless the peer is unreachable
+    MAKE_QUEUE = "make queue"  # also checks an existing queue; `record_resources` records the result
+    BIND = "bind"  # `record_resources` records the result
+    UNBIND = "unbind"  # `record_resources` records the result
+    RECONCILE = "reconcile"  # updates the bridge function's trigger and options; `record_resources` records the result
+    COUNT_QUEUE = "count queue"  # `record_count` records the result
+    DEAD_LETTER_LEFTOVERS = (
+        "bury leftovers"  # deletes the mapping and dead-letters messages; recorded by `record_count`
+    )
+    TEAR_DOWN = "tear down"  # deletes all resources; `remove_bridge` records this, or `record_count` if unfinished
 
 
 class DueAction(msgspec.Struct, frozen=True):

@@ -96,7 +96,7 @@ class Command(StrEnum):
 
     PAUSE = "pause"
     RESUME = "resume"
-    DRAIN = "drain"  # no new messages; paused when the queues are empty
+    DRAIN = "drain"  # the link or route gets no new messages, and pauses when its queues are empty
     RETRY = "retry"
 
 
@@ -104,8 +104,8 @@ class Intent(StrEnum):
     """A route's desired state; its actual state also depends on its resources and link."""
 
     OPEN = "open"
-    PAUSED = "paused"  # new messages stay in the queue
-    DRAINING = "draining"  # the queue gets no new messages
+    PAUSED = "paused"  # the route's queue keeps new messages
+    DRAINING = "draining"  # the route's queue gets no new messages
     CLOSED = "closed"  # the route is removed when its queue is empty
 
 
@@ -129,7 +129,7 @@ def backoff_ms(failures: int, *, jitter: float) -> int:
 def step(  # noqa: C901, PLR0911, PLR0912 - one case a kind of news
     status: LinkStatus, update: LinkUpdate, *, endpoints: int, now_ms: int, jitter: float
 ) -> LinkStatus:
-    """Return the link's status after an update. `endpoints` is a number; `jitter` is random, from 0 to 1."""
+    """Return a link's status after an update. The link has `endpoints` endpoints. `jitter` is random, 0 to 1."""
     state = status.state
     connecting = replace(status, state=LinkState.CONNECTING, due_at_ms=now_ms + ANSWER_TIMEOUT_MS)
     failing = replace(status, endpoint=(status.endpoint + 1) % endpoints, failures=status.failures + 1)

@@ -67,7 +67,7 @@ def parse_match(arguments: Headers) -> Match:
 
 
 _Names = tuple[tuple[str, ...], frozenset[str]]  # header names with values, sorted, and header names without
-_Values = tuple[Any, ...]  # types and values in turn; one tuple takes a third of the memory
+_Values = tuple[Any, ...]  # types and values in turn; a flat tuple takes a third of the memory
 _Table = dict[_Values, Members]
 
 

@@ -56,7 +56,7 @@ MAX_MS = 1 << 53  # limit of times and TTLs in ms: all JSON readers are exact be
 BODY_HASH_CHARACTERS = 32
 HASH_CHARACTERS = 16  # length of the hash that distinguishes the copies of a message
 DEFAULT_MAX_HOPS = 8
-MAX_TRACE_TAGS = 64  # this is also the largest hop limit
+MAX_TRACE_TAGS = 64  # maximum number of tags in a trace, and the largest hop limit
 MAX_TAG_CHARACTERS = 32
 MAX_ORIGINS = 1_000  # maximum number of sites to which one bridge leads
 MAX_TURNS = 1_000  # An addressed copy may cross at most this many bridges, even if paths keep changing.
@@ -72,7 +72,7 @@ _NUMBER = re.compile(r"[+-]?(\d{1,128}(\.\d{0,128})?|\.\d{1,128})([eE][+-]?\d{1,
 # This encoder is created once, because `json.dumps` would create an encoder at each call with options.
 # For non-ASCII text, msgspec isn't used: it doesn't escape such text, so its bytes would differ from other sites'.
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
-_PLAIN = msgspec.json.Encoder()  # for ASCII and integers: the same bytes in a tenth of the time
+_PLAIN = msgspec.json.Encoder()  # writes the same bytes for ASCII and integers, ten times as fast
 
 
 class DropReason(StrEnum):

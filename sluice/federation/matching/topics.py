@@ -55,7 +55,7 @@ def advance_places(tokens: Sequence[str], reached: frozenset[int], token: str) -
 
 
 def add_places_after_any(tokens: Sequence[str], reached: Iterable[int]) -> frozenset[int]:
-    """Add to the positions those behind a `#`, because `#` may match no token."""
+    """Return the positions together with those behind a `#`, because `#` may match no token."""
     positions = set(reached)
     for place, token in enumerate(tokens):
         if place in positions and token == ANY:
@@ -184,7 +184,7 @@ class TopicIndex(BindingIndex):
 
 
 def _enter_node(node: _Node, reached: list[_Node]) -> None:
-    """Add a node to the reached nodes, and the node behind the first node's `#`, which may match no token."""
+    """Add a node to the reached nodes, together with the node behind its `#`, which may match no token."""
     reached.append(node)
     if node.after_any is not None:
         reached.append(node.after_any)
