@@ -98,7 +98,7 @@ class DynamoChangeLog:
                 if changes is not None:
                     return BindingsUpdate(version=head.version, changes=changes)
                 continue
-            parts = [self._read_item(key) for key in _part_keys(head.snapshot)]
+            parts = [self._read_item(key) for key in _list_snapshot_keys(head.snapshot)]
             changes = self._read_changes(head.snapshot_version, head.version)
             if all(parts) and changes is not None:
                 snapshot = b"".join(part["data"]["B"] for part in parts) if parts else None
@@ -114,7 +114,7 @@ class DynamoChangeLog:
             return False
         token = self.new_token()
         later = replace(head, version=after + 1, token=token, bytes=head.bytes + len(change))
-        key = _change_key(later.version)
+        key = _build_change_key(later.version)
         item: Any = {**self._build_key(key), **attributes({"token": token}), "data": {"B": change}}
         try:
             with calls("TransactWriteItems"):
@@ -147,10 +147,10 @@ class DynamoChangeLog:
         # From here on, the writer of the previous pending snapshot can't finish it, so its parts may be deleted.
         if not self._write(head, announced, ("pending", "stale"), ("snapshot", "pending"), own_attribute="pending"):
             return False
-        gone = [_change_key(version_gone) for version_gone in range(head.swept + 1, head.kept + 1)]
-        gone += [key for part_token in stale.split() for key in _part_keys(part_token)]
-        delete_all(self.client, self.table, [self._build_key(key) for key in gone])
-        for key, start in zip(_part_keys(named), starts, strict=True):
+        unused_keys = [_build_change_key(version_gone) for version_gone in range(head.swept + 1, head.kept + 1)]
+        unused_keys += [key for part_token in stale.split() for key in _list_snapshot_keys(part_token)]
+        delete_all(self.client, self.table, [self._build_key(key) for key in unused_keys])
+        for key, start in zip(_list_snapshot_keys(named), starts, strict=True):
             part: Any = {**self._build_key(key), "data": {"B": snapshot[start : start + PART_BYTES]}}
             with calls("PutItem"):
                 self.client.put_item(TableName=self.table, Item=part)
@@ -171,7 +171,7 @@ class DynamoChangeLog:
         if is_new:
             changed, conditions = [*changed, "version", "token"], [*conditions, "token"]
         is_ours = self._write(announced, later, changed, conditions, own_attribute="snapshot")
-        unread = _part_keys(head.snapshot if is_ours else named)
+        unread = _list_snapshot_keys(head.snapshot if is_ours else named)
         delete_all(self.client, self.table, [self._build_key(key) for key in unread])
         return is_ours
 
@@ -217,7 +217,7 @@ class DynamoChangeLog:
         """Read the changes after version `after` up to version `last`; None if any of them is deleted."""
         if after == last:
             return ()
-        between = {":first": _change_key(after + 1), ":last": _change_key(last)}
+        between = {":first": _build_change_key(after + 1), ":last": _build_change_key(last)}
         pages = query_pages(
             self.client, self.table, self._pk, "sk BETWEEN :first AND :last", between, ConsistentRead=True
         )
@@ -239,11 +239,11 @@ _SNAPSHOT_ATTRIBUTES = ("snapshot", "snapshot_version", "pending", "stale", "kep
 _HEAD_ATTRIBUTES = ("version", "token", *_SNAPSHOT_ATTRIBUTES)
 
 
-def _change_key(version: int) -> str:
+def _build_change_key(version: int) -> str:
     return f"change#{version:012}"
 
 
-def _part_keys(snapshot: str) -> list[str]:
+def _list_snapshot_keys(snapshot: str) -> list[str]:
     """Return the sort keys of a snapshot's parts; none if the snapshot's name is empty."""
     token, _, parts = snapshot.rpartition("*")
     return [f"{token}#{place}" for place in range(int(parts or 0))]

@@ -68,7 +68,7 @@ class _ThreadState(threading.local):
     attempt_result: AWSResponse | BotoCoreError | None = None
 
 
-class FastBatches:
+class FastBatchSender:
     """Sends message batches faster than botocore, as forwarding functions spend most of their time with this.
 
     botocore validates and encodes each field by its service model, and decodes the response in the same way. This class
@@ -182,7 +182,7 @@ def _get_session() -> Session:
 @cache
 def sqs_client() -> SQSClient:
     """Return the environment's SQS client; thread-safe."""
-    return FastBatches.install(make_client("sqs"))
+    return FastBatchSender.install(make_client("sqs"))
 
 
 @cache

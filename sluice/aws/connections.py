@@ -97,7 +97,7 @@ def connect_user(*, region: str | None = None, profile: str | None = None, stage
 
 
 def connect_environment(variables: Mapping[str, str], *, stage: str | None = None) -> Connection:
-    """Connect by the variables in `environment` only, which the embedded cloud sets for each of its sites."""
+    """Connect by these environment variables only, which the embedded cloud sets for each of its sites."""
     session = boto3.session.Session(
         aws_access_key_id=variables["AWS_ACCESS_KEY_ID"],
         aws_secret_access_key=variables["AWS_SECRET_ACCESS_KEY"],

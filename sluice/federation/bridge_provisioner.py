@@ -126,7 +126,7 @@ class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
                 mapping = self.reconcile_mapping(record, registry, on=due.on)
                 return record_resources(name, mapping=mapping, on=due.on, changed=UNSET, made_for=bridge)
             case Action.COUNT_QUEUE:
-                return record_count(name, self.count(queue))
+                return record_count(name, self.count_messages(queue))
             case Action.DEAD_LETTER_LEFTOVERS:
                 return record_count(name, self.tear_down(record, registry), on=False)
         if bridge.src_is_local and self.tear_down(record, registry):
@@ -204,7 +204,7 @@ class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
         scaling = choose_scaling(registry.list_readers(queue), queue)
         return self.mappings.reconcile(queue, scaling, on=on, creates=record.mapping is None)
 
-    def count(self, queue: str) -> int:
+    def count_messages(self, queue: str) -> int:
         """Return the number of messages in a queue; 0 if the queue is missing. Raises `CallFailed`."""
         try:
             return self.queues.count(queue)
@@ -226,7 +226,7 @@ class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
             self.mappings.delete(queue)
         if not record.makes_queue:
             return 0
-        return self.count(queue) if self.dead_letter_leftovers(queue, ROUTE_GONE.format(bridge.name)) else 1
+        return self.count_messages(queue) if self.dead_letter_leftovers(queue, ROUTE_GONE.format(bridge.name)) else 1
 
     def dead_letter_leftovers(self, queue: str, reason: str) -> bool:
         """Move the queue's messages to the dead-letter queue. Returns False if time ran out. Raises `CallFailed`."""

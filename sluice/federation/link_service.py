@@ -125,7 +125,7 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
             if record.status.draining:
                 queued = sum(bridge_record.bound for bridge_record in bridges)
                 queued += sum(
-                    self.provisioner.count(bridge_record.queue)
+                    self.provisioner.count_messages(bridge_record.queue)
                     for bridge_record in bridges
                     if bridge_record.queue is not None
                 )

@@ -64,9 +64,9 @@ class SiteNames(msgspec.Struct, frozen=True, kw_only=True):
             raise BadBinding(f"{name}: the site reads it itself, a route would get a part of it")
         return sqs_name
 
-    def logical_name(self, physical: str) -> str:
+    def logical_name(self, sqs_name: str) -> str:
         """Return a queue's logical name; its SQS name if the queue has no logical name."""
-        return next((name for name, made in self.queues.items() if made == physical), physical)
+        return next((name for name, made in self.queues.items() if made == sqs_name), sqs_name)
 
 
 class LinksSettings(Settings, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from botocore.session import get_session
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sluice.aws.clients import FastBatches
+from sluice.aws.clients import FastBatchSender
 from tests.spark.test_transport import certificate  # noqa: F401 - pytest finds the fixture here
 from tests.sqs.failures import Script
 from tests.sqs.queues import Queue
@@ -86,7 +86,7 @@ def outcome(client: Any, state: State) -> object:
 def test_what_goes_wrong_goes_wrong_as_with_botocore(sqs: State, failures: Sequence[dict[str, Any]]) -> None:
     found = []
     time_out_s = SHORT_TIME_OUT_S if any(failure.get("how") == "hang" for failure in failures) else TIME_OUT_S
-    for client in (client_of(sqs.url, time_out_s), FastBatches.install(client_of(sqs.url, time_out_s))):
+    for client in (client_of(sqs.url, time_out_s), FastBatchSender.install(client_of(sqs.url, time_out_s))):
         sqs.calls.clear()
         for failure in failures:
             sqs.script.add({"action": CALL, **failure})
@@ -98,7 +98,7 @@ def test_what_goes_wrong_goes_wrong_as_with_botocore(sqs: State, failures: Seque
 
 def test_an_answer_that_is_no_json_is_raised_as_botocore_does(sqs: State) -> None:
     found = []
-    for let in (lambda client: client, FastBatches.install):
+    for let in (lambda client: client, FastBatchSender.install):
         client = client_of(sqs.url)
         client.meta.events.register(f"before-send.sqs.{CALL}", lambda **_: answered(sqs.url, b"<html>"))
         let(client)
@@ -148,11 +148,11 @@ def test_over_tls_whom_the_client_trusts_is_trusted(
 ) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
-    stranger = outcome(FastBatches.install(client_of(over_tls.url)), over_tls)
+    stranger = outcome(FastBatchSender.install(client_of(over_tls.url)), over_tls)
     assert stranger == outcome(client_of(over_tls.url), over_tls)
     assert "CERTIFICATE_VERIFY_FAILED" in str(stranger)
     monkeypatch.setenv("AWS_CA_BUNDLE", str(certificate))
-    client = FastBatches.install(client_of(over_tls.url))
+    client = FastBatchSender.install(client_of(over_tls.url))
     assert [outcome(client, over_tls) for _ in range(2)] == [(["0", "1", "2"], None, 200)] * 2
 
 
@@ -160,7 +160,9 @@ def test_through_a_proxy_botocore_sends(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
     client = client_of("https://sqs.eu-central-1.amazonaws.com")
     spelled: list[object] = []
-    FastBatches.install(client).meta.events.register("before-call", lambda params, **_: spelled.append(params["body"]))
+    FastBatchSender.install(client).meta.events.register(
+        "before-call", lambda params, **_: spelled.append(params["body"])
+    )
     assert outcome(client, State(url="https://sqs.eu-central-1.amazonaws.com"))
     assert b"m2" in bytes(spelled[0])  # type: ignore[call-overload]
 
@@ -192,7 +194,7 @@ def catch(request: Any, **_: object) -> AWSResponse:
 
 for each in (PLAIN, FAST):
     each.meta.events.register(f"before-send.sqs.{CALL}", catch)
-FastBatches.install(FAST)
+FastBatchSender.install(FAST)
 
 
 @given(st.lists(ENTRY, min_size=1, max_size=3))

@@ -34,7 +34,7 @@ class BridgeMappings(msgspec.Struct, frozen=True, kw_only=True):
         updated, because after an update Lambda refuses further changes for some seconds. Raises `CallFailed`, which is
         transient if the mapping is being deleted or isn't listed yet.
         """
-        options = {"Enabled": on, **_scaling_options(queue, scaling)}
+        options = {"Enabled": on, **_build_scaling_options(queue, scaling)}
         for mapping in self._list_mappings(queue):
             if mapping["State"] == "Deleting":
                 continue
@@ -90,7 +90,7 @@ def enable_peer_mappings(client: LambdaClient, queue_arns: Sequence[str]) -> Non
                     raise
 
 
-def _scaling_options(queue: str, scaling: MappingScaling) -> dict[str, Any]:
+def _build_scaling_options(queue: str, scaling: MappingScaling) -> dict[str, Any]:
     """Return the mapping's options for batch size, concurrency and batching window."""
     # An empty scaling configuration removes an existing concurrency limit.
     concurrency = {} if scaling.max_concurrency is None else {"MaximumConcurrency": scaling.max_concurrency}

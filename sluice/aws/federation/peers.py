@@ -15,7 +15,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.session import Session, get_session
 
 from sluice.aws.client_types import SQSClient
-from sluice.aws.clients import GONE, MAX_CONNECTIONS, USER_AGENT, FastBatches, get_error_code
+from sluice.aws.clients import GONE, MAX_CONNECTIONS, USER_AGENT, FastBatchSender, get_error_code
 from sluice.batches import QUEUE_REFUSALS
 from sluice.errors import CallFailed, PeerRefused, PeerUnreachable
 from sluice.federation.links.links import Endpoint, Link
@@ -83,7 +83,7 @@ class PeerQueues(msgspec.Struct, frozen=True):
             client: Any = session.create_client(
                 "sqs", region_name=endpoint.region, endpoint_url=endpoint.sqs_url, config=CONFIG
             )
-            self._clients[key] = FastBatches.install(client)
+            self._clients[key] = FastBatchSender.install(client)
         return self._clients[key]
 
 

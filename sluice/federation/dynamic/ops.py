@@ -191,10 +191,10 @@ class RequestSnapshot(_Op, frozen=True, kw_only=True, tag="ask"):
 DynamicOp = RouteHello | Bind | Unbind | SnapshotPart | RequestSnapshot
 
 
-def decode_op(text: str | bytes) -> DynamicOp:
+def decode_op(op_json: str | bytes) -> DynamicOp:
     """Decode a control message about dynamic routes. Raises `Malformed`, which names the invalid place."""
     # Type checkers don't accept a union as a type argument.
-    return decode(text, cast("type[DynamicOp]", DynamicOp), of="an op")
+    return decode(op_json, cast("type[DynamicOp]", DynamicOp), of="an op")
 
 
 _SNAPSHOT = Format(kind="wants", version=1, type=AdvertisedRoutes, max_bytes=MAX_SNAPSHOT_BYTES)

@@ -98,9 +98,9 @@ class Crossing(Struct, frozen=True, kw_only=True):
     origins: Sites | UnsetType = UNSET
 
 
-def is_tag(text: str) -> bool:
+def is_tag(candidate: str) -> bool:
     """Whether the text can be a site's tag."""
-    return _TAG.fullmatch(text) is not None
+    return _TAG.fullmatch(candidate) is not None
 
 
 def find_drop_reason(trace: Trace, crossing: Crossing, *, addressed: bool = False) -> DropReason | None:
@@ -256,9 +256,9 @@ def hash_body(body: str) -> str:
 
 
 @lru_cache  # The cache stays small, because each route has one destination.
-def hash_destination(text: str) -> str:
+def hash_destination(destination: str) -> str:
     """Hash a copy's destination."""
-    return hashlib.sha256(text.encode()).hexdigest()[:HASH_CHARACTERS]
+    return hashlib.sha256(destination.encode()).hexdigest()[:HASH_CHARACTERS]
 
 
 def seal_attributes(body: str, attributes: Attributes, metadata: Metadata) -> Attributes:

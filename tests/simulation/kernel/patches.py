@@ -240,7 +240,7 @@ def _replacements() -> list[tuple[Any, str, Any]]:
         )
     found += [
         (clients, "_get_session", calls.Session),
-        (clients.FastBatches, "install", staticmethod(lambda client: client)),
+        (clients.FastBatchSender, "install", staticmethod(lambda client: client)),
         (metrics, "EphemeralMetrics", CountedMetrics),
         (bootstrap, "os", VirtualOs()),
         (dependencies, "os", VirtualOs()),
