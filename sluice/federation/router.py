@@ -152,7 +152,7 @@ def route(
                 persistent_failures.append(RefusedEntry(entry, error))
             else:  # This entry fails now, so that later messages of its group are held back.
                 dispatcher.fail(entry, error)
-        remaining_entries = stopped.later
+        remaining_entries = stopped.untried
     failing.mark_working(entry.target for entry in dispatcher.sent)
     # A message that also failed for another queue is retried, so its copies aren't undeliverable yet.
     undeliverable = [lost for lost in persistent_failures if lost.entry.position not in dispatcher.failures]

@@ -103,7 +103,9 @@ class Attempt:
         return self.outcome is AttemptOutcome.ECHOED
 
 
-async def run_clients(method: RendezvousMethod, plans: Sequence[AttemptPlan], *, concurrency: int) -> Sequence[Attempt]:
+async def run_attempts(
+    method: RendezvousMethod, plans: Sequence[AttemptPlan], *, concurrency: int
+) -> Sequence[Attempt]:
     """Run a client for each plan, at most `concurrency` clients at once. Raises groups of `method`'s errors."""
     free = asyncio.Semaphore(concurrency)
 

@@ -198,14 +198,14 @@ def map_routes(
     result = discover_sites(sites)
     if svg is not None:
         try:
-            svg.write_text(draw_svg(walked.topology), encoding="utf-8")
+            svg.write_text(draw_svg(result.topology), encoding="utf-8")
         except OSError as error:
             raise BadConfiguration(f"{svg}: {error.strerror}") from error
     if is_json():
         show_json(build_map_document(result))
         return
-    typer.echo(draw_text(walked.topology), nl=False)
-    rows = [(tag, *build_path_row(path)) for tag, paths in sorted(walked.dynamic_paths.items()) for path in paths]
+    typer.echo(draw_text(result.topology), nl=False)
+    rows = [(tag, *build_path_row(path)) for tag, paths in sorted(result.dynamic_paths.items()) for path in paths]
     if rows:
         show_table(("at", *PATH_COLUMNS), rows)
     for tag, reason in sorted(result.not_reached.items()):

@@ -22,7 +22,7 @@ from sluice.cli.output import is_json, show_json, show_pairs, show_table
 from sluice.cli.terminal import print_note
 from sluice.operator.metrics import quantile
 from sluice.peers.channels import Network
-from sluice.peers.client import Attempt, AttemptOutcome, AttemptPlan, run_clients
+from sluice.peers.client import Attempt, AttemptOutcome, AttemptPlan, run_attempts
 from sluice.peers.methods import open_http_method, open_sqs_method
 from sluice.peers.volunteer import Volunteer, VolunteerEvent, VolunteerLimits, VolunteerStep, serving
 from sluice.rendezvous.protocol.matching import Nat
@@ -40,7 +40,7 @@ async def run_clients(
     deployment = read_deployment(connection)
     opened = open_http_method(deployment) if http else open_sqs_method(connection, deployment, sqscreds=sqscreds)
     async with opened as method:
-        return await run_clients(method, [plan] * count, concurrency=concurrency)
+        return await run_attempts(method, [plan] * count, concurrency=concurrency)
 
 
 def build_document(attempts: Sequence[Attempt]) -> dict[str, Any]:
