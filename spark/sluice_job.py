@@ -1,4 +1,4 @@
-"""The script that EMR Serverless starts as a run's `entryPoint`; package `sluice_jobs` is in the job's environment."""
+"""The script that EMR Serverless starts as a run's `entryPoint`. The environment contains package `sluice_jobs`."""
 
 import sys
 

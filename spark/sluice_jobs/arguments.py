@@ -1,4 +1,4 @@
-"""Parser of the jobs' arguments. An error names the argument and exits with code 2, as argparse does."""
+"""Parser of the jobs' arguments. On an error the process names the argument and exits with code 2, as argparse does."""
 
 import argparse
 import re
@@ -15,7 +15,8 @@ from sluice_spark.metrics.measures import NAMESPACE
 from sluice_spark.options import parse_options as parsed_options
 
 TABLE_FORMATS = [table_format.value for table_format in TableFormat]
-_LOCATION = re.compile(r"(s3[an]?://[^/`]+/|file:/|/)[^`]+")  # without backticks, as SQL statements quote the location
+# A location can't contain backticks, because SQL statements quote the location with backticks.
+_LOCATION = re.compile(r"(s3[an]?://[^/`]+/|file:/|/)[^`]+")
 _NAMESPACE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 LATE_DAYS_DEFAULT = 3
 TRIGGER_SECONDS_DEFAULT = 30.0
@@ -115,7 +116,7 @@ def source_options(arguments: argparse.Namespace) -> dict[str, str]:
         "envelope": arguments.envelope,
         "maxMessagesPerTrigger": arguments.max_messages and str(arguments.max_messages),
         "maxConnections": arguments.max_connections and str(arguments.max_connections),
-        # A drain ends after the receive in flight, so a short wait ends the drain sooner.
+        # A drain waits for the last receive, so a short wait time of receives ends the drain sooner.
         "waitTimeSeconds": DRAIN_WAIT_S if arguments.drain else None,
     }
     return {name: value for name, value in options.items() if value is not None}

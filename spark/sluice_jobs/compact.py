@@ -1,11 +1,11 @@
 """Job *compact*: merges small files of closed days into files of a target size. Readers always see each row once.
 
-A day is closed when it is over. Rows that land for it later go to separate files, which the next run merges. Concurrent
-runs are safe: a run that finds a file replaced by another run leaves the table as it is. Removed files, and those of
-killed attempts, are deleted a day later, so that a running reader can finish.
+A day is closed when it is over. Rows that are added to a closed day go to separate files, which the next run merges.
+Concurrent runs are safe: a run that finds a file replaced by another run leaves the table as it is. Replaced files, and
+the files of killed attempts, are deleted a day later, so that a running reader can finish.
 
-Spark merges on all its workers. The library's own compaction isn't used: two concurrent runs both succeeded (deltalake
-1.6.6), and every row was duplicated. Delta and Iceberg tables are compacted by their own SQL statements.
+Spark merges files on all its workers. The library's own compaction isn't used: two concurrent runs both succeeded
+(deltalake 1.6.6), and every row was duplicated. Delta and Iceberg tables are compacted by their own SQL statements.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,13 +21,13 @@ from sluice_jobs.table_schemas import MESSAGES
 from sluice_jobs.tables import ParquetTable
 from sluice_spark.errors import LogError
 
-SMALL = 0.75  # share of the target size, above which files aren't merged
+SMALL = 0.75  # Files larger than this share of the target size aren't merged.
 DELTA_TARGET = "spark.databricks.delta.optimize.maxFileSize"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionTotals:
-    """The result of a compaction. `removed` counts deleted files of earlier runs and of killed attempts."""
+    """The result of a compaction. `removed` counts the deleted files of earlier runs and killed attempts."""
 
     files_before: int = 0
     files_after: int = 0
@@ -57,7 +57,7 @@ def compact_parquet(
 def compact_table(
     spark: SparkSession, table_format: str, location: str, *, days: Sequence[date], target_bytes: int
 ) -> Mapping[str, Any]:
-    """Compact a table of any format. For Delta and Iceberg, `metrics` has the statement's own result.
+    """Compact a table of any format. For Delta and Iceberg, `metrics` holds the SQL statement's result.
 
     Raises LogError if rows would be lost.
     """
@@ -72,7 +72,7 @@ def compact_table(
 
 
 def merge_files(spark: SparkSession, table: ParquetTable, small: Sequence[DataFile]) -> CompactionTotals:
-    """Replace the files by one merged file, in one version; do nothing if another run was faster.
+    """Replace the files by one merged file, in one version of the table. Do nothing if another run was faster.
 
     Raises LogError if rows would be lost.
     """
@@ -84,7 +84,7 @@ def merge_files(spark: SparkSession, table: ParquetTable, small: Sequence[DataFi
 
     def change(files: Sequence[DataFile]) -> Change | None:
         if {file.path for file in small} - {file.path for file in files}:
-            return None  # another run was faster; a later clean-up deletes our new file
+            return None  # Another run was faster. A later clean-up deletes our file.
         return Change(add=large, remove=small, moves_rows=True)
 
     if not table.log.change(change):
@@ -98,7 +98,7 @@ def list_closed_days(today: date, count: int) -> Sequence[date]:
 
 
 def plan_merges(files: Sequence[DataFile], days: Sequence[date], target_bytes: int) -> Iterator[Sequence[DataFile]]:
-    """Yield groups of small files to merge, each of one partition and within the target size, by partition and path."""
+    """Yield groups of small files to merge, each from one partition and in total at most of the target size."""
     dates = {day.isoformat() for day in days}
     partitions: dict[tuple[tuple[str, str], ...], list[DataFile]] = {}
     for file in sorted(files, key=lambda file: file.path):

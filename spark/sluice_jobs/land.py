@@ -1,9 +1,9 @@
-"""Job *land*: moves messages from queues to table `messages`, each once; unreadable ones to the quarantine.
+"""Job *land*: moves each message once from queues to table `messages`, or to the quarantine if it is unreadable.
 
-A batch is written in one pass, with a second one only if it has bad rows. If the table can't hold a row, the batch is
-written in parts to find that row, which goes to the quarantine. Each of the two tables takes a batch once,
-identified by its query's id and its number: if the job is killed between two steps, the batch that Spark runs again
-adds only what is missing. So checkpoint, staging location and tables belong together.
+A batch is written in one pass; a batch with bad rows needs a second pass. If the table can't hold a row, the batch is
+written in parts to find that row, which goes to the quarantine. Each of the two tables takes a batch once, identified
+by the query's id and the batch's number. If the job is killed between two steps, Spark runs the batch again, which adds
+only the missing rows. Therefore checkpoint, staging location and tables belong together.
 """
 
 import logging
@@ -27,8 +27,10 @@ from sluice_spark.source.drain import drain
 log = logging.getLogger(__name__)
 
 QUERY_NAME = "land"
-MAX_REFUSED = 10  # maximum number of refused rows of a batch; with more, the table or the store is at fault
-QUERY_ID = "sql.streaming.queryId"  # set by Spark for each batch; kept in the checkpoint, so it survives restarts
+# A table refuses at most this many rows of a batch. With more, the table or the store is assumed to fail.
+MAX_REFUSED = 10
+# Spark sets this property for each batch. The query's id is kept in the checkpoint, so the id survives restarts.
+QUERY_ID = "sql.streaming.queryId"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +50,13 @@ class LandArguments:
 
     @property
     def extras(self) -> Extras:
-        """The optional columns of table `messages`."""
+        """The optional columns that the arguments add to table `messages`."""
         return Extras(envelope="envelope" in self.source, attributes=self.columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandedTotals:
-    """Numbers of rows and batches that this run has added. `landed` doesn't include `late` rows."""
+    """Numbers of rows and batches that one run of the job has added. `landed` doesn't include `late` rows."""
 
     landed: int = 0
     quarantined: int = 0
@@ -75,7 +77,7 @@ class LandResult:
 
 
 class BatchWriter:
-    """Writes batches: Spark's `foreachBatch` function. Adds to `totals`; once `stopping` is set no batch begins."""
+    """Writes batches: Spark's `foreachBatch` function. Adds to `totals`; no batch begins after `stopping` is set."""
 
     def __init__(
         self,
@@ -91,7 +93,7 @@ class BatchWriter:
         self.stopping = threading.Event()
 
     def __call__(self, batch: DataFrame, number: int) -> None:
-        """Write the batch to both tables; the rows are durable when this method returns."""
+        """Write the batch to table `messages` and the quarantine; the rows are durable when this method returns."""
         if self.stopping.is_set():
             stop_before(number, batch.sparkSession)
         query = batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
@@ -108,7 +110,8 @@ class BatchWriter:
                 raise
         pairs = [F.lit(text) for pair in reasons.items() for text in pair]
         rows = rows.withColumn(REASON, F.coalesce(REASON, F.create_map(*pairs)[F.col("message_id")]))
-        # First: a run that is killed before it has written the messages finds the refused rows again.
+        # The quarantine is written first: if the run is killed before the messages are written, the next run finds the
+        # refused rows again.
         self._quarantine.append(rows.where(F.col(REASON).isNotNull()), transaction)
         return self._append(rows, transaction)
 
@@ -122,7 +125,8 @@ class BatchWriter:
             F.count_if(~bad & late).alias("late"),
         )
         if not self._messages.append(watched.where(~bad).drop(REASON), transaction):
-            # An earlier run added the messages. The quarantine skips the bad rows by itself if it has them.
+            # An earlier run added the messages. The quarantine takes the bad rows only if it doesn't contain this batch
+            # yet.
             self._quarantine.append(rows.where(bad), transaction)
             return LandedTotals(batches=1)
         totals = LandedTotals(**counts.get, batches=1)
@@ -135,10 +139,10 @@ class BatchWriter:
 
 
 def find_refused_rows(rows: DataFrame, table: ParquetTable) -> dict[str, str]:
-    """Find the rows that the table can't hold. Returns the reasons by message id.
+    """Find the rows that the table can't hold. Returns the reason for each row, by message id.
 
-    They are found by halves. The result is empty if the table can't be written at all, or if it refuses more than
-    MAX_REFUSED rows.
+    The search writes halves of the rows, and halves of a refused half. The result is empty if the table can't be
+    written at all, or if it refuses more than MAX_REFUSED rows.
     """
 
     def try_write(part: DataFrame) -> str | None:
@@ -168,8 +172,8 @@ def find_refused_rows(rows: DataFrame, table: ParquetTable) -> dict[str, str]:
 def land(spark: SparkSession, landing: LandArguments, landed: Callable[[int], None] = lambda _: None) -> LandResult:
     """Run until SIGTERM, or with `drain` until the queues are empty. Raises the query's error if it fails.
 
-    On SIGTERM the running batch is finished, and no other begins. `landed` is called with a batch's number once the
-    tables have it, before Spark commits it.
+    On SIGTERM the running batch is finished, and no other batch begins. `landed` is called with a batch's number after
+    the tables have the batch, and before Spark commits the batch.
     """
     batches = BatchWriter(
         open_table(landing.table_format, landing.tables, MESSAGES, messages_layout(landing.extras)),

@@ -1,8 +1,8 @@
 """Conversion of received messages to table rows: columns, partition, and the reason if a row is quarantined.
 
-Everything is an expression of Spark SQL, so that no row passes through Python.
+All conversions are Spark SQL expressions, so that no row passes through Python.
 
-Federation's metadata have their own message attribute (`sluice.federation.matching.metadata`). A row's result depends
+Federation's metadata are in a message attribute (see `sluice.federation.matching.metadata`). A row's result depends
 only on the row, not on the time: a batch that Spark runs again is split the same way.
 """
 
@@ -22,31 +22,32 @@ from sluice_spark.log.segments import SPARK_SCHEMA
 
 NO_EXCHANGE = "none"
 PARTITION_COLUMNS = ("date", "exchange", "late")
-# The escaped name is part of the partition's folder name, for which file systems take 255 bytes.
+# The escaped exchange name is part of the partition's folder name. File systems limit a name to 255 bytes.
 MAX_EXCHANGE_ESCAPED = 240
-# Control characters, and what Hive's layout of folders, which all readers follow, has for null
+# Folder names can't contain control characters, nor the name by which Hive's layout of folders encodes null.
 _NO_FOLDER = r"\p{Cc}|^__HIVE_DEFAULT_PARTITION__$"
-# Times that all readers of the tables have. Spark itself has more; Python converts none of the first day.
+# All readers of the tables support times in this range. Spark supports more; Python can't convert times of the first
+# day.
 FIRST_TIME, LAST_TIME = "0001-01-02", "9999-12-31 23:59:59.999999"
-MAX_PUBLISHED_MS = 253_402_300_799_999  # milliseconds since 1970 at the end of 9999, the last year of Python's dates
+MAX_PUBLISHED_MS = 253_402_300_799_999  # epoch milliseconds at the end of year 9999, Python's last
 
 _METADATA = "exchange string, key string, trace array<string>, id string, published bigint, unreadable string"
-_TEXTS = ("exchange", "key", "id")  # text fields of the metadata, besides the items of `trace`
-_NO_TEXT = r"^(-?\d|true$|false$|\[|\{)"  # start of a JSON value that isn't a string
+_TEXTS = ("exchange", "key", "id")  # The metadata's text fields, without the items of `trace`
+_NO_TEXT = r"^(-?\d|true$|false$|\[|\{)"  # Matches the start of a JSON value that isn't a string
 _EVENT = "kind string, id string, at string, site string"
 _AT = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,9})?Z$"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extras:
-    """Optional columns: the envelopes' fields, and message attributes as typed columns."""
+    """The optional columns: the envelopes' fields, and message attributes as columns with types."""
 
     envelope: bool = False
     attributes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def ddl(self) -> str:
-        """The optional columns as DDL, each followed by a comma."""
+        """The DDL of the optional columns, each followed by a comma."""
         envelope = {ENVELOPE: "map<string, string>"} if self.envelope else {}
         return "".join(f"`{name}` {kind}, " for name, kind in {**envelope, **self.attributes}.items())
 
@@ -55,23 +56,23 @@ NO_EXTRAS = Extras()
 
 
 def messages_layout(extras: Extras = NO_EXTRAS) -> Layout:
-    """Return the columns of table `messages`: the source's, the optional ones, the job's, and the partition columns."""
+    """Return all columns of table `messages`: the source's, the optional, the job's and the partition columns."""
     columns = f"{SPARK_SCHEMA}, {extras.ddl}{OWN_COLUMNS}"
     return Layout(schema=StructType.fromDDL(columns), partition_columns=PARTITION_COLUMNS)
 
 
 def quarantine_layout() -> Layout:
-    """Return the columns of the quarantine: the source's, the reason, and the day on which the message was sent."""
+    """Return the columns of the quarantine: the source's columns, the reason, and the day of the message's sending."""
     return Layout(schema=StructType.fromDDL(f"{SPARK_SCHEMA}, {REASON} string, date date"), partition_columns=("date",))
 
 
 def classify_rows(received: DataFrame, *, late_days: int, extras: Extras = NO_EXTRAS) -> DataFrame:
     """Add the job's columns to the source's; `reason` says why a row is bad and is null in good rows. Keeps every row.
 
-    `happened_at` is an event's own time, if the body is an event (see docs/jobs.md) whose time is from 1970 to the
-    sending; else the time of sending. A row is `late` if it happened more than `late_days` before the day of sending:
-    then `date` is the day of sending, so that old partitions get no files. An attribute that doesn't fit its column's
-    type is null there; a record that the source marks as bad is bad.
+    `happened_at` is the time in the body if the body is an event (see docs/jobs.md) whose time lies between 1970 and
+    the sending. Otherwise `happened_at` is the time of sending. A row is `late` if it happened more than `late_days`
+    before the day of sending: then `date` is the day of sending, so that old partitions get no files. An attribute that
+    doesn't fit its column's type becomes null. A record that the source marks as bad is a bad row.
     """
     attributes = F.col("attributes")
     sealed = attributes[ATTRIBUTE]
@@ -110,7 +111,7 @@ def classify_rows(received: DataFrame, *, late_days: int, extras: Extras = NO_EX
 
 
 def _cast(text: Column, kind: str) -> Column:
-    """Return the text as a type of Spark's; null if it doesn't fit, or is a time that other readers can't hold."""
+    """Convert a text column to a Spark type. Null if a text doesn't fit, or is a time that some readers can't read."""
     value = text.try_cast(kind)
     if isinstance(StructType.fromDDL(f"value {kind}")[0].dataType, DateType | TimestampType | TimestampNTZType):
         return F.when(value.between(F.lit(FIRST_TIME).cast(kind), F.lit(LAST_TIME).cast(kind)), value)
@@ -118,10 +119,10 @@ def _cast(text: Column, kind: str) -> Column:
 
 
 def _event_time() -> Column:
-    """Return the event's time; null if the body is no event, or its time is unreadable or not from 1970 to the sending.
+    """Return the event's time. Null without an event, or if its time is unreadable, before 1970 or after the sending.
 
-    An earlier time is a mistake. As the least time in a file's statistics, one before the year 1000 makes some readers
-    skip the file's other rows.
+    A time before 1970 is a mistake. A time before the year 1000 in a file's statistics makes some readers skip the
+    file.
     """
     event = F.col("_event")
     complete = event["kind"].isNotNull() & event["id"].isNotNull() & event["site"].isNotNull()
@@ -130,9 +131,9 @@ def _event_time() -> Column:
 
 
 def _has_mistyped_text() -> Column:
-    """Return whether a text field of the metadata isn't a string in JSON: Spark reads 5 as `"5"`, and {} as `"{}"`.
+    """Return whether a text field of the metadata isn't a JSON string: Spark would read 5 as `"5"`, and {} as `"{}"`.
 
-    The JSON is parsed a second time only if a text looks like another type.
+    The JSON is parsed a second time only if a field's text looks like a value of another type.
     """
     metadata = F.col("_metadata")
     texts = F.concat(F.array(*[metadata[name] for name in _TEXTS]), F.coalesce(metadata["trace"], F.array()))
@@ -151,7 +152,7 @@ def _reason_column(exchange: Column) -> Column:
     metadata = F.col("_metadata")
     mistyped = F.coalesce(_has_mistyped_text(), F.lit(False))  # noqa: FBT003  a literal column
     unreadable = F.col("_sealed") & (metadata.isNull() | metadata["unreadable"].isNotNull() | mistyped)
-    # Escaping turns a byte into at most three characters, so short names pass without being escaped.
+    # Escaping turns a byte into at most three characters, so names up to a third of the limit need no escaping here.
     too_long = (F.octet_length(exchange) * 3 > MAX_EXCHANGE_ESCAPED) & (
         F.length(F.url_encode(exchange)) > MAX_EXCHANGE_ESCAPED
     )

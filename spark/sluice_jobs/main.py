@@ -1,7 +1,7 @@
 """The entry point of all jobs: `python -m sluice_jobs.main JOB …`, and for StartJobRun `sluice_job.py`.
 
-A job prints its result as one line of JSON. Exit codes: 0 success, 1 an error, 2 invalid arguments, 143 a drain that
-SIGTERM or ctrl-C cut off, 130 a job that ctrl-C ended at once.
+A job prints its result as one line of JSON. Exit codes: 0 after success, 1 after an error, 2 for invalid arguments, 143
+if SIGTERM or ctrl-C cut a drain off, 130 if ctrl-C ended a job at once.
 """
 
 import argparse
@@ -27,10 +27,11 @@ from sluice_spark.log.store import open_store
 
 Result = Mapping[str, Any]
 JobArguments = TypeVar("JobArguments")
-EXIT = "exit"  # a result's key for an exit code other than 0
+EXIT = "exit"  # The key in a job's result for an exit code other than 0
 MIB = 2**20
 INTERRUPTED = 128 + signal.SIGTERM
-DRIVER_PACKAGES = "SLUICE_DRIVER_PACKAGES"  # variable with the location of an archive, set on EMR Serverless
+# The environment variable for the location of an archive with packages for the driver; set on EMR Serverless.
+DRIVER_PACKAGES = "SLUICE_DRIVER_PACKAGES"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,9 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def add_packages(location: str) -> None:
-    """Unpack an archive of packages into the working directory, to import from there. Raises LogError.
+    """Unpack an archive of Python packages into the working directory, and add it to the import path. Raises LogError.
 
-    Spark would unpack an archive of its own for every executor, too.
+    If Spark unpacked the archive, it would do so in every executor, too.
     """
     folder, _, name = location.rpartition("/")
     into = Path("driver").absolute()
@@ -67,7 +68,7 @@ def add_packages(location: str) -> None:
 
 
 def run_job(options: argparse.Namespace) -> Result:
-    """Run the job that the arguments name, in a Spark session of its own. Raises as the job does."""
+    """Run the job that the arguments name, in a new Spark session. Raises the job's errors."""
     with _run_session(options.job) as spark:
         match options.job:
             case "land":
@@ -93,7 +94,7 @@ def run_job(options: argparse.Namespace) -> Result:
 
 
 def _build_arguments(kind: Callable[..., JobArguments], options: argparse.Namespace, **more: Any) -> JobArguments:
-    """Build a job's arguments from the parsed options of the same names."""
+    """Build a job's arguments object: each field gets the value of the parsed option of the same name."""
     names = {name for name in inspect.signature(kind).parameters if name not in more}
     return kind(**{name: getattr(options, name) for name in names}, **more)
 
@@ -111,7 +112,7 @@ def _run_session(job: str) -> Iterator[Any]:
             spark = open_job_session(f"sluice {job}")
             signal.signal(
                 signal.SIGINT, signal.default_int_handler
-            )  # PySpark's handler would call Spark during another call
+            )  # PySpark's handler would call Spark during another call.
         try:
             yield spark
         except Exception:

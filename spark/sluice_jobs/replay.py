@@ -1,8 +1,9 @@
-"""Job *replay*: sends messages of a period to an exchange's ingress again, from tables or from retained segments.
+"""Job *replay*: reads a period's messages from tables or retained segments, and sends them to an exchange's ingress.
 
-Attribute `sluice-replayed`, the message's id, lets receivers recognise repeats. If Spark retries a task, a FIFO ingress
-still takes each message once within SQS's five minutes, a standard one at least once. Messages that can't be sent
-again, for example without room for the attribute, are skipped and counted, and one example is logged.
+Attribute `sluice-replayed`, the message's id, lets receivers recognise repeats. If Spark retries a task within SQS's
+five minutes, a FIFO ingress still takes each message once. A standard ingress takes each message at least once.
+Messages that can't be sent again, for example because the attribute makes them too large, are skipped and counted, and
+one example is logged.
 """
 
 import logging
@@ -23,7 +24,7 @@ from sluice_jobs.tables import open_table
 
 log = logging.getLogger(__name__)
 
-MAX_BATCH_ROWS = 10_000  # Spark's default limit for Arrow batches
+MAX_BATCH_ROWS = 10_000  # Spark's default number of rows in an Arrow batch
 _BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 UNSENDABLE = "unsendable"
 _SINK_SCHEMA = (
@@ -38,7 +39,7 @@ _SOURCE_COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayArguments:
-    """Arguments of `replay`. Reads `tables` or `staging`; selects messages sent from `start` up to before `end`."""
+    """Arguments of job *replay*: replays messages from `tables` or `staging`, sent from `start` until before `end`."""
 
     queue_url: str
     exchange: str
@@ -55,19 +56,20 @@ class ReplayArguments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayTotals:
-    """The numbers of messages sent again, and of those that can't be sent."""
+    """The number of messages that were sent again, and of messages that can't be sent."""
 
     replayed: int
     unsendable: int
 
 
 def replay(spark: SparkSession, arguments: ReplayArguments) -> ReplayTotals:
-    """Send the selected messages again. If the sink fails, some were sent; their ids make a second run safe."""
+    """Send the selected messages again. After a failure a second run repeats some, which receivers can recognise."""
     if arguments.tables:
         table = open_table(arguments.table_format, arguments.tables, MESSAGES, messages_layout())
-        last = arguments.end.date().isoformat()  # a partition's date is at most the day of sending
+        # A partition's date is the day of sending or earlier.
+        last = arguments.end.date().isoformat()
         rows = table.read(spark, lambda partition: partition["date"] <= last).where(F.col("date") <= last)
-    else:  # messages that would be quarantined aren't replayed
+    else:  # Messages that would be quarantined aren't replayed.
         received = spark.read.format("sqs").option("stagingLocation", arguments.staging).load()
         rows = classify_rows(received, late_days=0).where(F.col(REASON).isNull())
     rows = rows.where((F.col("sent_at") >= F.lit(arguments.start)) & (F.col("sent_at") < F.lit(arguments.end)))
@@ -94,7 +96,7 @@ def replay(spark: SparkSession, arguments: ReplayArguments) -> ReplayTotals:
 
 
 def _order_rows(rows: DataFrame, arguments: ReplayArguments) -> DataFrame:
-    """Order rows by sending time: in one task if there is a rate limit, else each FIFO message group in one task."""
+    """Order rows by sending time. With a rate limit one task has all rows; else one task has all of a message group."""
     if arguments.rate is not None:
         placed = rows.coalesce(1)
     elif arguments.queue_url.endswith(FIFO_SUFFIX):
@@ -105,14 +107,14 @@ def _order_rows(rows: DataFrame, arguments: ReplayArguments) -> DataFrame:
 
 
 def _convert_rows(spark: SparkSession, rows: DataFrame, arguments: ReplayArguments) -> DataFrame:
-    """Convert rows to sink rows, by RDDs: Arrow functions would need pandas on every worker."""
+    """Convert rows to the sink's rows. Uses RDDs, because Spark's Arrow functions would need pandas on every worker."""
     convert = partial(convert_rows, exchange=arguments.exchange, rate=arguments.rate, queue_url=arguments.queue_url)
     return spark.createDataFrame(rows.rdd.mapPartitions(convert), _SINK_SCHEMA, verifySchema=False)
 
 
 @contextmanager
 def _limit_batch_rows(spark: SparkSession, rate: int | None) -> Iterator[None]:
-    """Within the context, limit a batch that Spark passes to the sink to the rows of one second."""
+    """Limit the Arrow batches that Spark passes to the sink within the context to the rows of one second."""
     before = spark.conf.get(_BATCH_ROWS)
     spark.conf.set(_BATCH_ROWS, str(min(MAX_BATCH_ROWS, rate or MAX_BATCH_ROWS)))
     try:

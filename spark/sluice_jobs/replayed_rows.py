@@ -1,6 +1,6 @@
-"""Conversion of landed messages to rows for the sink, which executors of job *replay* do.
+"""Converts landed messages to rows for the sink, in executors of job *replay*.
 
-Executors don't have the packages that only drivers import, so this module imports nothing of the tables.
+Executors lack the packages that only drivers import, so this module can't import the tables' modules.
 """
 
 import hashlib
@@ -18,15 +18,16 @@ from sluice_spark.sink.outgoing import DeduplicationIds, RowPosition, UnsentRow,
 
 ID_ATTRIBUTE = "sluice-replayed"
 _GROUP_CHARACTERS = 32
-PARTS_PER_SECOND = 4  # a rate limit sleeps this often per second
+PARTS_PER_SECOND = 4  # number of sleeps per second under a rate limit
 
 Message = TypeVar("Message")
-# The fields of the sink's rows, in order. A row for an unsendable message has only the last field: id and reason.
+# The fields of the sink's rows, in order. A row for an unsendable message has only the last field, with the message's
+# id and the reason.
 SinkRow = tuple[Any, ...]
 
 
 def convert_rows(rows: Iterable[Row], *, exchange: str, rate: int | None, queue_url: str) -> Iterator[SinkRow]:
-    """Convert a partition's messages, on average at most `rate` per second."""
+    """Convert a partition's messages to rows for the sink, on average at most `rate` messages per second."""
     sink_rows = (_build_sink_row(row.asDict(recursive=True), exchange, queue_url) for row in rows)
     return sink_rows if rate is None else limit_rate(sink_rows, rate)
 
@@ -34,7 +35,7 @@ def convert_rows(rows: Iterable[Row], *, exchange: str, rate: int | None, queue_
 def _build_sink_row(row: Mapping[str, Any], exchange: str, queue_url: str) -> SinkRow:
     """Build the sink's row for a message; a message that the sink would refuse becomes an unsendable row.
 
-    A standard queue gets no deduplication id, and no message group that the message didn't have.
+    For a standard queue the row has no deduplication id, and a message group only if the message had one.
     """
     fifo = queue_url.endswith(FIFO_SUFFIX)
     try:
@@ -57,7 +58,7 @@ def _mark_unsendable(row: Mapping[str, Any], why: str) -> SinkRow:
 
 
 def limit_rate(messages: Iterable[Message], rate: int) -> Iterator[Message]:
-    """Yield the messages, on average at most `rate` per second since the first."""
+    """Yield the messages, on average at most `rate` messages per second since the first message."""
     size = max(1, rate // PARTS_PER_SECOND)
     started = time.monotonic()
     for index, message in enumerate(messages):
@@ -68,7 +69,7 @@ def limit_rate(messages: Iterable[Message], rate: int) -> Iterator[Message]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedMessage:
-    """A message to be sent again: attributes with the source's fields `type`, `string` and `binary`, and ids."""
+    """The attributes and ids of a message to replay. Attributes have the source's fields `type`, `string`, `binary`."""
 
     attributes: Mapping[str, Mapping[str, Any]]
     group_id: str
@@ -89,7 +90,7 @@ def build_replayed_message(row: Mapping[str, Any], exchange: str) -> ReplayedMes
     }
     try:
         opened = open_attributes(attributes)
-    except Malformed:  # only possible in tables that another program wrote
+    except Malformed:  # This happens only in tables that another program wrote.
         user = {name: value for name, value in attributes.items() if name != ATTRIBUTE}
         opened = OpenedAttributes(attributes=user, metadata=None)
     known_as, key, claimed = row["origin_id"] or row["message_id"], row["routing_key"] or "", opened.metadata

@@ -1,4 +1,4 @@
-"""Spark session of a job. EMR Serverless sets its master and resources; on any other machine Spark runs locally."""
+"""The Spark session of a job. EMR Serverless configures Spark's master and resources; elsewhere Spark runs locally."""
 
 import logging
 import os
@@ -24,12 +24,12 @@ _LOCAL: Mapping[str, str] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
 }
-# The tables rely on these settings, wherever a job runs.
+# The tables need these settings on EMR Serverless and on local machines.
 SETTINGS: Mapping[str, str] = {
-    "spark.sql.session.timeZone": "UTC",  # a partition `date` is a day of UTC
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # only Spark and Hive read the default, INT96
-    "spark.sql.maxConcurrentOutputFileWriters": "64",  # spares the sort by partition if there are few
-    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",  # an exchange named `1` stays a string
+    "spark.sql.session.timeZone": "UTC",  # Partition `date` is a day in UTC.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # Few readers support the default, INT96.
+    "spark.sql.maxConcurrentOutputFileWriters": "64",  # Avoids sorting rows if partitions are few.
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",  # Exchange `1` stays a string.
 }
 
 
@@ -37,7 +37,7 @@ def open_job_session(name: str) -> SparkSession:
     """Open the session and register the `sqs` format. Without a configured master Spark runs on this machine."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
-    # True if spark-submit started this program, or the environment has its arguments.
+    # True if spark-submit started this program, or if the environment contains arguments of spark-submit.
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ or "--master" in os.environ.get("PYSPARK_SUBMIT_ARGS", "")
     if not submitted:
         builder = builder.master(LOCAL_MASTER)
@@ -49,7 +49,7 @@ def open_job_session(name: str) -> SparkSession:
 def terminate_jvm() -> None:
     """End the JVM that PySpark started, without a call to Spark: another call may have been interrupted."""
     process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001  PySpark offers no other way to its process
-    if process is not None:  # None under spark-submit, where the JVM started this process
+    if process is not None:  # None under spark-submit, because its JVM started this process
         process.terminate()
         process.wait()
 
@@ -63,19 +63,19 @@ def configure_session(spark: SparkSession) -> SparkSession:
 
 
 LOOK_EVERY_S = 0.2
-BATCH_WITHIN_S = 60.0  # seconds that a running batch may take after SIGTERM
+BATCH_WITHIN_S = 60.0  # maximum seconds to wait for a running batch after SIGTERM
 
 
-# These loggers report a failed query with its stack: py4j's in Python, Spark's in the JVM.
+# These loggers report a failed query with its stack trace: one of py4j in Python, one of Spark in the JVM.
 REPORTERS_HERE, REPORTERS_THERE = "py4j.clientserver", "org.apache.spark.sql.execution.streaming"
 
 
 class StopRequested(Exception):
-    """Ends a query before its next batch after a stop signal."""
+    """Raised after a stop signal, to end a query before its next batch."""
 
 
 def stop_before(batch: int, spark: SparkSession) -> NoReturn:
-    """Raise StopRequested. Silences the loggers that would report the exception as a failure of the query."""
+    """Raise StopRequested, after silencing the loggers that would report the exception as a failure of the query."""
     logging.getLogger(REPORTERS_HERE).setLevel(logging.CRITICAL)
     jvm: Any = spark.sparkContext._jvm  # noqa: SLF001  PySpark sets all loggers or none
     log4j = jvm.org.apache.logging.log4j
@@ -85,7 +85,7 @@ def stop_before(batch: int, spark: SparkSession) -> NoReturn:
 
 @contextmanager
 def handle_stop_signals(stopping: threading.Event) -> Iterator[None]:
-    """Have SIGTERM and ctrl-C set the event within the context; outside the main thread nothing changes.
+    """Set the event on SIGTERM or ctrl-C within the context. Outside the main thread signals aren't handled.
 
     A second ctrl-C raises KeyboardInterrupt, without a wait for the running batch.
     """
@@ -108,7 +108,7 @@ def handle_stop_signals(stopping: threading.Event) -> Iterator[None]:
 
 @contextmanager
 def defer_interrupt() -> Iterator[None]:
-    """Deliver ctrl-C only at the end of the context, as a JVM interrupted during its start is left running.
+    """Deliver ctrl-C only at the end of the context, because a JVM that is interrupted during its start keeps running.
 
     The signal is masked, because PySpark sets its own handler within the context.
     """
@@ -130,7 +130,7 @@ def ignore_own_stop() -> Iterator[None]:
 
 
 def await_query(query: Any, stopping: threading.Event) -> None:
-    """Wait until the query fails, which raises, or `stopping` is set: then stop the query between two batches."""
+    """Wait until `stopping` is set, then stop the query between two batches. Raises the query's error if it fails."""
     with ignore_own_stop():
         while not stopping.is_set():
             if query.awaitTermination(LOOK_EVERY_S):
@@ -138,4 +138,4 @@ def await_query(query: Any, stopping: threading.Event) -> None:
     deadline = time.monotonic() + BATCH_WITHIN_S
     while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
         time.sleep(LOOK_EVERY_S)
-    query.stop()  # no effect if StopRequested has ended the query
+    query.stop()  # Has no effect if StopRequested has ended the query.

@@ -1,6 +1,7 @@
-"""Job *statistics*: a day's rendezvous events as Snowflake's metrics log, and events per hour as a table.
+"""Job *statistics*: writes a day's rendezvous events as Snowflake's metrics log, and the events per hour as a table.
 
-Both are computed from table `messages` and replaced as a whole, so a day can be computed again after late events.
+Log and table are computed from table `messages` and replaced as a whole, so a day can be computed again after late
+events.
 """
 
 from collections import Counter
@@ -45,7 +46,7 @@ _HOURLY_SCHEMA = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """The table and the exchange that have the events."""
+    """The table location and the exchange that contain the rendezvous events."""
 
     tables: str
     table_format: str
@@ -54,7 +55,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """A run's result: the log's location, and how many unique events, repeated rows and unreadable rows the day has."""
+    """A run's result: the log's location, and the day's number of unique events, repeated rows and unreadable rows."""
 
     log: str
     events: int
@@ -63,29 +64,30 @@ class Summary:
 
 
 def hourly_layout() -> Layout:
-    """Return the columns of the hourly table: `events` counts the hour that begins at `hour`; `date` is its day."""
+    """Return the columns of the hourly table: `events` is the count for the hour from `hour` on, on day `date`."""
     return Layout(schema=StructType.fromDDL(_HOURLY_SCHEMA), partition_columns=("date",))
 
 
 def statistics(spark: SparkSession, source: Source, day: date, output: str) -> Summary:
-    """Write the day's log and its rows of the hourly table, in place of an earlier run's."""
+    """Write the day's log and rows of the hourly table. They replace the log and rows of an earlier run."""
     table = open_table(source.table_format, source.tables, MESSAGES, messages_layout())
 
     def may_have_day(partition: Mapping[str, str]) -> bool:
-        partition_date = date.fromisoformat(partition["date"])  # a late row is in a later day's partition
+        partition_date = date.fromisoformat(partition["date"])  # Partitions of later days contain this day's late rows.
         return partition_date > day if partition["late"] == "true" else partition_date == day
 
-    # The partition columns are in the condition so that Spark can prune.
+    # The condition includes the partition columns, so that Spark reads only the partitions of these days.
     in_time = ~F.col("late") & (F.col("date") == F.lit(day))
     late = F.col("late") & (F.col("date") > F.lit(day))
     messages = table.read(spark, may_have_day).where(in_time | late)
     messages = messages.where(F.to_date("happened_at") == F.lit(day))
     day_events = select_events(messages, source.exchange)
-    unique = day_events.dropDuplicates(["id"]).persist()  # cached, as several queries count it
+    unique = day_events.dropDuplicates(["id"]).persist()  # cached, because several queries read these events
     try:
         name = f"snowflake-stats-{day.isoformat()}.log"
         store, text = open_store(output), write_daily_log(day.isoformat(), count_log_values(unique))
-        store.remove([name])  # removes an earlier run's log; until the next line there may be none
+        # An earlier run's log is removed. If the job is killed before the next line, the day has no log.
+        store.remove([name])
         store.publish(name, pa.py_buffer(text.encode()))
         hourly = ParquetTable(f"{output}/{HOURLY}", hourly_layout())
         files = hourly.write(aggregate_hourly(unique), f"statistics-{day.isoformat()}")
@@ -93,7 +95,9 @@ def statistics(spark: SparkSession, source: Source, day: date, output: str) -> S
         def replace_day(known: Sequence[DataFile]) -> Change:
             return Change(add=files, remove=[file for file in known if file.partition["date"] == day.isoformat()])
 
-        hourly.log.change(replace_day)  # in one version: a reader sees either the earlier run's rows or these
+        # One version of the table replaces the day, so a reader sees the earlier run's rows or the new rows, never a
+        # mixture.
+        hourly.log.change(replace_day)
         counts = unique.count()
         return Summary(
             log=f"{output}/{name}",
@@ -106,12 +110,13 @@ def statistics(spark: SparkSession, source: Source, day: date, output: str) -> S
 
 
 def count_log_values(unique: DataFrame) -> Mapping[str, int]:
-    """Count the log's values from these events as the broker counts them, before rounding."""
+    """Compute the metrics log's values from these unique events, as Snowflake's broker counts them, before rounding."""
     outcome, events_, addresses = F.col("outcome"), F.sum("polls"), F.count_distinct("address")
     polls = unique.where(F.col("kind") == PollEvent.kind)
     rejected = outcome == End.POLL_REFUSED.event
     extended = F.coalesce("relay_extension", F.lit(False))  # noqa: FBT003  a literal column
-    # Addresses of polls that weren't rejected. Each counts once as it polled first, and once for each type and NAT.
+    # The addresses of accepted polls. An address counts once by its first poll, and once for each proxy type and NAT
+    # type.
     seen = polls.where(~rejected).withColumn("address", F.explode("addresses"))
     labels = ("proxy_type", "nat", "country")
     first = seen.groupBy("address").agg(F.min(F.struct("happened_at", "id", *labels)).alias("first"))
@@ -130,7 +135,7 @@ def count_log_values(unique: DataFrame) -> Mapping[str, int]:
 
 
 def aggregate_hourly(unique: DataFrame) -> DataFrame:
-    """Count events per hour, in the columns of the hourly table; an event of several polls counts for each poll."""
+    """Count events per hour, in the columns of the hourly table. An event of several polls counts once per poll."""
     window = F.window("happened_at", "1 hour")
     grouped = unique.groupBy(window, *_HOURLY_KEYS).agg(F.sum("polls").alias("events"))
     return grouped.select(
@@ -157,7 +162,7 @@ _NATS = [nat.value for nat in Nat]
 
 
 def select_events(messages: DataFrame, exchange: str) -> DataFrame:
-    """Select the events among rows of table `messages`, with their fields and time. Repeated events stay.
+    """Select the rendezvous events among rows of table `messages`, with fields and time. Repeated events are included.
 
     `polls` is an event's number of polls, 1 for an event of another kind; `addresses` are the distinct proxy addresses.
     """
@@ -180,7 +185,7 @@ def select_events(messages: DataFrame, exchange: str) -> DataFrame:
 
 
 def select_bad_records(messages: DataFrame, exchange: str) -> DataFrame:
-    """Select the rows of the exchange that are not valid events."""
+    """Select the rows of the events exchange that are not valid events."""
     candidates = messages.where(F.col("exchange") == exchange)
     return candidates.withColumn("event", F.from_json("body", _SCHEMA)).where(_is_bad()).drop("event")
 

@@ -1,8 +1,8 @@
-"""A table's Delta log, kept by the package deltalake: the table's files, its versions and the batches it has.
+"""A table's Delta log, written by package deltalake: lists the table's files, versions and added batches.
 
-Spark writes the files, without Delta's jars; they belong to the table once a version of the log lists them. Versions
-are published create-exclusive, by a hard link or S3's `If-None-Match: *`, so writers never undo each other. The library
-writes checkpoints, and cleans up the log and the files.
+Spark writes the files, without Delta's jars. The files belong to the table once a version of the log lists them. A
+version is published only if its number is unused, by a hard link or S3's `If-None-Match: *`, so that no writer
+overwrites another's version. The library writes checkpoints, and cleans up the log and the files.
 
 This module decides only which files are added, replaced and removed. It doesn't use Spark.
 """
@@ -32,32 +32,33 @@ from sluice_spark.errors import LogError, UnknownFormat
 from sluice_spark.log.store import S3_SCHEMES
 
 FOLDER = "_delta_log"
-CHECKPOINT_EVERY = 50  # versions of the table between two checkpoints
-LOG_KEPT_DAYS = 7  # days that the log is kept, for readers that stream the table's versions
-# Removed files, and those of killed attempts, are kept this long for readers that began before.
+CHECKPOINT_EVERY = 50  # number of table versions between two checkpoints of the log
+LOG_KEPT_DAYS = 7  # days for which the log is kept, for readers that stream versions
+# Removed files, and files of killed attempts, are kept for this time, for readers that began before the removal.
 FILES_KEPT_HOURS = 24
-COMMIT_ATTEMPTS = 50  # maximum number of attempts if another writer commits between our read and our commit
+COMMIT_ATTEMPTS = 50  # maximum commit attempts, each after another writer was faster
 CONFIGURATION = {
     "delta.checkpointInterval": str(CHECKPOINT_EVERY),
     "delta.logRetentionDuration": f"interval {LOG_KEPT_DAYS} days",
     "delta.deletedFileRetentionDuration": f"interval {FILES_KEPT_HOURS // 24} days",
 }
-MEASURED = ("sent_at", "happened_at")  # columns with minimum and maximum in the log, by which readers skip files
+# The log has these columns' minimum and maximum for each file, by which readers skip files.
+MEASURED = ("sent_at", "happened_at")
 PARQUET = ".parquet"
 UNSUPPORTED = "Unsupported"
-_LIKE_THE_LIBRARY = "/!$&'()+,:;=@"  # not percent-encoded in a path, besides letters, digits and `_.-~`
+_LIKE_THE_LIBRARY = "/!$&'()+,:;=@"  # Package deltalake doesn't percent-encode these either.
 _NO_DAY = "0001-01-01"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:
-    """A Parquet file of the table. `path` is relative and encoded as in the log; `partition` holds text."""
+    """A Parquet file of the table. `path` is relative and percent-encoded as in the log; `partition` has texts."""
 
     path: str
     partition: Mapping[str, str]
     size: int
     rows: int
-    stats: str = ""  # a new file's statistics, as the log's JSON
+    stats: str = ""  # a new file's statistics, as JSON in the log's format
 
     @property
     def name(self) -> str:
@@ -66,13 +67,13 @@ class DataFile:
 
 
 def encode_path(name: str) -> str:
-    """Percent-encode a file's name as the library does in the log."""
+    """Percent-encode a file's name as the library deltalake does in the log."""
     return quote(name, safe=_LIKE_THE_LIBRARY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
-    """The last version that an application has written, so that each batch of a query is in the table once."""
+    """The number of a query's last batch in the table, in Delta's terms a version of an application."""
 
     app_id: str
     version: int
@@ -80,7 +81,7 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """The files that one commit adds and removes. With `moves_rows` it adds only rows that it also removes."""
+    """The files that one commit adds and removes. With `moves_rows` the commit changes no rows of the table."""
 
     add: Sequence[DataFile] = ()
     remove: Sequence[DataFile] = ()
@@ -94,7 +95,7 @@ class TableLog:
     """
 
     def __init__(self, location: str, *, schema: str, partition_columns: Sequence[str]) -> None:
-        """Make no call yet. `schema` is Spark's JSON of all columns, partition columns included."""
+        """Create the object without a call. `schema` is Spark's JSON of all columns, including partition columns."""
         self._place = TableLocation(location)
         self._schema, self._partition_columns = schema, list(partition_columns)
         self._table: DeltaTable | None = None
@@ -102,37 +103,37 @@ class TableLog:
 
     @property
     def schema(self) -> str | None:
-        """The table's columns, as JSON; None if there is no table."""
+        """The table's columns as JSON; None if the table doesn't exist."""
         table = self._open_newest()
         return None if table is None else str(table.schema().to_json())
 
     def files(self) -> Sequence[DataFile]:
-        """List the files of the newest version."""
+        """List the files of the table's newest version."""
         table = self._open_newest()
         return [] if table is None else list(_list_files(table))
 
     def has(self, transaction: Transaction) -> bool:
-        """Whether the transaction's batch, or a later one of the same application, is in the table."""
+        """Whether the table contains the transaction's batch, or a later batch of the same query."""
         table = self._open_newest()
         return table is not None and _has(table, transaction)
 
     def append(self, files: Sequence[DataFile], transaction: Transaction) -> bool:
-        """Add the files to the table, once for each transaction; False if an earlier attempt has added the rows."""
+        """Add the files, once for each transaction. Returns False if an earlier attempt has added the rows."""
 
         def build_change(table: DeltaTable) -> Change | bool:
             if not _has(table, transaction):
                 return Change(add=files)
-            # The table has the files of this call if an earlier attempt succeeded and only its response was lost.
+            # The table contains the files of this call if the commit succeeded but its response was lost.
             return bool(files) and files[0].path in {file.path for file in _list_files(table)}
 
         properties = [AppTransaction(transaction.app_id, transaction.version)]
         return self._commit(build_change, CommitProperties(app_transactions=properties))
 
     def change(self, build_change: Callable[[Sequence[DataFile]], Change | None]) -> bool:
-        """Commit the change that `build_change` returns for the newest version's files; False if it returns None.
+        """Commit the change that `build_change` returns for the newest version's files. Returns False without a change.
 
-        `build_change` is called again each time another writer commits first. deltalake's own retry would repeat
-        additions that another writer has made, from files that it has removed.
+        `build_change` is called again each time another writer commits first. deltalake's own retry isn't used: if
+        another writer has replaced the same files, the retry would add their rows a second time.
         """
         tried: Change | None = None
 
@@ -140,14 +141,14 @@ class TableLog:
             nonlocal tried
             files = list(_list_files(table))
             if tried and tried.add and {file.path for file in tried.add} <= {file.path for file in files}:
-                return True  # an earlier attempt succeeded, and only its response was lost
+                return True  # The commit succeeded, but its response was lost.
             tried = build_change(files)
             return tried or False
 
         return self._commit(rebuild_change, CommitProperties(max_commit_retries=0))
 
     def _commit(self, build_change: Callable[[DeltaTable], Change | bool], properties: CommitProperties) -> bool:
-        """Commit the change, and retry if another writer is faster; if `build_change` returns a bool, return it."""
+        """Commit the change; retry if another writer is faster. Returns the bool if `build_change` returns one."""
         for _ in range(COMMIT_ATTEMPTS):
             table = self._ensure_table()
             change = build_change(table)
@@ -169,7 +170,7 @@ class TableLog:
         raise LogError(f"{COMMIT_ATTEMPTS} commits to the table were overtaken by other writers: run the job again")
 
     def list_written_files(self, folder: str) -> Sequence[DataFile]:
-        """Describe the Parquet files in a folder of the table by their footers, as Spark doesn't report them."""
+        """Read the footers of a folder's new Parquet files, because Spark doesn't report which files it wrote."""
         with _translate_errors():
             store = self._file_system()
             entries = store.get_file_info(FileSelector(folder, recursive=True, allow_not_found=True))
@@ -191,11 +192,11 @@ class TableLog:
         with _translate_errors():
             vacuum = partial(table.vacuum, kept_hours, enforce_retention_duration=False, full=True)
             removed = vacuum(dry_run=True)
-            if removed:  # an empty vacuum would add two versions to the log
+            if removed:  # A vacuum without files would add two versions.
                 vacuum(dry_run=False)
             table.update_incremental()
             table.cleanup_metadata()
-        return sum(name.endswith(PARQUET) for name in removed)  # Hadoop's checksum files are removed too
+        return sum(name.endswith(PARQUET) for name in removed)  # `removed` includes Hadoop's checksum files.
 
     def _ensure_table(self) -> DeltaTable:
         """Return the newest version with this log's columns; create the table, or add missing columns, if needed."""
@@ -224,11 +225,11 @@ class TableLog:
                 else:
                     return table
             except (CommitFailedError, DeltaError) as error:
-                lost = error  # another writer was faster; the next read shows its version
+                lost = error  # Another writer was faster; the next read shows its version.
         raise LogError(f"{self._place.location}: {lost}") from lost
 
     def _evolve_schema(self, table: DeltaTable) -> str | None:
-        """Return the columns that the table should get; None if it has them. Raises UnknownFormat if incompatible."""
+        """Return the columns to give the table; None if it has all. Raises UnknownFormat for an incompatible type."""
         if list(table.metadata().partition_columns) != self._partition_columns:
             raise UnknownFormat(
                 f"{self._place.location}: partitioned by {', '.join(table.metadata().partition_columns)}, "
@@ -239,7 +240,7 @@ class TableLog:
         return None if Schema.from_json(schema) == table.schema() else schema
 
     def _open_newest(self) -> DeltaTable | None:
-        """Return the newest version; None if there is no table. Opens the table again if its credentials changed."""
+        """Return the table's newest version; None without a table. Reopens the table after its credentials changed."""
         options = self._place.options()
         with _translate_errors():
             if self._table is not None and options == self._options:
@@ -258,7 +259,7 @@ class TableLog:
 
 @contextmanager
 def _translate_errors() -> Iterator[None]:
-    """Convert the library's errors to LogError or UnknownFormat."""
+    """Convert errors of library deltalake to LogError or UnknownFormat."""
     try:
         yield
     except (DeltaError, OSError, pa.ArrowException) as error:
@@ -284,14 +285,14 @@ def _list_files(table: DeltaTable) -> Iterator[DataFile]:
 
 
 def _format_partition_value(value: Any) -> str:
-    """Format a partition's value as the log does."""
+    """Format a partition value as text, as the Delta log does."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return value.isoformat() if isinstance(value, date) else str(value)
 
 
 def _describe_file(name: str, size: int, footer: pq.FileMetaData) -> DataFile:
-    """Describe a file by its footer. `name` has folders `column=value`, escaped as Hive does."""
+    """Describe a Parquet file by its footer. Folders in `name` are `column=value`, escaped as in Hive."""
     folders = [folder.partition("=") for folder in name.split("/")[:-1] if "=" in folder]
     return DataFile(
         path=encode_path(name),
@@ -303,7 +304,7 @@ def _describe_file(name: str, size: int, footer: pq.FileMetaData) -> DataFile:
 
 
 def _measure_columns(footer: pq.FileMetaData) -> Mapping[str, Mapping[str, Any]]:
-    """Return minimum, maximum and null count of the measured columns, for readers to skip files by."""
+    """Return minimum, maximum and null count of the columns in MEASURED, by which readers skip files."""
     least, greatest, nulls = dict[str, str](), dict[str, str](), dict[str, int]()
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
     for index in range(footer.num_columns):
@@ -317,7 +318,7 @@ def _measure_columns(footer: pq.FileMetaData) -> Mapping[str, Mapping[str, Any]]
 
 
 def _format_instant(at: datetime) -> str:
-    return at.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"  # strftime doesn't pad years
+    return at.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"  # strftime wouldn't pad the year.
 
 
 AWS_ENDPOINTS = (".amazonaws.com", ".amazonaws.com.cn")
@@ -341,7 +342,7 @@ class TableLocation:
         return self._parts.path
 
     def options(self) -> Mapping[str, str]:
-        """Return the storage options with current credentials, as they expire. Raises LogError if there are none."""
+        """Return deltalake's storage options, with unexpired credentials. Raises LogError without credentials."""
         if self._parts.scheme not in S3_SCHEMES:
             return {}
         credentials = self._session.get_credentials()
@@ -358,7 +359,7 @@ class TableLocation:
 
     @cached_property
     def _connection_options(self) -> Mapping[str, str]:
-        """Storage options for the region, and for the endpoint if it isn't AWS's own."""
+        """The library's storage options for the region, and for an endpoint that isn't AWS's."""
         client = self._session.create_client("s3")
         endpoint = str(client.meta.endpoint_url)
         region = {"AWS_REGION": str(client.meta.region_name)}

@@ -12,7 +12,7 @@ from typing import Any
 from sluice_spark.errors import UnknownFormat
 from sluice_spark.log.segments import SPARK_SCHEMA
 
-# Types that every reader can widen when it reads a file
+# For each column type, the wider types that every reader can convert its values to
 WIDER_TYPES: Mapping[str, frozenset[str]] = {
     "byte": frozenset({"short", "integer", "long"}),
     "short": frozenset({"integer", "long"}),
@@ -24,8 +24,8 @@ WIDER_TYPES: Mapping[str, frozenset[str]] = {
 def merge_schemas(known: str, new: str, *, table: str) -> str:
     """Return the table's columns, widened to the new schema's types if needed, followed by the new columns.
 
-    A column that the new schema lacks stays, and is null in new rows; a column that is narrower than the table's keeps
-    the table's type. Raises UnknownFormat, which names table and column, for an incompatible type.
+    A column that the new schema lacks stays, and is null in new rows. If the new type is narrower, the table's type
+    stays. Raises UnknownFormat, which names table and column, for an incompatible type.
     """
     new_fields = {field["name"]: field for field in json.loads(new)["fields"]}
     fields = []
@@ -66,12 +66,12 @@ def _type_name(kind: Any) -> str:
 
 
 MESSAGES, QUARANTINE = "messages", "quarantine"
-REASON = "reason"  # column of the quarantine
-ENVELOPE = "envelope"  # column of the messages, with option `--envelope`
+REASON = "reason"  # a column of table `quarantine`
+ENVELOPE = "envelope"  # a column of table `messages` with option `--envelope`
 OWN_COLUMNS = (
     "happened_at timestamp, routing_key string, origin string, origin_id string, sites array<string>, "
     "published_at timestamp, date date, exchange string, late boolean"
 )
-# Attribute columns can't have these names: each word before a type. (Nested fields have a colon there instead.)
+# Attribute columns can't have these names. The pattern finds each word before a type; nested fields have a colon there.
 RESERVED = {REASON, ENVELOPE, *re.findall(r"(\w+) \w", f"{SPARK_SCHEMA}, {OWN_COLUMNS}")}
 ATTRIBUTE_TYPES = ("string", "boolean", "int", "bigint", "float", "double", "date", "timestamp")

@@ -1,4 +1,4 @@
-"""An Amazon SQS source for Spark Structured Streaming. `register(spark)`, then `spark.readStream.format("sqs")`."""
+"""An Amazon SQS source for Spark Structured Streaming. Usage: `register(spark)`, `spark.readStream.format("sqs")`."""
 
 from typing import TYPE_CHECKING
 

@@ -23,9 +23,9 @@ from sluice_spark.source.readers import SqsReader, SqsStreamReader
 
 @contextmanager
 def hide_stack() -> Iterator[None]:
-    """Have Spark report errors that the user must correct by their text, without this package's stack.
+    """Make Spark report errors that the user must correct as text only, without a stack trace of this package.
 
-    Spark ends a worker after an error, so the variable holds for no other code of the user.
+    Spark ends a worker after an error, so this environment variable affects no other code of the user.
     """
     try:
         yield
@@ -37,24 +37,24 @@ def hide_stack() -> Iterator[None]:
 
 
 class SqsDataSource(DataSource):
-    """Reads and writes of format `sqs`, bounded and streaming. Register with `sluice_spark.register(spark)`.
+    """Format `sqs`: bounded and streaming reads and writes. Register with `sluice_spark.register(spark)`.
 
     Every method raises InvalidOption for invalid options; writers raise InvalidColumn too.
     """
 
     @classmethod
     def name(cls) -> str:
-        """Return the format's name."""
+        """Return the format's name, `sqs`."""
         return "sqs"
 
     @hide_stack()
     def schema(self) -> str:
-        """Return the columns as DDL. Spark calls this method first, so it also checks the options."""
+        """Return the source's columns as DDL. Spark calls this method first, so this method also checks the options."""
         return ", ".join([SPARK_SCHEMA, *parse_options(self.options).bodies.columns])
 
     @hide_stack()
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return a bounded reader of the queues. If `queueUrl` isn't set, it reads the retained segments."""
+        """Return a bounded reader: of the queues, or of the retained segments if option `queueUrl` isn't set."""
         options = parse_options(self.options)
         if options.after_commit:
             raise InvalidOption("deleteMode", "a batch read has no commit: staged, or none")
@@ -82,8 +82,8 @@ class SqsDataSource(DataSource):
 
 
 def check_schema(options: Options, schema: StructType) -> None:
-    """Check a schema given by the user, before any message is received. Raises InvalidOption for another one."""
+    """Check a schema given by the user, before any message is received. Raises InvalidOption for a wrong schema."""
     columns = ", ".join([SPARK_SCHEMA, *options.bodies.columns])
     types = ",".join(f"{column.name}{column.dataType.simpleString()}" for column in schema.fields)
-    if types.replace(":", "") != columns.replace(":", "").replace(" ", ""):  # Spark writes types without spaces
+    if types.replace(":", "") != columns.replace(":", "").replace(" ", ""):  # Spark omits spaces.
         raise InvalidOption("schema", f"the columns are {columns}; `decode` gives a body a schema")

@@ -1,7 +1,7 @@
-"""Decodes bodies with Spark's own readers: no row passes through Python.
+"""Decodes bodies with Spark's own readers, so that no row passes through Python.
 
-The source gives bodies as text; this module adds Spark expressions to them. It also strips the header that a schema
-registry puts before the content.
+The source gives bodies as text; this module adds Spark expressions that parse the text. This module also removes the
+header that a schema registry puts before the content.
 """
 
 import json
@@ -22,14 +22,14 @@ JSON, VARIANT, AVRO, PROTOBUF = "json", "variant", "avro", "protobuf"
 CONFLUENT, GLUE, NONE = "confluent", "glue", "none"
 # https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/index.html#wire-format
 CONFLUENT_MARK, CONFLUENT_BYTES = b"\x00", 5
-CONFLUENT_LIKELY = b"\x00\x00"  # start of a header with a usual schema id, whose first byte is 0
-FIRST_MESSAGE = b"\x00"  # a Protobuf header's message type: the first of its file
-# https://github.com/awslabs/aws-glue-schema-registry: a version, how the content is compressed, and the schema's id
+CONFLUENT_LIKELY = b"\x00\x00"  # start of a Confluent header whose schema id is below 2^24, as is usual
+FIRST_MESSAGE = b"\x00"  # in a Protobuf header: the type is the schema file's first message type
+# https://github.com/awslabs/aws-glue-schema-registry: format version, compression, schema id
 GLUE_MARK, GLUE_ZLIB_MARK, GLUE_BYTES = b"\x03\x00", b"\x03\x05", 18
-CONTAINER_MARK = b"Obj\x01"  # start of an Avro object container file
+CONTAINER_MARK = b"Obj\x01"  # The first bytes of an Avro object container file
 ALL_BYTES = 2**31 - 1
-END = bytes.fromhex("9d1f6a0c53e8b742")  # appended to a datum, to detect unread bytes
-_CONTENT, _PARSED = "_sluice_content", "_sluice_parsed"  # temporary columns
+END = bytes.fromhex("9d1f6a0c53e8b742")  # These bytes are appended to an Avro datum, to detect unread bytes.
+_CONTENT, _PARSED = "_sluice_content", "_sluice_parsed"  # names of temporary columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,14 +37,14 @@ class _Reader:
     """One of Spark's readers, with a check that the reader has read the whole content and nothing else."""
 
     parse: Callable[[Column], Column]
-    is_read: Callable[[DataFrame], Column]  # parameter: the frame with the parsed column
+    is_read: Callable[[DataFrame], Column]  # The argument is the frame with the parsed column.
     value: Column
     failure: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Content:
-    """A body without its header. `flaw` says why there is no content; `hint` says why the reader may fail."""
+    """A body without its header. `flaw` is the reason if there is no content; `hint` says why the reader might fail."""
 
     content: Column
     flaw: Column
@@ -169,12 +169,12 @@ def _choose_reader(
 
 
 def _enclose_in_json(content: Column) -> Column:
-    """Enclose a body in JSON, because Spark's readers don't report text after a body's first value."""
+    """Enclose a body in a JSON object, because Spark's readers don't report text after a body's first JSON value."""
     return F.concat(F.lit('{"v":['), content, F.lit('],"end":true}'))
 
 
 def _json_reader(schema: StructType, options: Mapping[str, str]) -> _Reader:
-    """Return a reader of JSON records. A record that fits the schema only in part is bad as a whole."""
+    """Return a reader of JSON records. If only a part of a record fits the schema, the whole record is bad."""
     whole = StructType(
         [StructField("v", ArrayType(schema)), StructField("end", BooleanType()), StructField("bad", StringType())]
     )
@@ -206,9 +206,10 @@ def _variant_reader() -> _Reader:
 
 
 def _avro_reader(schema: str, options: Mapping[str, str]) -> _Reader:
-    """Return a reader of Avro data that reads a datum as a field of a record, followed by a field of known value.
+    """Return a reader of Avro data that reads a datum as a record's first field, followed by a field of known value.
 
-    Spark's reader alone ignores bytes after a datum, and returns a row of nulls for content that isn't a datum.
+    Without the second field Spark's reader ignores bytes after a datum, and returns nulls for content that isn't a
+    datum.
     """
     if "avroSchemaUrl" in options:
         raise InvalidOption("avroSchemaUrl", "give what is there as avroSchema")
@@ -235,7 +236,7 @@ def _append_end_field(schema: str) -> str:
 
 
 def _protobuf_reader(descriptors: bytes, message: str, options: Mapping[str, str]) -> _Reader:
-    """Return a reader of Protobuf messages. Spark's reader returns nulls for other content, as for an empty message."""
+    """Return a reader of Protobuf messages that detects unreadable content, for which Spark's reader returns nulls."""
 
     def is_read(parsed: DataFrame) -> Column:
         kind = parsed.schema[_PARSED].dataType

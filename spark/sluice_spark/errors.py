@@ -9,7 +9,7 @@ class SluiceSparkError(Exception):
 
 
 class InvalidOption(SluiceSparkError):
-    """An option is unknown, missing or malformed: the user must correct it."""
+    """An option is unknown, missing or malformed: the user must correct the option."""
 
     def __init__(self, option: str, why: str) -> None:
         super().__init__(option, why)
@@ -20,7 +20,7 @@ class InvalidOption(SluiceSparkError):
 
 
 class InvalidColumn(SluiceSparkError):
-    """A column of a frame to write is unknown, missing or of another type: the user must correct it."""
+    """A column of a frame to write is unknown, missing or of a wrong type: the user must correct the frame."""
 
     def __init__(self, column: str, why: str) -> None:
         super().__init__(column, why)
@@ -31,7 +31,7 @@ class InvalidColumn(SluiceSparkError):
 
 
 class RowsNotSent(SluiceSparkError):
-    """Rows couldn't be converted to messages, or SQS refused them. The text has positions and reasons, no content."""
+    """Rows couldn't be converted to messages, or SQS refused them. The text names rows and reasons, no content."""
 
 
 class NothingReceived(SluiceSparkError):
@@ -58,7 +58,7 @@ class QueueError(SluiceSparkError):
 
 
 class QueueRefused(QueueError):
-    """SQS refuses the call: access denied, no such queue, KMS. A retry won't help; the user must correct it."""
+    """SQS refuses the call: no permission, no such queue, or KMS fails. The user must correct this; retries fail."""
 
 
 class QueueBusy(QueueError):
@@ -74,7 +74,7 @@ class LogError(SluiceSparkError):
 
 
 class SegmentTaken(LogError):
-    """Another writer published an object under this name."""
+    """Another writer has published an object under this name before."""
 
 
 class Fenced(LogError):
@@ -82,19 +82,19 @@ class Fenced(LogError):
 
 
 class SegmentMissing(LogError):
-    """The log doesn't have this segment, or no longer has it: missing segments are never skipped."""
+    """The log doesn't contain this segment, or no longer does. Missing segments are never skipped."""
 
 
 class UnknownFormat(LogError):
-    """A format or version that this package can't read."""
+    """Stored data have a format or version that this package can't read."""
 
 
 class InvalidOffset(SluiceSparkError):
-    """The checkpoint has an offset of another source, or of a later version."""
+    """The checkpoint contains an offset of another source, or of a later version of this package."""
 
 
 class ObjectError(SluiceSparkError):
-    """A payload in S3 wasn't read or removed."""
+    """A payload in S3 couldn't be read or removed."""
 
 
 class ObjectUnreadable(ObjectError):

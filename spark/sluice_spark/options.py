@@ -1,4 +1,4 @@
-"""Options of a read, parsed once, at plan time. Every error names its option."""
+"""Options of a read, parsed once, when Spark plans the query. Every error names its option."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -22,7 +22,7 @@ VISIBILITY_LIMIT_S = 43_200
 RETENTION_DEFAULT_S = 3600.0
 FAILURE_TIMEOUT_DEFAULT_S = 600.0
 BUFFER_DEFAULT_BYTES = 64 * 2**20
-_FUNCTION = r"[A-Za-z_][\w.]*:[A-Za-z_]\w*"  # package.module:name
+_FUNCTION = r"[A-Za-z_][\w.]*:[A-Za-z_]\w*"  # The form is package.module:name.
 _SIZES = {"": 1, "b": 1, "k": 2**10, "kb": 2**10, "m": 2**20, "mb": 2**20, "g": 2**30, "gb": 2**30}
 _TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _DELETE_MODES = {
@@ -30,13 +30,13 @@ _DELETE_MODES = {
     "none": {"delete": False, "after_commit": False},
     "afterCommit": {"delete": True, "after_commit": True},
 }
-# Options that Spark adds for a table or a view; the user didn't write them.
+# Options that Spark, not the user, adds for a table or a view.
 _SPARK_INTERNAL = {
     "serialization.format", "header.provider", "path",
     "collation", "comment", "external", "is_managed_location", "location", "owner", "provider",
 }  # fmt: skip
 Meaning = TypeVar("Meaning")
-SINK_NAMES = {"failonerror": "failOnError", "deduplication": "deduplication"}  # a view may serve SELECT and INSERT
+SINK_NAMES = {"failonerror": "failOnError", "deduplication": "deduplication"}  # A view may serve SELECT and INSERT.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,17 +55,17 @@ class Options:
     wait_s: int | None = None
     delete: bool = True
     after_commit: bool = False
-    failure_timeout_s: float | None = FAILURE_TIMEOUT_DEFAULT_S  # seconds for which receives may fail; None is no limit
-    rate_limit: int | str | None = None  # messages/s, or `package.module:name` of a function that returns it
+    failure_timeout_s: float | None = FAILURE_TIMEOUT_DEFAULT_S  # None means no limit
+    rate_limit: int | str | None = None  # messages/s, or the name of a function, `package.module:name`
     bodies: BodyOptions = field(default_factory=BodyOptions)
     s3: S3Choice = field(default_factory=S3Choice)
     retention_s: float = RETENTION_DEFAULT_S
-    payload_limit: int = PAYLOAD_LIMIT  # bytes; a larger payload makes a bad record
+    payload_limit: int = PAYLOAD_LIMIT  # maximum bytes; a larger payload makes a bad record
     s3_endpoint: str | None = None
     check_md5: bool = False
 
     def store(self) -> Store:
-        """Open the staging location."""
+        """Open the staging location's store."""
         return open_store(self.staging_location, self.identity.profile)
 
     def objects(self) -> Any:
@@ -74,7 +74,7 @@ class Options:
         return open_objects(self.identity, region=region, endpoint=self.s3_endpoint)
 
 
-@lru_cache(maxsize=16)  # Spark reuses worker processes, and creating a botocore session is slow
+@lru_cache(maxsize=16)  # Spark reuses worker processes, and creating a botocore session is slow.
 def client_factory(options: Options, connections: int) -> Callable[[], SqsClient]:
     """Return a factory of SQS clients with at most `connections` connections to each region for each role.
 
@@ -88,7 +88,7 @@ def client_factory(options: Options, connections: int) -> Callable[[], SqsClient
 
 
 def parse_options(given: Mapping[str, str]) -> Options:
-    """Parse a read's options. Raises InvalidOption: unknown, malformed, out of range, missing, or in conflict."""
+    """Parse a read's options. Raises InvalidOption for unknown, malformed, missing or contradictory options."""
     options = Options()
     for spelt, value in given.items():
         lowered = spelt.lower()
@@ -120,7 +120,7 @@ def parse_value(name: str, parse: Callable[[str], Meaning], value: str) -> Meani
 
 
 def _replace_at(values: Any, place: str, value: Any) -> Any:
-    """Replace a value at a path such as `identity.profile`; an empty path replaces several fields by name."""
+    """Replace a field at a path such as `identity.profile`. With an empty path `value` has several fields by name."""
     name, _, rest = place.partition(".")
     if not name:
         return replace(values, **value)
@@ -128,7 +128,7 @@ def _replace_at(values: Any, place: str, value: Any) -> Any:
 
 
 def _check_combinations(options: Options) -> Iterator[tuple[object, str, str]]:
-    """Yield the rules on combinations: whether each is broken, the option to name, and the reason."""
+    """Yield the rules on combinations of options: whether a rule is broken, the option to name, and the reason."""
     bodies, urls = options.bodies, options.queue_urls
     fifo = any(url.endswith(".fifo") for url in urls)
     yield (
@@ -163,7 +163,7 @@ def _check_combinations(options: Options) -> Iterator[tuple[object, str, str]]:
 
 
 def is_spark_internal(lowered: str) -> bool:
-    """Whether Spark adds this option for a table; Spark also repeats each table option as `option.…`."""
+    """Whether Spark added this option for a table. Spark also repeats each table option as `option.…`."""
     return lowered in _SPARK_INTERNAL or lowered.startswith("option.")
 
 
@@ -208,7 +208,7 @@ def _parse_duration(value: str) -> float:
 
 
 def choice_parser(offered: Mapping[str, Meaning]) -> Callable[[str], Meaning]:
-    """Return a parser that maps a word, in any case, to its value in `offered`, or raises ValueError."""
+    """Return a parser that maps a word, in lower or upper case, to its value in `offered`, or raises ValueError."""
     meanings = {name.lower(): meaning for name, meaning in offered.items()}
 
     def parse(value: str) -> Meaning:
@@ -243,11 +243,11 @@ _PLACE = _text_parser(r"s3[an]?://[^/]+(/.*)?|file:/.*|/.*", "an absolute path o
 
 
 def _parse_location(value: str) -> str:
-    """Parse a location without its trailing slash. Raises ValueError if the store has no create-exclusive publish."""
+    """Parse a location, without a trailing slash. Raises ValueError if its store can't refuse to overwrite objects."""
     return _PLACE(value).rstrip("/") or "/"
 
 
-# The field in Options and the parser of each option.
+# For each option, its field in Options and its parser.
 _PARSERS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "queueUrl": ("queue_urls", _list_parser(r"https?://[^/\s]+/.+", "a queue URL")),
     "region": ("region", _TEXT),
@@ -265,7 +265,7 @@ _PARSERS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "rateLimit": ("rate_limit", _either_parser(_FUNCTION, str, _number_parser(1, 10**7))),
     "failOnReceiveErrorAfter": ("failure_timeout_s", _either_parser("(?i)never", lambda _: None, _parse_duration)),
     "visibilityTimeout": ("visibility_s", _number_parser(1, VISIBILITY_LIMIT_S)),
-    "waitTimeSeconds": ("wait_s", _number_parser(1, WAIT_LIMIT_S)),  # 0 would be a short poll
+    "waitTimeSeconds": ("wait_s", _number_parser(1, WAIT_LIMIT_S)),  # No short polls
     "deleteMode": ("", choice_parser(_DELETE_MODES)),
     "retention": ("retention_s", _parse_duration),
     "badRecords": ("bodies.quarantine", _either_parser("(?i)column", lambda _: None, _parse_location)),

@@ -1,8 +1,7 @@
 """Unwraps the envelopes of message bodies, and replaces payload pointers by their payloads. Pure.
 
-Spark parses the content: see `sluice_spark.decoding`. A body that can't be opened has a reason in
-`bad_reason` and never fails its task. The result depends only on the row and the options, so a retried task yields
-the same rows.
+Spark parses the content: see `sluice_spark.decoding`. If a body can't be opened, column `bad_reason` has the reason,
+and the task doesn't fail. The result depends only on the row and the options, so a retried task yields the same rows.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,15 +14,15 @@ from sluice_spark.formats.envelopes import Dereference, Payload, S3Choice, keep_
 
 ENVELOPE, REASON = "envelope", "bad_reason"
 
-MapBodies = Callable[[Callable[[str], Any], Sequence[str]], Iterable[Any]]  # `map`, or a function like it
+MapBodies = Callable[[Callable[[str], Any], Sequence[str]], Iterable[Any]]  # `map`, or a function with the same result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BodyOptions:
     """How bodies are opened: first their `envelopes`, outermost first, then pointers to payloads.
 
-    `quarantine` is the location for bad records; without it, a column has the reason. `payload_buckets` are the buckets
-    from which payloads may be fetched for pointers, in bodies or inside envelopes.
+    `quarantine` is the location for bad records; without a quarantine, bad records stay among the rows, with a reason.
+    Pointers, in bodies or inside envelopes, may name payloads in `payload_buckets` only.
     """
 
     envelopes: tuple[str, ...] = ()
@@ -32,12 +31,12 @@ class BodyOptions:
 
     @property
     def as_received(self) -> bool:
-        """Whether rows stay as they were received."""
+        """Whether bodies stay as they were received, without a step of this module."""
         return not self.envelopes and not self.payload_buckets
 
     @property
     def columns(self) -> Sequence[str]:
-        """DDL of the columns besides a message's own columns."""
+        """DDL of the columns that opening adds to a message's columns."""
         envelope = [f"{ENVELOPE} map<string, string>"] if self.envelopes else []
         return [] if self.as_received else [*envelope, f"{REASON} string"]
 
@@ -50,9 +49,9 @@ def open_rows(
     follow: Dereference = keep_body,
     each: MapBodies = map,
 ) -> pa.RecordBatch:
-    """Open the rows' bodies, and add columns. An envelope with no or several payloads gives as many rows.
+    """Open the rows' bodies, and add columns. The result has one row per payload: an envelope may have none or several.
 
-    The payload of a bad body is the body itself. `each` is `map`, or a function like it that runs several calls of
+    The payload of a bad body is the body itself. `each` is `map`, or an equivalent function that runs several calls of
     `follow` at once. Raises the errors of `follow` except ValueError.
     """
 
@@ -77,6 +76,6 @@ def open_rows(
 
 
 def split_bad_rows(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """Split the rows into good and bad rows, in this order."""
+    """Split the rows; returns the good rows, then the bad rows."""
     good = batch.column(REASON).is_null()
     return batch.filter(good), batch.filter(batch.column(REASON).is_valid())

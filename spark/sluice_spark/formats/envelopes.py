@@ -12,14 +12,15 @@ from urllib.parse import unquote_plus
 import msgspec
 import orjson
 
-Dereference = Callable[[str], str]  # turns a body into its payload
+Dereference = Callable[[str], str]  # turns a body into its payload, perhaps from S3
 
-CONFIRMATIONS = ("SubscriptionConfirmation", "UnsubscribeConfirmation")  # no set, as a sender may send a list
+# A tuple, not a set: a sender might send an unhashable value such as a list as the type.
+CONFIRMATIONS = ("SubscriptionConfirmation", "UnsubscribeConfirmation")
 TEST_EVENT = "s3:TestEvent"
 REMOVED = "ObjectRemoved:"
 CREATED = "ObjectCreated:"
-PREFIX = "s3:"  # prefix of event names in S3's configuration, not in notifications
-# EventBridge's names for S3's events, with the names that notifications have for the same events.
+PREFIX = "s3:"  # S3's configuration has this prefix of event names, notifications don't.
+# Maps EventBridge's names of S3 events to the names of the same events in S3's notifications.
 BY_DETAIL_TYPE = {"Object Created": CREATED, "Object Deleted": REMOVED}
 BY_DETAIL = {
     "PutObject": "Put",
@@ -35,25 +36,25 @@ BY_DETAIL = {
 class S3Choice:
     """Selects the objects of S3's notifications that become rows."""
 
-    glob: str = "*"  # `*` also takes slashes, as in Spark's pathGlobFilter applied to the whole key
+    glob: str = "*"  # `*` also matches slashes, unlike in a path
     removed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """A payload, and the fields of its envelopes."""
+    """A payload, and facts from the fields of its envelopes."""
 
     body: str
     facts: Mapping[str, str]
 
 
 def keep_body(body: str) -> str:
-    """Return the body unchanged: the dereference function if no pointer is to be followed."""
+    """Return the body unchanged. This function is the dereference function if no payloads are in S3."""
     return body
 
 
 def unwrap(body: str, envelopes: Sequence[str], choice: S3Choice, follow: Dereference = keep_body) -> Sequence[Payload]:
-    """Unwrap the payloads: one, or with envelope `s3` one for each chosen object. Facts of inner envelopes win.
+    """Unwrap a body's payload; with envelope `s3`, one payload for each chosen object. Facts of inner envelopes win.
 
     `follow` is called with the body and with the content of each envelope. Raises ValueError for a body that isn't such
     an envelope, and the errors of `follow`.
@@ -69,7 +70,7 @@ def unwrap(body: str, envelopes: Sequence[str], choice: S3Choice, follow: Derefe
 
 
 def _open_sns(outer: Payload, envelope: Mapping[str, Any], _: S3Choice) -> Sequence[Payload]:
-    """Open an SNS notification: https://docs.aws.amazon.com/sns/latest/dg/sns-message-and-json-formats.html."""
+    """Unwrap an SNS notification: https://docs.aws.amazon.com/sns/latest/dg/sns-message-and-json-formats.html."""
     kind, topic = envelope.get("Type"), envelope.get("TopicArn")
     if kind in CONFIRMATIONS:
         raise ValueError(f"SNS's {kind} of {topic}, not a notification: its SubscribeURL subscribes the queue")
@@ -80,7 +81,7 @@ def _open_sns(outer: Payload, envelope: Mapping[str, Any], _: S3Choice) -> Seque
 
 
 def _open_eventbridge(outer: Payload, envelope: Mapping[str, Any], _: S3Choice) -> Sequence[Payload]:
-    """Open an event: https://docs.aws.amazon.com/eventbridge/latest/ref/overiew-event-structure.html."""
+    """Unwrap an EventBridge event: https://docs.aws.amazon.com/eventbridge/latest/ref/overiew-event-structure.html."""
     if "detail" not in envelope or "detail-type" not in envelope:
         raise ValueError("not an EventBridge event")
     facts = _select_facts(envelope, "id", "source", "detail-type", "account", "region", "time")
@@ -89,7 +90,7 @@ def _open_eventbridge(outer: Payload, envelope: Mapping[str, Any], _: S3Choice) 
 
 
 def _open_s3(outer: Payload, envelope: Mapping[str, Any], choice: S3Choice) -> Sequence[Payload]:
-    """Open an S3 notification, or an event of S3 from EventBridge, into one payload for each distinct chosen object.
+    """Unwrap a notification from S3, or from EventBridge about S3, into one payload for each distinct chosen object.
 
     https://docs.aws.amazon.com/AmazonS3/latest/userguide/notification-content-structure.html
     https://docs.aws.amazon.com/AmazonS3/latest/userguide/ev-events.html
@@ -118,11 +119,11 @@ def _open_s3(outer: Payload, envelope: Mapping[str, Any], choice: S3Choice) -> S
 
 
 def read_object_facts(record: Any) -> dict[str, str]:
-    """Return event, bucket, key and, if present, size, eTag, version and time of an S3 record. Raises ValueError."""
+    """Return facts of an S3 record: event, bucket, key; if present size, eTag, version, time. Raises ValueError."""
     try:
         event = str(record["eventName"]).removeprefix(PREFIX)
         bucket, s3_object = str(record["s3"]["bucket"]["name"]), record["s3"]["object"]
-        key = unquote_plus(s3_object["key"], errors="strict")  # keys are form-encoded: a plus sign is a space
+        key = unquote_plus(s3_object["key"], errors="strict")  # S3 form-encodes keys: a plus sign is a space.
         more = _select_facts(s3_object, "size", "eTag", "versionId", "sequencer")
     except (KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
         raise ValueError(f"not a record of an S3 notification: {error!r}") from error
@@ -149,7 +150,7 @@ def _select_facts(values: Mapping[str, Any], *names: str) -> dict[str, str]:
 
 
 def _cut_fields(body: str, *names: str) -> dict[str, str]:
-    """Cut the JSON of an object's fields out of its text, as a parsed number may be written in another way."""
+    """Cut the JSON of an object's fields out of the body's text, because parsing can change how numbers are written."""
     try:
         fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     except RecursionError as error:

@@ -3,7 +3,7 @@
 The libraries for Java and Python, and those for SNS, write the same pointer; older ones named another class:
 https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-managing-large-messages.html A pointer is
 trusted only if the options name its bucket; otherwise the message is a bad record. Without this check a sender could
-have any object read that our role may access.
+make the source read any object that its role may access.
 """
 
 from collections.abc import Collection, Iterator
@@ -19,15 +19,15 @@ from sluice_spark.formats.s3_objects import FetchObject, Pointer
 CLASSES = frozenset(
     {"software.amazon.payloadoffloading.PayloadS3Pointer", "com.amazon.sqs.javamessaging.MessageS3Pointer"}
 )
-SIZES = frozenset({"ExtendedPayloadSize", "SQSLargePayloadSize"})  # client libraries add and hide these attributes
-PARALLEL_FETCHES = 6  # payloads that a task fetches at once and holds in memory
-PAYLOAD_LIMIT = 256 * 2**20  # PARALLEL_FETCHES payloads of this size fit into an Arrow column
-_HINT = "S3Pointer"  # part of every pointer, in any envelope
+SIZES = frozenset({"ExtendedPayloadSize", "SQSLargePayloadSize"})  # Client libraries add and hide these attributes.
+PARALLEL_FETCHES = 6  # number of payloads that a task fetches at once and holds in memory
+PAYLOAD_LIMIT = 256 * 2**20  # bytes: PARALLEL_FETCHES such payloads fit into an Arrow column
+_HINT = "S3Pointer"  # Every pointer contains this text, in any envelope.
 _ATTRIBUTES = "attributes"
 
 
 def parse_pointer(body: str) -> Pointer | None:
-    """Read a pointer; None for any other body."""
+    """Parse a pointer to a payload in S3; returns None for any other body."""
     if _HINT not in body:
         return None
     try:
@@ -40,7 +40,7 @@ def parse_pointer(body: str) -> Pointer | None:
 
 
 def payload_dereferencer(get: FetchObject, buckets: Collection[str]) -> Dereference:
-    """Return the function that turns a pointer into its payload, and returns any other body unchanged.
+    """Return a function that replaces a pointer by its payload, and returns any other body unchanged.
 
     The function raises ObjectRefused, and ValueError if a payload isn't available or isn't UTF-8.
     """
@@ -60,7 +60,7 @@ def payload_dereferencer(get: FetchObject, buckets: Collection[str]) -> Derefere
 
 
 def cut_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Split the rows so that each part has at most PARALLEL_FETCHES pointers, which limits the payloads in memory."""
+    """Split the rows into parts with at most PARALLEL_FETCHES pointers each, which limits the payloads in memory."""
     import pyarrow.compute as pc  # noqa: PLC0415  8 MiB, which a task needs and a driver doesn't
 
     hinted = pc.indices_nonzero(pc.match_substring(batch.column("body"), _HINT)).to_pylist()

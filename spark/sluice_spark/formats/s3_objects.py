@@ -18,10 +18,10 @@ from sluice_spark.sqs.access import Identity, client_session
 
 log = logging.getLogger(__name__)
 
-ATTEMPTS = 10  # botocore's attempts for one request
-BODY_ATTEMPTS = 3  # botocore doesn't retry an interrupted body
+ATTEMPTS = 10  # maximum number of botocore's attempts for one request
+BODY_ATTEMPTS = 3  # attempts to read a body, which botocore doesn't retry
 REMOVE_LIMIT = 1000  # maximum number of objects in one DeleteObjects request
-_GONE = {"NoSuchKey", "NoSuchVersion", "NoSuchBucket", "MethodNotAllowed"}  # MethodNotAllowed: a delete marker
+_GONE = {"NoSuchKey", "NoSuchVersion", "NoSuchBucket", "MethodNotAllowed"}  # last: a delete marker
 _UNREADABLE = {
     "InvalidObjectState",  # the object is archived in Glacier
     "InvalidRequest",  # the object is encrypted with a customer-provided key
@@ -44,11 +44,11 @@ class Pointer:
 FetchObject = Callable[[Pointer], bytes]
 
 
-@lru_cache(maxsize=16)  # Spark reuses worker processes, and creating an S3 client takes 100 ms
+@lru_cache(maxsize=16)  # Spark reuses worker processes, and creating an S3 client takes 100 ms.
 def open_objects(identity: Identity, *, region: str | None, endpoint: str | None) -> Any:
     """Create a botocore client for S3.
 
-    S3 redirects calls for a bucket of another region. At a custom endpoint the bucket is part of the URL's path.
+    The client follows S3's redirects to a bucket's region. At a custom endpoint the bucket is part of the URL's path.
     """
     config = Config(
         retries={"mode": "standard", "max_attempts": ATTEMPTS}, s3={"addressing_style": "path" if endpoint else "auto"}
@@ -65,7 +65,7 @@ def fetch_object(client: Any, pointer: Pointer, limit: int) -> bytes:
     """
     place = f"s3://{pointer.bucket}/{pointer.key}"
     if not _BUCKET.fullmatch(pointer.bucket):
-        raise ObjectUnreadable(f"{place}: not a bucket's name")  # botocore would accept an ARN, and fail on some
+        raise ObjectUnreadable(f"{place}: not a bucket's name")  # botocore would accept ARNs, but not all.
     for attempt in range(1, BODY_ATTEMPTS + 1):
         try:
             answer = client.get_object(Bucket=pointer.bucket, Key=pointer.key)
@@ -74,7 +74,7 @@ def fetch_object(client: Any, pointer: Pointer, limit: int) -> bytes:
                     raise ObjectUnreadable(f"{place} has {answer['ContentLength']} bytes, s3MaxObjectBytes is {limit}")
                 content: bytes = body.read()
                 return content
-        except ParamValidationError as error:  # the pointer's bucket or key is invalid
+        except ParamValidationError as error:  # The pointer's bucket or key is invalid.
             raise ObjectUnreadable(f"{place}: {error}") from error
         except ClientError as error:
             code = error.response.get("Error", {}).get("Code", "")

@@ -1,8 +1,8 @@
 """Counts of bad records, and the quarantined records themselves. Tasks write both; the driver reads the counts.
 
-A count is an empty object. Its name has the segment, the range of rows, the share of FIFO groups, the number of bad
-records and the format's version. A retried task writes the same names, so each count exists once. Other files in the
-folder are ignored.
+A count is an empty object. Its name contains the segment, the range of rows, the share of FIFO groups, the number of
+bad records and the format's version. A retried task writes the same names, so each count exists once. Other files in
+the folder are ignored.
 """
 
 import logging
@@ -18,13 +18,13 @@ from sluice_spark.log.store import Store
 
 log = logging.getLogger(__name__)
 
-ERRORS = "errors"  # the folder of counts
+ERRORS = "errors"  # the folder of the counts of bad records
 VERSION = 1
 _NAME = re.compile(rf"{ERRORS}/([0-9]{{20}}(?:-[0-9]+)+)\.v([0-9]+)")
 
 
 def record_errors(store: Store, part: Slice, errors: int, share: int = 0) -> None:
-    """Write the number of unreadable records of a part; nothing if there are none."""
+    """Write the number of unreadable records in a part of a segment; write nothing if the part has no such records."""
     if errors:
         name = f"{ERRORS}/{part.number:020d}-{part.low}-{part.high}-{share}-{errors}.v{VERSION}"
         with suppress(SegmentTaken):
@@ -32,7 +32,7 @@ def record_errors(store: Store, part: Slice, errors: int, share: int = 0) -> Non
 
 
 def count_errors(store: Store, start: Position, end: Position) -> int:
-    """Return the number of bad records in the rows from `start` to `end`, which must be boundaries of batches.
+    """Return the number of bad records in the rows from `start` to `end`. Both must be boundaries of batches.
 
     Once a batch is committed, all its counts exist. Raises UnknownFormat.
     """
@@ -41,7 +41,7 @@ def count_errors(store: Store, start: Position, end: Position) -> int:
 
 
 def forget_errors(store: Store, committed: Position, *, before: float) -> None:
-    """Remove counts of committed segments written before `before`, in epoch seconds: offsets include these counts."""
+    """Remove counts of committed segments older than `before` (epoch seconds). Offsets already include these counts."""
     noted = _read_counts(store)
     store.remove([name for name, numbers, at in noted if at < before and numbers[0] < committed.segment])
 
@@ -58,10 +58,10 @@ def _read_counts(store: Store) -> Iterator[tuple[str, Sequence[int], float]]:
 
 
 def quarantine(store: Store, part: Slice, rows: pa.RecordBatch, share: int = 0, piece: int = 0) -> None:
-    """Write bad records to a Parquet file of their own, with their number in its name.
+    """Write bad records to a new Parquet file, whose name contains the number of records.
 
-    The location can be read as a table, as the file is directly in it. The file is durable on return, before the task's
-    good rows are used. `piece` distinguishes the files of a part that is read in several pieces.
+    The file is directly in the location, so that the location can be read as a table. The file is durable on return,
+    before the task's good rows are used. `piece` distinguishes the files of a part that is read in several pieces.
     """
     if not rows.num_rows:
         return

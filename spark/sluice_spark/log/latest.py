@@ -9,9 +9,9 @@ import pyarrow as pa
 from sluice_spark.errors import SegmentMissing, SegmentTaken
 from sluice_spark.log.store import Store
 
-STATUS = "status"  # the folder of statuses
+STATUS = "status"  # the folder of the receiver's statuses
 VERSION = 1
-_NAME = re.compile(rf"{STATUS}/([0-9]{{20}})\.v([0-9]+)")  # the status's time in milliseconds, and the format's version
+_NAME = re.compile(rf"{STATUS}/([0-9]{{20}})\.v([0-9]+)")  # time in milliseconds, format version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,7 @@ class Status:
 
     `state` is receiving, idle, or failing, with the `reason`. `requests` counts SQS requests as billed, each 64 KiB as
     one. `oldest_ms` is the age of the oldest of the last received messages. `waiting` is the number of messages in the
-    queues. None means unknown.
+    queues. A field is None if its value is unknown.
     """
 
     at_ms: int
@@ -37,18 +37,18 @@ class Status:
 
 
 def write_status(store: Store, status: Status) -> None:
-    """Write the status and remove older ones. Raises the store's errors."""
+    """Write the status and remove older statuses. Raises the store's errors."""
     before = [name for name in store.names(STATUS) if (match := _NAME.fullmatch(name)) and int(match[1]) < status.at_ms]
     content = pa.py_buffer(json.dumps(asdict(status)).encode())
     try:
         store.publish(f"{STATUS}/{status.at_ms:020d}.v{VERSION}", content)
     except SegmentTaken:
-        return  # another driver wrote a status in the same millisecond
+        return  # Another driver has written a status in the same millisecond.
     store.remove(before)
 
 
 def read_status(store: Store) -> Status | None:
-    """Read the newest status; None if there is none in a format that this version knows."""
+    """Read the newest status that has a format known to this version; None if there is none."""
     for name in sorted(store.names(STATUS), reverse=True):
         match = _NAME.fullmatch(name)
         if match is None or int(match[2]) != VERSION:
@@ -56,5 +56,5 @@ def read_status(store: Store) -> Status | None:
         try:
             return Status(**json.loads(store.read(name).to_pybytes()))
         except SegmentMissing:
-            continue  # a newer status has replaced this one
+            continue  # A newer status has replaced this status.
     return None

@@ -1,7 +1,8 @@
 """Deduplicates the records of S3's event notifications. Pure.
 
 S3 delivers a notification at least once, and two configurations may name one object. The receiver deduplicates before
-staging, as only it sees all messages in one order; a retried task then reads the same objects from the staged log.
+staging, because only the receiver sees all messages in one order. A retried task reads the same objects from the staged
+log.
 """
 
 from collections import deque
@@ -16,12 +17,12 @@ from msgspec.structs import replace
 from sluice_spark.formats.envelopes import S3Choice, read_object_facts, unwrap
 from sluice_spark.sqs.received import Message, Received, split_messages
 
-RECORDS_LIMIT = 250_000  # maximum number of remembered identities; the oldest are forgotten first
+RECORDS_LIMIT = 250_000  # maximum number of remembered record identities; the oldest are forgotten first
 IDENTITY_BYTES = 16
 
 
 class NotificationDeduplicator:
-    """Known S3 event records of one query's log. Not thread-safe: only the receiver uses it."""
+    """Remembers the S3 event records in one query's log. Not thread-safe: only the receiver uses this class."""
 
     def __init__(self, envelopes: Sequence[str], choice: S3Choice, limit: int = RECORDS_LIMIT) -> None:
         self._envelopes, self._choice, self._limit = envelopes, choice, limit
@@ -29,7 +30,7 @@ class NotificationDeduplicator:
         self._order: deque[bytes | None] = deque()
 
     def identities(self, bodies: Sequence[str]) -> Sequence[bytes | None]:
-        """Return the identities of all records in the bodies, in order."""
+        """Return the identities of all S3 event records in the bodies, in order."""
         all_facts = (facts for body in bodies for facts in read_facts(body, self._envelopes, self._choice))
         return [record_identity(facts) for facts in all_facts]
 
@@ -40,10 +41,10 @@ class NotificationDeduplicator:
             self._remember(identity)
 
     def split_new(self, taken: Sequence[Received]) -> tuple[list[Received], list[Received]]:
-        """Split messages into those with new records or none, and those with only known records.
+        """Split messages: returns messages with new records or no records, then messages with only known records.
 
-        The body of a partly known message is reduced to its new records, which are remembered: the caller must stage
-        the first list or stop.
+        If a message has both, its body is reduced to the new records. New records are remembered, so the caller must
+        stage the first list or stop.
         """
 
         def new(message: Message) -> Message | None:
@@ -64,7 +65,7 @@ class NotificationDeduplicator:
 
 
 def read_facts(body: str, envelopes: Sequence[str], choice: S3Choice) -> Sequence[Mapping[str, str]]:
-    """Read the facts of the selected records, in order; none if the body can't be read."""
+    """Read the facts of a body's selected records, in order. Returns an empty list if the body can't be read."""
     try:
         return [payload.facts for payload in unwrap(body, envelopes, choice)]
     except ValueError:
@@ -72,9 +73,9 @@ def read_facts(body: str, envelopes: Sequence[str], choice: S3Choice) -> Sequenc
 
 
 def record_identity(facts: Mapping[str, str]) -> bytes | None:
-    """Compute an identity that is equal for two records of one event; the sequencer orders the events of a key.
+    """Compute a record's identity, which is equal for two records of one event. The sequencer orders a key's events.
 
-    None if nothing distinguishes the record from a later event: such a record is always new.
+    Returns None if nothing distinguishes the record from a later event. Such a record always counts as new.
     """
     content = facts.get("versionId") or facts.get("eTag")
     order = facts.get("sequencer") or facts.get("eventTime")
@@ -87,7 +88,7 @@ def record_identity(facts: Mapping[str, str]) -> bytes | None:
 def remove_known_records(
     body: str, envelopes: Sequence[str], choice: S3Choice, known: Collection[bytes | None]
 ) -> tuple[str | None, Sequence[bytes | None]]:
-    """Reduce a body to its new records; return the body, or None without new records, and the new identities.
+    """Remove known records from a body. Returns the body (None without new records), and the new records' identities.
 
     Records that `choice` doesn't select stay in the body, for a later reader with another choice. A body without any
     selected record is returned unchanged.
@@ -110,7 +111,7 @@ def remove_known_records(
 
 
 def _cut_records(body: str, envelopes: Sequence[str], is_new: Callable[[Mapping[str, Any]], bool]) -> str:
-    """Return the body with only the records for which `is_new` is true; all other JSON values keep their text."""
+    """Remove the records for which `is_new` is false from the body. All other JSON values keep their text."""
     fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     name, *inner = envelopes
     if name == "sns":

@@ -1,8 +1,8 @@
 """Positions in the staged log, the offsets in Spark's checkpoint that name them, and decisions about the log. Pure.
 
 The decisions are a batch's end, its tasks, which segments are removable, and which messages are duplicates. An offset
-names a position and counts what lies before it. It contains no option, so a query may restart with other options. Its
-counts depend only on the position, because Spark takes an offset with a different text for new data.
+names a position, with counts of the rows before the position. Offsets contain no options, so a query can restart with
+other options. The counts depend only on the position, because Spark takes an offset with a different text for new data.
 """
 
 from collections import deque
@@ -13,15 +13,16 @@ from typing import Any
 from sluice_spark.errors import InvalidOffset, SegmentMissing
 from sluice_spark.log.segments import Header
 
-VERSION = 1  # format version of an offset
-ROWS_PER_TASK = 20_000  # the rows of a whole segment, which each of its tasks decompresses
+VERSION = 1  # version of the offset format
+# About the rows of a segment: every task decompresses all of a segment, so fewer rows would waste CPU.
+ROWS_PER_TASK = 20_000
 TASKS_LIMIT = 200
 DEDUPLICATION_LIMIT = 250_000  # maximum number of remembered ids of deleted messages, which SQS rarely redelivers
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """The position before row `row` of segment `segment`. A segment's end is the next one's beginning."""
+    """The position before row `row` of segment `segment`. A segment's end is the next segment's beginning."""
 
     segment: int
     row: int = 0
@@ -29,15 +30,15 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """Cumulative counts since the log began, which restarts don't reset."""
+    """Cumulative counts of messages and bytes since the log began, which restarts don't reset."""
 
     messages: int = 0
-    size: int = 0  # size of the bodies in bytes
+    size: int = 0  # bytes of all bodies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offset:
-    """A position with the counts of what lies before it. In JSON the counts have the names of FLIP-477 and FLIP-33."""
+    """A position, with counts of the rows before it. JSON has the metric names of FLIP-477 and FLIP-33."""
 
     position: Position
     totals: Totals = field(default_factory=Totals)
@@ -60,7 +61,7 @@ class Offset:
 
     @classmethod
     def parse(cls, offset: Mapping[str, Any]) -> "Offset":
-        """Parse an offset. Raises InvalidOffset for other values and for later versions."""
+        """Parse an offset. Raises InvalidOffset for malformed offsets and for later versions."""
         if offset.get("version") != VERSION:
             raise InvalidOffset(f"offset of version {offset.get('version')!r}, this package reads {VERSION}: {offset}")
         try:
@@ -78,17 +79,17 @@ class Offset:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """A segment's number and size, as planning needs them."""
+    """A segment's number and size, for planning."""
 
     number: int
     messages: int
     size: int
-    deletions_failed: int = 0  # cumulative number of failed deletions at publication
+    deletions_failed: int = 0  # failed deletions in total when the segment was published
 
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """Consecutive segments from number `first` on, and the totals before them."""
+    """Consecutive segments from number `first` on, and the totals of earlier segments."""
 
     first: int = 0
     totals_before: Totals = field(default_factory=Totals)
@@ -102,12 +103,12 @@ class Log:
 
     @property
     def newest(self) -> int:
-        """Number of the newest segment with rows, else of the one before the log: no batch ends in an empty segment."""
+        """The number of the newest segment with rows, where a batch can end; without such a segment, `first` - 1."""
         return next((extent.number for extent in reversed(self.extents) if extent.messages), self.first - 1)
 
     @property
     def end(self) -> Position:
-        """The position after the last row."""
+        """The position after the log's last row."""
         return Position(self.next_number)
 
     def append(self, header: Header) -> "Log":
@@ -128,7 +129,7 @@ class Log:
         return Log(self.first + gone, before, self.extents[gone:], failed)
 
     def between(self, start: Position, end: Position) -> Sequence[tuple[Extent, int, int]]:
-        """List each segment with its range of rows [from, to) between the positions, without empty ranges.
+        """List each segment between the positions with its range of rows [from, to), without empty ranges.
 
         Raises SegmentMissing if the log doesn't have all rows: rows are never skipped silently.
         """
@@ -168,7 +169,7 @@ class Log:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadLimit:
-    """Limits of a micro-batch: messages, and bytes of bodies. None is no limit."""
+    """Limits of a micro-batch: number of messages, and bytes of all bodies. None means no limit."""
 
     messages: int | None = None
     size: int | None = None
@@ -190,7 +191,8 @@ class Slice:
 
 
 def find_batch_end(log: Log, start: Position, admission: ReadLimit) -> Position:
-    """Find the end of a batch that begins at `start`: as far as the limits allow, but at least one row if there is any.
+    """Find the end of a batch from `start` on, within the limits. The batch has at least one row unless `start` is the
+    end.
 
     Each row counts as its segment's average number of bytes; Spark's own byte limits are approximate too.
     """
@@ -210,13 +212,13 @@ def find_batch_end(log: Log, start: Position, admission: ReadLimit) -> Position:
         size_left = None if size_left is None else size_left - extent.size * take // extent.messages
         if messages_left == 0 or (size_left is not None and size_left <= 0):
             return position
-    return log.end if position != start else start  # empty segments alone make no batch
+    return log.end if position != start else start  # A batch of only empty segments isn't planned.
 
 
 def divide_into_tasks(
     parts: Iterable[tuple[Extent, int, int]], rows_per_task: int = ROWS_PER_TASK
 ) -> Sequence[Sequence[Slice]]:
-    """Divide the rows, in order, into at most TASKS_LIMIT tasks, each but the last of at least `rows_per_task` rows."""
+    """Divide rows, in order, into at most TASKS_LIMIT tasks of at least `rows_per_task` rows (the last: any number)."""
     slices = [Slice(extent.number, low, high) for extent, low, high in parts]
     total = sum(part.high - part.low for part in slices)
     task_rows = max(rows_per_task, -(-total // TASKS_LIMIT))
@@ -250,7 +252,7 @@ def check_consecutive(numbers: Collection[int]) -> range:
 
 
 def find_removable_segments(published: Mapping[int, float], committed: Position, *, before: float) -> Sequence[int]:
-    """List segments that were published before the time and that no batch can need again, lowest number first.
+    """List the segments that were published before the time and that no batch needs any more, lowest number first.
 
     The newest segment always stays, because its header has the totals.
     """
@@ -261,8 +263,8 @@ def find_removable_segments(published: Mapping[int, float], committed: Position,
 class Deduplicator:
     """Remembers the ids of staged messages, by segment, and forgets the oldest first.
 
-    A segment whose deletions aren't confirmed is never forgotten, as its messages will be redelivered.
-    Ids inherited from earlier drivers aren't forgotten either.
+    Ids of a segment whose deletions aren't confirmed are never forgotten, because its messages will be redelivered. Ids
+    inherited from earlier drivers aren't forgotten either.
     """
 
     def __init__(self, limit: int = DEDUPLICATION_LIMIT) -> None:
@@ -274,18 +276,18 @@ class Deduplicator:
         return identity in self._ids
 
     def add_inherited(self, ids: Sequence[str]) -> None:
-        """Remember ids that earlier drivers staged, for this driver's lifetime: whether they were deleted is unknown.
+        """Remember ids that earlier drivers staged, for this driver's lifetime: SQS may still have these messages.
 
-        The limit grows by their number, so the number of this driver's own ids that are kept doesn't change.
+        The limit grows by the number of these ids, so as many of this driver's own ids are kept as before.
         """
         before = len(self._ids)
         self._ids.update(ids)
         self._limit += len(self._ids) - before
 
     def add_new(self, ids: Sequence[str]) -> bool:
-        """Remember ids that are about to be staged; the caller must stage them or stop.
+        """Remember ids of messages that are about to be staged. The caller must stage the messages or stop.
 
-        Returns False, and remembers no id, if any id is known or repeated.
+        If any id is known or repeated, no id is remembered, and the result is False.
         """
         if not self._ids.isdisjoint(ids):
             return False
@@ -297,7 +299,7 @@ class Deduplicator:
         return False
 
     def add_segment(self, number: int, *taken: Sequence[str]) -> None:
-        """Record that these ids are durable in segment `number`, and that their messages are not yet deleted."""
+        """Record that messages with these ids are durable in segment `number`, but not yet deleted from the queue."""
         self._segments.append((number, taken))
         self._unconfirmed.add(number)
         self._forget()

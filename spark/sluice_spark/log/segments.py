@@ -28,15 +28,16 @@ PUBLISH_ATTEMPTS = 6
 PUBLISH_AGAIN_S = 0.5
 VERSION = 3
 HEADER_KEY = b"sluice.segment"
-HEAD_BYTES = 16_384  # enough for the schema with its metadata, so a header is read without its rows
-# LZ4 reduces JSON to a third of its size, which shortens uploads to S3 and costs less CPU than writing all to a disk.
+HEAD_BYTES = 16_384  # bytes at a segment's start that contain the header; rows aren't read
+# LZ4 reduces JSON to a third of its size. This shortens uploads to S3, and costs less CPU than writing everything to
+# disk.
 CODEC = "lz4"
-WORTHWHILE_RATIO = 0.8  # content whose compressed size is a larger share isn't compressed
+WORTHWHILE_RATIO = 0.8  # Content isn't compressed if that leaves more than this share.
 SAMPLE_BYTES = 64 * 2**10
-LARGE_BODY = 8 * 2**10  # average characters of a body from which bodies count as large
-LZ4_GROWTH = 1.01  # LZ4's upper bound for incompressible bytes
+LARGE_BODY = 8 * 2**10  # characters: bodies of this or a higher average length count as large
+LZ4_GROWTH = 1.01  # LZ4's upper bound of the growth of incompressible content
 BATCH_BYTES = 8 * 2**10  # upper bound of a batch's metadata in the file
-_MAGIC_BYTES = 8  # the file format's prefix: ARROW1 and padding, then the stream
+_MAGIC_BYTES = 8  # length of the Arrow file's prefix, ARROW1 and padding
 _ATTRIBUTE = pa.struct([("type", pa.string()), ("string", pa.string()), ("binary", pa.binary())])
 _TIME = pa.timestamp("us", tz="UTC")
 _TEXT = pa.string()
@@ -74,7 +75,7 @@ class Header:
 
     `messages_before`, `size_before` (bytes) and `deletions_failed` are totals of the log before this segment.
 
-    `epoch` orders the drivers of a log: the number of the empty segment with which the writer's driver claimed it.
+    `epoch` orders the drivers of a log: it is the number of the empty segment by which the driver claimed the log.
     """
 
     number: int
@@ -88,7 +89,7 @@ class Header:
     epoch: int = -1
 
     def next_header(self) -> "Header":
-        """Return the header of the next segment, with the cumulative counters."""
+        """Return a header for the next segment, which continues the cumulative counters."""
         return Header(
             number=self.number + 1,
             writer="",
@@ -100,7 +101,7 @@ class Header:
 
 
 def segment_name(number: int) -> str:
-    """Return a segment's object name; sorting by name sorts by number."""
+    """Return the name of a segment's object. Sorting objects by name sorts segments by number."""
     return f"{FOLDER}/{number:020d}.arrow"
 
 
@@ -119,15 +120,16 @@ def read_header(store: Store, number: int) -> Header:
 
 
 def read_headers(store: Store, numbers: Iterable[int]) -> Sequence[Header]:
-    """Read headers, in the order of their numbers. Raises the errors of `read_header`."""
+    """Read several segments' headers, in the order of the numbers. Raises the errors of `read_header`."""
     with ThreadPoolExecutor(READERS) as readers:
         return list(readers.map(lambda number: read_header(store, number), sorted(numbers)))
 
 
 def publish(store: Store, header: Header, rows: pa.Table) -> None:
-    """Publish rows under the header's number.
+    """Publish rows as the segment with the header's number.
 
-    Raises SegmentTaken if another writer was first. After any other error the segment may have been published or not.
+    Raises SegmentTaken if another writer was first. After any other error it is unknown whether the segment was
+    published.
     """
     name, content = segment_name(header.number), encode_segment(rows, header)
     for attempt in range(1, PUBLISH_ATTEMPTS + 1):
@@ -136,7 +138,7 @@ def publish(store: Store, header: Header, rows: pa.Table) -> None:
         except SegmentTaken:
             if read_header(store, header.number).writer != header.writer:
                 raise
-            return  # our earlier attempt succeeded, and only its response was lost
+            return  # The earlier attempt succeeded, but its response was lost.
         except (OSError, LogError) as error:
             if attempt == PUBLISH_ATTEMPTS:
                 raise
@@ -169,14 +171,14 @@ def build_rows(received: Sequence[Received]) -> pa.RecordBatch:
 
 
 def body_size(rows: pa.Table) -> int:
-    """Return the total bytes of all bodies."""
+    """Return the total size of all bodies in bytes."""
     return sum(chunk.view(pa.binary()).total_values_length for chunk in rows.column("body").chunks)
 
 
 def encode_segment(rows: pa.Table, header: Header) -> pa.Buffer:
     """Encode the rows and the header as a segment's content."""
     metadata = {HEADER_KEY: json.dumps({"version": VERSION, **asdict(header)})}
-    # The buffer has the largest possible size from the start: a growing buffer is copied, unwritten memory is free.
+    # The buffer has the largest possible size from the start. Growing would copy it; unwritten memory is free.
     batches = rows.replace_schema_metadata(metadata).to_batches()
     content = pa.allocate_buffer(HEAD_BYTES + BATCH_BYTES * len(batches) + int(LZ4_GROWTH * rows.nbytes))
     sink = pa.FixedSizeBufferWriter(content)
@@ -188,7 +190,7 @@ def encode_segment(rows: pa.Table, header: Header) -> pa.Buffer:
 
 
 def _is_compressible(rows: pa.Table) -> bool:
-    """Return whether compression is worthwhile, judging by the beginning of the bodies."""
+    """Return whether compressing the rows is worthwhile, judged by the first part of the bodies."""
     chunks = rows.column("body").chunks
     text = chunks[0].buffers()[2] if chunks else None
     if not text:
@@ -198,7 +200,7 @@ def _is_compressible(rows: pa.Table) -> bool:
 
 
 def parse_header(content: pa.Buffer | bytes) -> Header:
-    """Read the header from a segment, or its first HEAD_BYTES. Raises UnknownFormat for anything else."""
+    """Read a segment's header from its content or first HEAD_BYTES. Raises UnknownFormat for other content."""
     content = pa.py_buffer(content)
     if bytes(memoryview(content)[:6]) != b"ARROW1":
         raise UnknownFormat("not an Arrow file")
@@ -208,7 +210,7 @@ def parse_header(content: pa.Buffer | bytes) -> Header:
 
 @contextmanager
 def _refuse_damaged() -> Iterator[None]:
-    """Turn what Arrow and json raise for damaged files, an OSError among them, into UnknownFormat."""
+    """Convert the errors that Arrow and json raise for damaged files, including OSError, to UnknownFormat."""
     try:
         yield
     except (pa.ArrowException, OSError, IndexError, ValueError, TypeError) as error:
@@ -223,7 +225,7 @@ def read_rows(content: pa.Buffer) -> pa.Table:
 
 
 def read_batches(content: pa.Buffer, low: int, high: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows [low, high), reading only the record batches that contain some of them. Raises UnknownFormat."""
+    """Yield a segment's rows [low, high). Reads only the record batches with such rows. Raises UnknownFormat."""
     begin = 0
     with _refuse_damaged():
         counts, reader = _open_column("receive_count", content), pa.ipc.open_file(content)
@@ -239,7 +241,7 @@ def read_batches(content: pa.Buffer, low: int, high: int) -> Iterator[pa.RecordB
 
 
 def read_message_ids(content: pa.Buffer) -> Sequence[str]:
-    """Read only the message ids of all rows."""
+    """Read the message ids of all rows, without the other columns."""
     parse_header(content)
     with _refuse_damaged(), _open_column("message_id", content) as reader:
         ids: Sequence[str] = reader.read_all().column("message_id").to_pylist()
@@ -263,7 +265,7 @@ def _check_schema(schema: pa.Schema) -> Header:
 
 
 def _build_bodies(values: Sequence[str]) -> pa.Array:
-    """Build the body column; copy large bodies into exact memory, as Arrow's builder doubles its buffer and copies."""
+    """Build the body column. Large bodies get a buffer of exact size: Arrow's builder would double and copy its own."""
     if sum(map(len, values)) < LARGE_BODY * len(values):
         return pa.array(values, _TEXT)
     ends = array("i", accumulate((len(value if value.isascii() else value.encode()) for value in values), initial=0))
@@ -275,7 +277,7 @@ def _build_bodies(values: Sequence[str]) -> pa.Array:
 
 
 def _build_array(values: Sequence[str | int | None], kind: pa.DataType = _TEXT) -> pa.Array:
-    """Build a column. Equal or missing values, the usual case, become a repeated scalar, at half the cost."""
+    """Build a column from values. If all values are equal or missing, as usual, a repeated scalar halves the cost."""
     if values and values.count(values[0]) == len(values):
         return pa.repeat(pa.scalar(values[0], kind), len(values))
     return pa.array(values, kind)
@@ -288,7 +290,7 @@ def _build_times(values: Sequence[str | None]) -> pa.Array:
 
 def _build_attributes(values: Sequence[Mapping[str, Attribute] | None]) -> pa.Array:
     kind = SCHEMA.field("attributes").type
-    if values.count(None) == len(values):  # true of most queues
+    if values.count(None) == len(values):  # In most queues no message has such a value.
         zero_offsets = pa.repeat(pa.scalar(0, pa.int32()), len(values) + 1)
         return pa.MapArray.from_arrays(zero_offsets, pa.nulls(0, kind.key_type), pa.nulls(0, kind.item_type), kind)
     rows = [

@@ -35,29 +35,30 @@ from sluice_spark.sqs.received import Message, Received, split_messages
 log = logging.getLogger(__name__)
 
 CLAIM_ATTEMPTS = 20
-DRIVERS_REMEMBERED = 8  # in addition to the drivers of the newest DEDUPLICATION_LIMIT messages
-LAST_OF_A_DRIVER = 50_000  # remembered ids per driver; a driver never has as many undeleted messages
+# Ids of this many earlier drivers are remembered, besides the newest DEDUPLICATION_LIMIT ids.
+DRIVERS_REMEMBERED = 8
+LAST_OF_A_DRIVER = 50_000  # number of remembered ids per driver, more than a driver's undeleted messages
 FIRST = segments.Header(number=0, writer="", published_ms=0)
 
 
 class StagedLog:
-    """A writer's view of the log. `log` is replaced as a whole, so that other threads may read it."""
+    """A writer's view of the log. `log` is replaced as a whole, so that other threads can read the log."""
 
     def __init__(self, store: Store, notified: NotificationDeduplicator | None = None) -> None:
         """Create a view. `notified` deduplicates S3 event records, if the messages are S3 notifications."""
         self.store, self.notified, self._writer = store, notified, uuid.uuid4().hex
-        self._next = FIRST  # header of the next segment
+        self._next = FIRST  # The header for the next segment
         self._epoch: int | None = None
-        self._changing = threading.Lock()  # the receiver's thread appends, Spark's thread drops segments
+        self._changing = threading.Lock()  # One thread appends, another drops segments.
         self.log = Log()
         self.deduplicator = Deduplicator()
 
     def oldest(self) -> Position:
-        """Return the position where a new query begins: it adopts what a dead query staged but never committed."""
+        """Return where a new query begins: at the oldest segment, so that the query gets all uncommitted messages."""
         return Position(self._list_segment_numbers().start)
 
     def take_over(self, start: Position) -> None:
-        """Claim the log and read its content from `start` on. Raises Fenced if other writers keep claiming the log."""
+        """Claim the log, and read the log from `start` on. Raises Fenced if other writers keep claiming the log."""
         for _ in range(CLAIM_ATTEMPTS):
             segment_numbers = self._list_segment_numbers()
             if start.segment > segment_numbers.stop or (start.row and start.segment == segment_numbers.stop):
@@ -85,7 +86,7 @@ class StagedLog:
         return Position(self._list_segment_numbers().stop)
 
     def append(self, rows: pa.Table, *, deletions_failed: int = 0) -> segments.Header:
-        """Publish the next segment. Raises Fenced if another writer has taken its number."""
+        """Publish rows as the next segment. Raises Fenced if another writer has taken the segment's number."""
         if self._epoch is None:
             self._epoch = self._next.number
         header = replace(
@@ -107,17 +108,17 @@ class StagedLog:
         return header
 
     def check_newest(self) -> None:
-        """Raise SegmentMissing if the newest segment is gone, behind which another would leave a gap."""
+        """Raise SegmentMissing if the newest segment is gone, because the next segment would leave a gap."""
         segments.read_header(self.store, self._next.number - 1)
 
     def select_new(self, taken: Sequence[Received]) -> tuple[Sequence[Received], Sequence[Received], Sequence[str]]:
-        """Split messages into new ones and known ones; return both, and the ids of the new ones.
+        """Split messages: returns the new messages, the known messages, and the new messages' ids.
 
-        SQS redelivers messages whose deletion failed. Each record of S3's notifications is staged once.
-        The new ids are remembered, so the caller must stage the new messages or stop.
+        SQS redelivers messages whose deletion failed. Each record of S3's notifications is staged once. The new ids are
+        remembered, so the caller must stage the new messages or stop.
         """
         ids = _list_message_ids(taken)
-        if self.notified is None and self.deduplicator.add_new(ids):  # the usual case, at little cost
+        if self.notified is None and self.deduplicator.add_new(ids):  # the usual case
             return taken, (), ids
         now = set[str]()
 
@@ -135,7 +136,7 @@ class StagedLog:
         return fresh, again, ids
 
     def forget_before(self, position: Position) -> None:
-        """Drop the segments before a committed position from memory."""
+        """Drop the segments before a committed position from memory, not from the store."""
         with self._changing:
             self.log = self.log.drop_before(position)
 
@@ -157,7 +158,7 @@ class StagedLog:
             return
         if start.segment < segment_numbers.start:
             raise SegmentMissing(f"the offset names segment {start.segment}, the log begins at {segment_numbers.start}")
-        # The segment before `start` has the totals of messages, bytes and failed deletions up to `start`.
+        # The header of the segment before `start` has the totals of messages, bytes and failed deletions up to `start`.
         needed = range(max(segment_numbers.start, start.segment - 1), segment_numbers.stop)
         headers = segments.read_headers(self.store, needed)
         totals = Totals(messages=headers[0].messages_before, size=headers[0].size_before)
@@ -168,7 +169,7 @@ class StagedLog:
         self._next = headers[-1].next_header()
 
     def _remember(self, segment_numbers: range) -> None:
-        """Remember ids of messages that may be redelivered: the newest, and the last ones of each earlier driver."""
+        """Remember ids of messages that SQS might redeliver: the newest ids, and the last ids of earlier drivers."""
         newest: list[tuple[int, Sequence[str]]] = []
         objects: list[Sequence[bytes | None]] = []
         count = 0
@@ -193,8 +194,8 @@ class StagedLog:
     def _last_ids_by_driver(self, segment_numbers: range) -> Iterator[Sequence[str]]:
         """Yield the last ids of each of the latest drivers in these segments.
 
-        A killed driver's undeleted messages are redelivered after the visibility timeout. By then later drivers may
-        have staged any number of messages, and may have been killed too.
+        A killed driver's undeleted messages are redelivered after the visibility timeout. Before that, later drivers
+        can have staged any number of messages, and can have been killed too.
         """
         for _ in range(DRIVERS_REMEMBERED):
             if not segment_numbers:

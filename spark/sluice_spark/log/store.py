@@ -23,8 +23,8 @@ from sluice_spark.formats.s3_objects import remove_objects
 
 S3_SCHEMES = {"s3", "s3a", "s3n"}
 S3_ATTEMPTS = 10
-# Linux takes page-cache memory in pieces of a write's size, and reuses only small pieces. Writing a segment in one call
-# cost seven times as much CPU.
+# Bytes per write. Linux allocates page cache in pieces of a write's size, and reuses only small pieces. Writing a
+# segment in one call would cost seven times as much CPU.
 PIECE_BYTES = 256 * 2**10
 
 
@@ -35,7 +35,7 @@ class Store(Protocol):
         """Publish durably. Raises SegmentTaken if the name exists, even from an earlier attempt of this writer."""
 
     def read(self, name: str, size: int | None = None) -> pa.Buffer:
-        """Read a whole object, or its first `size` bytes. Raises SegmentMissing."""
+        """Read a whole object, or its first `size` bytes. Raises SegmentMissing if the object doesn't exist."""
 
     def names(self, prefix: str) -> Mapping[str, float]:
         """Return the objects directly under `prefix/`, each with its modification time in epoch seconds.
@@ -47,9 +47,9 @@ class Store(Protocol):
         """Remove objects; an object that is already gone is no error."""
 
 
-@lru_cache(maxsize=16)  # Spark reuses worker processes, and creating an S3 client takes 100 ms
+@lru_cache(maxsize=16)  # Spark reuses worker processes, and creating an S3 client takes 100 ms.
 def open_store(location: str, profile: str | None = None) -> Store:
-    """Open a location's store: a path, `file:`, `s3:` or `s3a:`. Raises LogError."""
+    """Open the store of a location: a path, or a URL of scheme `file`, `s3` or `s3a`. Raises LogError."""
     parts = urlsplit(location)
     if parts.scheme in S3_SCHEMES:
         session = botocore.session.Session(profile=profile)
@@ -67,7 +67,7 @@ class FileStore:
         self._root = root
 
     def publish(self, name: str, content: pa.Buffer) -> None:
-        """Write a temporary file, flush it, then link it: a reader sees all or nothing, and a second writer fails."""
+        """Write and flush a temporary file, then link it to the name. Readers see whole files; later writers fail."""
         final = self._root / name
         final.parent.mkdir(parents=True, exist_ok=True)
         written = final.parent / f".{final.name}.{uuid.uuid4().hex}"
@@ -75,7 +75,7 @@ class FileStore:
             with written.open("xb", buffering=0) as file:
                 for start in range(0, content.size, PIECE_BYTES):
                     piece = memoryview(content)[start : start + PIECE_BYTES]
-                    while piece:  # an unbuffered file may write only a part
+                    while piece:  # An unbuffered file might write only a part.
                         piece = piece[file.write(piece) :]
                 os.fsync(file.fileno())
             try:
@@ -91,7 +91,7 @@ class FileStore:
             os.close(directory)
 
     def read(self, name: str, size: int | None = None) -> pa.Buffer:
-        """Map the file into memory, without a copy."""
+        """Map the object's file into memory, without a copy."""
         try:
             with pa.memory_map(str(self._root / name)) as file:
                 return file.read_buffer(size)
@@ -105,7 +105,7 @@ class FileStore:
             for entry in entries:
                 name = f"{prefix}/{entry.name}"
                 if not entry.name.startswith("."):
-                    with suppress(FileNotFoundError):  # the file was removed after it was listed
+                    with suppress(FileNotFoundError):  # The file was removed after the listing.
                         published[name] = entry.stat().st_mtime
         return published
 
@@ -124,8 +124,8 @@ class S3Store:
     def publish(self, name: str, content: pa.Buffer) -> None:
         """Write the object if the name is unused.
 
-        S3 answers 409 if another conditional write is in progress. botocore doesn't retry that, so this method does:
-        only an existing object counts as taken.
+        S3 answers 409 while another conditional write is in progress. botocore doesn't retry after 409, so this method
+        does.
         """
         for _ in range(S3_ATTEMPTS):
             with self._translate_errors(name):
@@ -173,7 +173,7 @@ class S3Store:
 
     @contextmanager
     def _translate_errors(self, name: str) -> Iterator[None]:
-        """Convert errors of S3 and of botocore to LogError."""
+        """Convert errors of S3 and botocore to LogError."""
         try:
             yield
         except (BotoCoreError, ClientError) as error:

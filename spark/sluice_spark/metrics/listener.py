@@ -35,11 +35,11 @@ from sluice_spark.metrics.measures import (
 
 log = logging.getLogger(__name__)
 
-Key = tuple[str, int]  # query id, and the source's index in the query
+Key = tuple[str, int]  # the query's id, and the source's index in the query
 
 
 def observe_metrics(messages: DataFrame) -> DataFrame:
-    """Return the same frame, with an observation of bad records and of the last message's times for `MetricsListener`.
+    """Add an observation of bad records, and of the last message's times, to a frame for `MetricsListener`.
 
     Call this function once in a query, where the frame still has all of the source's columns.
     """
@@ -53,9 +53,9 @@ def observe_metrics(messages: DataFrame) -> DataFrame:
 
 
 class MetricsListener(StreamingQueryListener):
-    """Emits a query's metrics as EMF lines on stdout, or by `emit`. Add it by `spark.streams.addListener`.
+    """Emits a query's metrics as EMF lines on stdout, or by `emit`. Register with `spark.streams.addListener`.
 
-    Each progress, and idle time, makes one call of `emit` for each SQS source. Other sources are ignored.
+    Calls `emit` for each SQS source, at each progress event and each idle event of the query.
     """
 
     def __init__(
@@ -65,14 +65,14 @@ class MetricsListener(StreamingQueryListener):
         staging_location: str | None = None,
         profile: str | None = None,
     ) -> None:
-        """Create the listener. With the `staging_location` of one query, the listener adds its receiver's metrics."""
+        """Create the listener. With `staging_location` of a query it adds the metrics of the query's receiver."""
         self._emit = emit or emf_lines()
         self._store = open_store(staging_location, profile) if staging_location else None
         self._readings: dict[Key, Reading] = {}
         self._names: dict[str, str] = {}
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802  Spark's name
-        """Store the query's name."""
+        """Store the started query's name."""
         self._names[str(event.id)] = event.name or str(event.id)
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802  Spark's name
@@ -106,7 +106,7 @@ class MetricsListener(StreamingQueryListener):
                 self._emit_metrics(key, *measure_idle(at_ms, before))
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802  Spark's name
-        """Forget the query."""
+        """Forget the query, which has ended."""
         query = str(event.id)
         self._names.pop(query, None)
         self._readings = {key: reading for key, reading in self._readings.items() if key[0] != query}
@@ -120,7 +120,7 @@ class MetricsListener(StreamingQueryListener):
         self._emit(replace(metrics, state=status.state, reason=status.reason) if status else metrics)
 
     def _read_status(self) -> tuple[Status | None, Mapping[str, float]]:
-        """Read the receiver's newest status, and its metrics."""
+        """Read the receiver's newest status, and return its metrics."""
         if self._store is None:
             return None, {}
         try:

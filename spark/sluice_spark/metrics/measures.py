@@ -1,7 +1,7 @@
 """Metrics of a query, with the names of FLIP-477 and FLIP-33, computed from its progress. Pure: no Spark, no clock.
 
 The source's offsets contain the cumulative counters, so restarts don't reset them. Values that only tasks know (the
-last batch's bad records, the messages' times) are from an observation on the frame: `listener.observe_metrics`.
+last batch's bad records, messages' times) come from an observation, which `listener.observe_metrics` adds to the frame.
 """
 
 import ast
@@ -16,7 +16,7 @@ from sluice_spark.errors import InvalidOffset
 from sluice_spark.log.latest import Status
 from sluice_spark.log.planning import Offset
 
-OBSERVATION = "sluice_sqs"  # name of the observation
+OBSERVATION = "sluice_sqs"  # name of Spark's observation
 ERRORS, SENT_AT, RECEIVED_AT = "errors", "sent_at", "received_at"  # columns of the observation
 
 UNITS: Mapping[str, str] = {
@@ -43,19 +43,19 @@ NAMESPACE = "Sluice/Spark"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryMetrics:
-    """Metrics of one source at one time. Unknown values are left out."""
+    """Metrics of one SQS source at one time. `values` lacks unknown metrics."""
 
     query: str
     source: int
     at_ms: int
     values: Mapping[str, float]
-    state: str = ""  # the receiver's state: receiving, idle or failing; "" if unknown
+    state: str = ""  # The receiver's state: receiving, idle or failing; "" if unknown
     reason: str = ""  # why the receiver is failing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One source's part of a query's progress. Times are the trigger's start and end, in epoch milliseconds."""
+    """One source's part of a query's progress. The times are the trigger's start and end, in epoch milliseconds."""
 
     started_ms: int
     ended_ms: int
@@ -67,7 +67,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """The previous measurement, to which the next sample is compared."""
+    """The previous measurement, for comparison with the next sample."""
 
     at_ms: int
     end: Offset
@@ -77,7 +77,7 @@ class Reading:
 
 
 def parse_offset(text: Any) -> Offset | None:
-    """Parse an offset of this source in a progress; None for any other. PySpark passes JSON or a Python dict's text."""
+    """Parse an SQS source's offset in a progress; None for other sources. Its text is JSON, or a Python dict's repr."""
     if not text or not isinstance(text, str):
         return None
     try:
@@ -91,9 +91,9 @@ def parse_offset(text: Any) -> Offset | None:
 
 
 def measure_trigger(sample: Sample, before: Reading | None) -> tuple[Reading, Mapping[str, float]]:
-    """Measure after a trigger; return the reading for the next measurement, and the metrics.
+    """Measure after a trigger. Returns the reading for the next measurement, and the metrics.
 
-    Rates are averages since the previous reading; for the first, over its own trigger.
+    Rates are averages since the previous reading. The first rates are averages over the trigger.
     """
     since = before.end if before else (sample.start or sample.end)
     since_ms = before.at_ms if before else sample.started_ms
@@ -105,7 +105,8 @@ def measure_trigger(sample: Sample, before: Reading | None) -> tuple[Reading, Ma
         at_ms=sample.ended_ms,
         end=sample.end,
         busy_ms=sample.ended_ms if records or not before else before.busy_ms,
-        # An offset counts the errors before its batch. A progress without a batch has the last batch's offset.
+        # An offset counts the errors before its batch. The progress of a trigger without a batch has the last batch's
+        # offset.
         errors=max(sample.end.errors + int(observed.get(ERRORS) or 0), before.errors if before else 0),
         lags=_compute_lags(sample) or (before.lags if before else {}),
     )
@@ -117,7 +118,7 @@ def measure_trigger(sample: Sample, before: Reading | None) -> tuple[Reading, Ma
 
 
 def measure_idle(at_ms: int, before: Reading) -> tuple[Reading, Mapping[str, float]]:
-    """Measure an idle query: counters stay, rates are zero, the idle time grows."""
+    """Compute the metrics of an idle query: counters stay, rates are zero, the idle time grows."""
     reading = replace(before, at_ms=max(at_ms, before.at_ms))
     zero_rates = {"numRecordsInPerSecond": 0.0, "numBytesInPerSecond": 0.0}
     return reading, _compute_values(reading, zero_rates)
@@ -136,7 +137,7 @@ def _compute_values(reading: Reading, rates: Mapping[str, float]) -> dict[str, f
 
 
 def _compute_lags(sample: Sample) -> dict[str, float]:
-    """Compute the age of the batch's last message when it was received, and when its batch ended."""
+    """Compute how old a batch's last message was when it was received, and when the batch ended."""
     observed = sample.observed or {}
     sent, received = observed.get(SENT_AT), observed.get(RECEIVED_AT)
     if sent is None:
@@ -148,7 +149,7 @@ def _compute_lags(sample: Sample) -> dict[str, float]:
 
 
 def receiver_metrics(status: Status) -> Mapping[str, float]:
-    """Return the metrics in the receiver's status."""
+    """Convert the receiver's status to metrics."""
     values = {
         "numReceivesFailed": status.receives_failed,
         "timeSinceLastReceive": status.since_good_ms,

@@ -1,1 +1,1 @@
-"""The sink: converts rows to messages, packs messages into batches, and sends these. Independent of the source."""
+"""The sink: converts rows to messages, packs messages into batches, and sends batches. Independent of the source."""

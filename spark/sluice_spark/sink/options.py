@@ -1,4 +1,4 @@
-"""Options of the sink, and the columns that it accepts: both are checked once, at plan time.
+"""Options of the sink, and the columns that the sink accepts. Both are checked once, when Spark plans the query.
 
 Every error names its option or its column. The options for queues, endpoint and identity are those of the source. Other
 options of the source are ignored, so that one view serves SELECT and INSERT.
@@ -22,7 +22,7 @@ from sluice_spark.options import (
 )
 from sluice_spark.sink.outgoing import Deduplication
 
-CONNECTIONS_DEFAULT = 16  # connections per task
+CONNECTIONS_DEFAULT = 16  # number of connections per task
 SHARED_OPTIONS = (
     "queueUrl",
     "region",
@@ -33,7 +33,7 @@ SHARED_OPTIONS = (
     "profile",
     "maxConnections",
 )
-# Spark also passes the options of the query.
+# Options of the query, which Spark passes to the sink too.
 QUERY_OPTIONS = {"checkpointlocation", "queryname"}
 
 _DEDUPLICATIONS: Mapping[str, Deduplication] = {"row": "row", "content": "content"}
@@ -63,7 +63,8 @@ RECEIVED_ONLY = {
 class SinkOptions:
     """Checked options of a write. `queues` has the endpoint, the identity and the queues.
 
-    One queue gets all rows. With several queues each row names one of them; without any, each row names any queue.
+    One queue gets all rows. With several queues each row names one of these queues; with none, each row names any
+    queue.
     """
 
     queues: Options
@@ -72,7 +73,7 @@ class SinkOptions:
 
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
-    """Parse a write's options. Raises InvalidOption: unknown, malformed, out of range."""
+    """Parse a write's options. Raises InvalidOption for unknown and malformed options."""
     values = {name.lower(): str(value).strip() for name, value in given.items()}
     values = {
         name: value for name, value in values.items() if name not in QUERY_OPTIONS and not is_spark_internal(name)
@@ -83,7 +84,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
             raise InvalidOption(name, f"unknown; the sink has {', '.join(offered)}")
     shared = {name: values[name.lower()] for name in SHARED_OPTIONS if name.lower() in values}
     shared.setdefault("maxConnections", str(CONNECTIONS_DEFAULT))
-    shared["stagingLocation"] = "/"  # the parser requires a location; the sink stages nothing
+    shared["stagingLocation"] = "/"  # The parser requires a location, but the sink doesn't use it.
     return SinkOptions(
         queues=parse_options(shared),
         fail_on_error=parse_value("failOnError", FLAG, values.get("failonerror", "true")),
@@ -114,7 +115,7 @@ def _has_type(wanted: str, kind: DataType) -> bool:
     if wanted == ATTRIBUTES:
         if not isinstance(kind, MapType) or not isinstance(kind.keyType, StringType):
             return False
-        if isinstance(kind.valueType, StructType):  # attributes have this type in the source's frames
+        if isinstance(kind.valueType, StructType):  # as in frames of the source
             return set(kind.valueType.names) <= {"type", "string", "binary"}
         return isinstance(kind.valueType, StringType | BinaryType)
     if wanted == NUMBER:

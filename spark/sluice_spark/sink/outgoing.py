@@ -11,27 +11,27 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Deduplication = Literal["row", "content"]  # equal rows in a FIFO queue: `row` keeps all, `content` one
+Deduplication = Literal["row", "content"]  # Of equal rows, FIFO queues keep all (`row`) or one.
 
 BATCH_MESSAGES = 10
-BATCH_BYTES = 2**20  # size limit of a batch and of a message, with attributes
+BATCH_BYTES = 2**20  # maximum bytes of a batch, and of a message with its attributes
 ATTRIBUTES_LIMIT = 10
 DELAY_LIMIT_S = 900
-MAX_REMEMBERED = 1_000_000  # remembered contents of a task's rows, more than SQS accepts in five minutes
-OPEN_LIMIT = 1_000  # maximum number of batches being filled, one per queue or lane of a FIFO queue
+MAX_REMEMBERED = 1_000_000  # remembered contents of a task's rows: more rows than SQS accepts in five minutes
+OPEN_LIMIT = 1_000  # maximum number of unfinished batches, one per queue, or lane of a FIFO queue
 # SQS refuses the characters that XML 1.0 doesn't allow: https://www.w3.org/TR/REC-xml/#charsets
 _UNSENDABLE = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-# The same characters as bytes of UTF-8, where a search takes a tenth of the time. Surrogates can't be encoded.
+# The same characters in UTF-8, where a search takes a tenth of the time. Surrogates are missing: they can't be encoded.
 _CONTROLS = bytes(byte for byte in range(ord(" ")) if byte not in b"\t\n\r")
 _NONCHARACTERS = ("\ufffe".encode(), "\uffff".encode())
 _ATTRIBUTE_NAME = re.compile(r"(?!(?i:aws|amazon)\.)(?!\.)(?!.*\.\.)[A-Za-z0-9_.-]{1,256}(?<!\.)")
 _ATTRIBUTE_TYPE = re.compile(r"(String|Number|Binary)(\..+)?")
-_TOKEN = re.compile(r"[!-~]{1,128}")  # group or deduplication id: letters, digits and punctuation
+_TOKEN = re.compile(r"[!-~]{1,128}")  # a message group id or deduplication id: letters, digits and punctuation
 
 
 @dataclass(frozen=True, slots=True)
 class RowPosition:
-    """A row's partition and its index in the partition, from 0; the same in every attempt of a task."""
+    """A row's partition, and its index in the partition from 0. The position is the same in every attempt of a task."""
 
     partition: int
     row: int
@@ -48,7 +48,7 @@ class OutgoingMessage:
     queue_url: str
     entry: Mapping[str, Any]
     size: int
-    group: str | None = None  # message group in a FIFO queue; None elsewhere
+    group: str | None = None  # message group in a FIFO queue; None for a standard queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +64,17 @@ class UnsentRow:
 
 @dataclass(slots=True)
 class DeduplicationIds:
-    """Makes ids of FIFO messages from their content, so that a row has the same one however rows are partitioned.
+    """Makes deduplication ids from messages' content, so that a row's id doesn't depend on the partitions.
 
-    `write` identifies the write, and stays the same in retried tasks. Within it, equal rows of a task are told apart by
-    their number. None makes equal rows of all writes one message.
+    `write` identifies the write, and stays the same in retried tasks. Equal rows of a task have different numbers,
+    which become part of the id. If `write` is None, equal rows of all writes get the same id and become one message.
     """
 
     write: str | None
-    _counts: dict[bytes, int] = field(default_factory=dict)  # number of rows of the task with a content, by digest
+    _counts: dict[bytes, int] = field(default_factory=dict)  # number of equal rows in the task, by digest
 
     def next_id(self, queue_url: str, entry: Mapping[str, Any]) -> str:
-        """Return the id of the task's next row. `entry` is its entry of SendMessageBatch."""
+        """Return the deduplication id for the task's next row. `entry` is the row's entry of SendMessageBatch."""
         attributes = sorted((name, sorted(value.items())) for name, value in entry.get("MessageAttributes", {}).items())
         content = hashlib.sha256(repr((queue_url, entry["MessageGroupId"], entry["MessageBody"], attributes)).encode())
         if self.write is not None:
@@ -88,14 +88,14 @@ class DeduplicationIds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteContext:
-    """Holds the queues and ids that the rows of a task share."""
+    """The queues, and the source of deduplication ids, that the rows of a task share."""
 
     queue_urls: tuple[str, ...]
     ids: DeduplicationIds
 
 
 def build_message(row: Mapping[str, Any], place: RowPosition, addressing: WriteContext) -> OutgoingMessage | UnsentRow:
-    """Convert a row to a message, or return the reason why it can't be sent."""
+    """Convert a row to a message, or return the reason why the row can't be sent."""
     try:
         return _build_message(row, place, addressing)
     except ValueError as error:
@@ -124,7 +124,7 @@ def _build_message(row: Mapping[str, Any], place: RowPosition, addressing: Write
 
 
 def _queue_url(named: str | None, offered: tuple[str, ...]) -> str:
-    if len(offered) == 1:  # overrides the column, which in frames of the source has the source's queue
+    if len(offered) == 1:  # A frame from the source has the source's queue there.
         return offered[0]
     if not named:
         raise ValueError("queue_url is null, and option queueUrl names no single queue")
@@ -160,7 +160,7 @@ def _is_sendable(text: str) -> bool:
 
 
 def _encode_attributes(given: Any) -> dict[str, dict[str, Any]]:
-    pairs = dict(given)  # a Row has a dict for a map column, Arrow a list of pairs
+    pairs = dict(given)  # a dict in a Row, a list of pairs in Arrow
     if len(pairs) > ATTRIBUTES_LIMIT:
         raise ValueError(f"{len(pairs)} attributes, a message has at most {ATTRIBUTES_LIMIT}")
     for name in pairs:
@@ -190,13 +190,13 @@ def _encode_attribute(name: str, value: Any) -> dict[str, Any]:
 
 
 def _attribute_size(name: str, value: Mapping[str, str]) -> int:
-    """Return an attribute's size: name, type and value. For base64 the result is up to 2 bytes too large."""
+    """Return an attribute's size in bytes: name, type and value. For base64 the result is up to 2 bytes too large."""
     content = len(value["BinaryValue"]) * 3 // 4 if "BinaryValue" in value else len(value["StringValue"].encode())
     return len(name.encode()) + len(value["DataType"].encode()) + content
 
 
 def _queue_fields(row: Mapping[str, Any], *, fifo: bool) -> dict[str, Any]:
-    """Return the fields that differ between standard and FIFO queues. Raises ValueError for an invalid field."""
+    """Return the request fields that differ between standard and FIFO queues. Raises ValueError for invalid fields."""
     fields: dict[str, Any] = {}
     seconds = row.get("delay_seconds")
     if seconds is not None:
@@ -210,7 +210,8 @@ def _queue_fields(row: Mapping[str, Any], *, fifo: bool) -> dict[str, Any]:
         ("message_deduplication_id", "MessageDeduplicationId"),
     ):
         value = row.get(column)
-        # The id of a received message may equal that of another one, sent more than five minutes earlier or later.
+        # A received message's id isn't used: it can equal the id of a message sent more than five minutes earlier or
+        # later.
         is_received = column == "message_deduplication_id" and row.get("sequence_number") is not None
         if value is None or is_received:
             continue
@@ -245,14 +246,14 @@ class Batch:
 
 
 class Packer:
-    """Packs messages into batches. A FIFO group stays in one lane, in order; other batches use the lanes in turn."""
+    """Packs messages into batches. A message group stays in one lane, in order. Other batches use the lanes in turn."""
 
     def __init__(self, lanes: int) -> None:
         self._lanes, self._turn = lanes, 0
         self._open: dict[tuple[str, int | None], Batch] = {}
 
     def add(self, message: OutgoingMessage) -> Batch | None:
-        """Add a message; return the batch that is now complete, if any: at most one."""
+        """Add a message. Returns a batch if one is complete now."""
         of_group = None if message.group is None else zlib.crc32(message.group.encode()) % self._lanes
         key = message.queue_url, of_group
         batch, ready = self._open.get(key), None
@@ -265,7 +266,7 @@ class Packer:
             batch = self._open[key] = Batch(message.queue_url, self._turn if of_group is None else of_group)
         batch.messages.append(message)
         batch.size += message.size
-        if len(batch.messages) == BATCH_MESSAGES:  # the message fit, so no other batch is ready
+        if len(batch.messages) == BATCH_MESSAGES:  # No other batch can be ready.
             ready = self._open.pop(key)
         return ready
 

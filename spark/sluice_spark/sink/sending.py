@@ -1,4 +1,4 @@
-"""Sends a partition's messages in parallel lanes, each one batch at a time. Used in one event loop; no Spark."""
+"""Sends a partition's messages in parallel lanes, each of which sends one batch at a time. Used in one event loop."""
 
 import asyncio
 from collections.abc import Iterable, Iterator
@@ -9,7 +9,7 @@ from sluice_spark.sink.outgoing import Batch, OutgoingMessage, Packer, UnsentRow
 from sluice_spark.sqs.client import ATTEMPTS, SqsClient
 
 REPORTED_ROWS_LIMIT = 20  # maximum number of unsent rows reported by position; all unsent rows are counted
-LANE_BATCHES = 2  # batches queued per lane, so that the next batch is ready
+LANE_BATCHES = 2  # number of batches waiting per lane, so that the next batch is ready
 
 
 @dataclass(slots=True)
@@ -31,10 +31,10 @@ class Report:
 async def send_all(
     parts: Iterator[Iterable[OutgoingMessage | UnsentRow]], client: SqsClient, *, lanes: int, fail_on_error: bool
 ) -> Report:
-    """Send all parts in order. Producing a part may block, so that runs in a thread.
+    """Send all parts in order. Producing a part can block, so a thread produces the parts.
 
-    Raises RowsNotSent at the first unsent row if `fail_on_error`. Raises QueueRefused, or QueueBusy after ATTEMPTS
-    failed calls, in any case: other rows would fail too. Batches that are being sent then are awaited.
+    Raises QueueRefused, and QueueBusy after ATTEMPTS failed calls: other rows would fail too. With `fail_on_error`,
+    raises RowsNotSent at the first unsent row. Before an error is raised, batches in transit are awaited.
     """
     async with client:
         sending = _Sending(client, lanes=lanes, fail_on_error=fail_on_error)
@@ -63,7 +63,7 @@ class _Sending:
 
     async def _feed_lanes(self, parts: Iterator[Iterable[OutgoingMessage | UnsentRow]]) -> None:
         while self._failed is None:
-            part = await asyncio.to_thread(next, parts, None)  # Spark may take long to produce rows
+            part = await asyncio.to_thread(next, parts, None)  # Spark can take long to produce rows.
             if part is None:
                 break
             for row in part:
@@ -79,7 +79,7 @@ class _Sending:
     async def _send_from_lane(self, lane: asyncio.Queue[Batch | None]) -> None:
         while (batch := await lane.get()) is not None:
             if self._failed:
-                continue  # drop the batch, so that the feeder never blocks
+                continue  # Dropping the batch keeps the feeder from blocking.
             try:
                 await self._send(batch)
             except Exception as error:  # noqa: BLE001  raised by run(), once the other lanes have ended
@@ -93,7 +93,7 @@ class _Sending:
             entries = [{"Id": identity, **message.entry} for identity, message in pending.items()]
             answer = await self._client.call("SendMessageBatch", {"QueueUrl": batch.queue_url, "Entries": entries})
             done = answer.get("Successful") or ()
-            if len(done) == len(batch.messages):  # the usual case: all were sent
+            if len(done) == len(batch.messages):  # the usual case
                 self.report.sent += len(done)
                 self.report.size += batch.size
                 return

@@ -1,7 +1,7 @@
 """Writers of the `sqs` sink, which adapt Spark's interface.
 
 Options and columns are checked on the driver, when a writer is created; rows are checked in the tasks, when they are
-sent. A writer contains names and options but no credentials: each task gets these itself.
+sent. A writer contains names and options but no credentials: each task finds credentials itself.
 """
 
 import logging
@@ -31,29 +31,30 @@ from sluice_spark.workers import run, speed_up_tasks
 
 log = logging.getLogger(__name__)
 
-ROWS_AT_ONCE = 100  # rows converted to Python objects at once; more would slow down garbage collection
-# Spark sets these in a streaming query's jobs. A restart keeps the query's id; a retry also keeps the batch's number.
+ROWS_AT_ONCE = 100  # number of rows converted to Python objects at once; more rows would slow down garbage collection
+# Spark sets these properties in a streaming query's jobs. A restart keeps the query's id; a retry also keeps the batch
+# id.
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 
 if TYPE_CHECKING:
     _StreamWriter: Any = DataSourceStreamWriter
-else:  # Spark 4.1 and later can pass Arrow batches
+else:  # Spark 4.1 and later can pass Arrow batches.
     _StreamWriter = getattr(pyspark.sql.datasource, "DataSourceStreamArrowWriter", DataSourceStreamWriter)
 
 
 class TaskReport(WriterCommitMessage):
-    """A task's commit message with its report."""
+    """A task's commit message, which contains the task's report."""
 
     def __init__(self, report: Report) -> None:
         self.report = report
 
 
 class _Writing:
-    """The part of a writer that runs in tasks, the same for a batch and a stream."""
+    """The part of a writer that runs in tasks. Batch and streaming writers share this part."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
-        self._write_id = uuid.uuid4().hex  # the driver makes a batch write's id, so all attempts of a task share the id
+        self._write_id = uuid.uuid4().hex  # All attempts of a task share this id.
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Send the task's rows, given as Arrow batches or as Rows."""
@@ -84,22 +85,22 @@ class _Writing:
             log.error("%s: %d rows were not sent: %s", write, unsent, places)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int | None = None) -> None:  # noqa: N803  Spark's name
-        """Log how many messages finished tasks have sent, as sent messages stay in the queue."""
+        """Log how many messages finished tasks have sent, because a failed write doesn't remove these messages."""
         sent = sum(message.report.sent for message in messages if isinstance(message, TaskReport))
         write = "the write" if batchId is None else f"batch {batchId}"
         log.error("%s failed; %d messages of its finished tasks are in the queue", write, sent)
 
 
 class SqsWriter(_Writing, DataSourceArrowWriter):
-    """Writer of a batch DataFrame."""
+    """Writes a batch DataFrame to queues."""
 
 
 class SqsStreamWriter(_Writing, _StreamWriter):
-    """Writer of a streaming DataFrame. A restarted query sends its last batch again."""
+    """Writes a streaming DataFrame to queues. A restarted query sends its last batch again."""
 
 
 def check_write(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> SinkOptions:
-    """Check everything that can be checked without a row. Raises InvalidOption, InvalidColumn."""
+    """Check options and columns, before there is a row. Raises InvalidOption, InvalidColumn."""
     if overwrite:
         raise InvalidOption("mode", "a queue can't be overwritten: append")
     options = parse_sink_options(given)
