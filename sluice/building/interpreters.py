@@ -1,6 +1,6 @@
 """Finds interpreters on this machine: the Python version that AWS runs functions with, and Node with npm packages.
 
-The npm packages are the CDK's command line, and the compiler of functions' bytecode.
+The npm packages are the CDK's command line, and the compiler of Python bytecode for functions.
 """
 
 import hashlib
@@ -25,22 +25,22 @@ class Interpreter:
     """A Python interpreter on this machine."""
 
     path: Path
-    version: str  # such as 3.13
+    version: str  # for example 3.13
 
 
 def lambda_python() -> Interpreter:
-    """Return the Python that `make setup` installed; the running Python if there was none to install."""
+    """Return the Python that `make setup` installed for functions, or else the running Python."""
     installed = PROJECT.build / f"python-{LAMBDA_VERSION}" / "bin" / f"python{LAMBDA_VERSION}"
     return Interpreter(path=installed, version=LAMBDA_VERSION) if installed.exists() else this_python()
 
 
 def this_python() -> Interpreter:
-    """Return the running interpreter."""
+    """Return the running Python interpreter."""
     return Interpreter(path=Path(sys.executable), version=f"{sys.version_info.major}.{sys.version_info.minor}")
 
 
 def node() -> Path:
-    """Return the path of Node, which a package of PyPI installs. Raises `NotInstalled`."""
+    """Return the path of Node, which a package from PyPI contains. Raises `NotInstalled`."""
     return _beside_python("node")
 
 
@@ -51,7 +51,7 @@ def cdk() -> Path:
 
 @cache
 def node_modules() -> Path:
-    """Return the folder of package.json's packages. Outside a clone npm installs them once. Raises `NotInstalled`."""
+    """Return the folder of package.json's packages, which npm installs now outside a clone. Raises `NotInstalled`."""
     of_clone = PROJECT.files / "node_modules"
     if PROJECT.is_clone:
         if not (of_clone / "ready").exists():
@@ -74,7 +74,7 @@ def node_modules() -> Path:
 
 
 def run_tool(command: Sequence[str | Path], *, timeout_s: float, folder: Path | None = None) -> str:
-    """Run a program that builds or installs something. Returns what it printed if it failed; "" if it succeeded."""
+    """Run a program that builds or installs something. Returns "" if it succeeded, its output if it failed."""
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout_s, check=False)  # noqa: S603 - our own arguments
     return f"exit code {done.returncode}:\n{done.stdout}{done.stderr}" if done.returncode else ""
 

@@ -1,6 +1,6 @@
 """The project's locks: each package's pinned version, the hashes of its files, and the packages that need it.
 
-`python -m sluice.building.locks --extra EXTRA … PYPROJECT < LOCK` prints the part of a lock that some extras need. The
+`python -m sluice.building.locks --extra EXTRA … PYPROJECT < LOCK` prints the pins of a project's given extras. The
 command runs before anything is installed, so this module uses only the standard library.
 """
 
@@ -20,12 +20,12 @@ VIA = re.compile(r"^ +#(?: {3}| via )(?P<name>[A-Za-z0-9._-]+)")
 
 
 class NotPinned(BadConfiguration):
-    """A lock has no pin for a required package."""
+    """The lock has no pin for a required package."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pin:
-    """One package of a lock, with a normalized name; `marker` is its environment marker, empty for none."""
+    """A package in the lock, with normalized name. `marker` is its environment marker, "" for none."""
 
     name: str
     version: str
@@ -34,15 +34,15 @@ class Pin:
     needed_by: frozenset[str]
 
     def __str__(self) -> str:
-        """Format the pin as a line of a requirements file for pip's `--require-hashes`."""
+        """Format the pin as text for a requirements file with hashes, as pip's `--require-hashes` expects."""
         condition = f" ; {self.marker}" if self.marker else ""
         return " ".join([f"{self.name}=={self.version}{condition}", *(f"--hash={hash_}" for hash_ in self.hashes)])
 
 
 def resolve_pins(requirements: Collection[str], lock: str, *, without: Collection[str] = ()) -> tuple[Pin, ...]:
-    """List the pins of requirements and of their dependencies except `without`, sorted by name.
+    """List the pins of requirements and their dependencies, except those in `without`, sorted by name.
 
-    `lock` is the text of uv's lock file; comments in it name the packages that need each package. Raises `NotPinned`.
+    `lock` is the text of uv's lock file, whose comments name the packages that need a package. Raises `NotPinned`.
     """
     pins = read_lock(lock)
     required = {normalize_name(requirement_name(requirement)) for requirement in requirements}
@@ -56,7 +56,7 @@ def resolve_pins(requirements: Collection[str], lock: str, *, without: Collectio
 
 
 def read_lock(lock: str) -> Mapping[str, Pin]:
-    """Parse a lock's text into its pins, by name."""
+    """Parse a lock's text into pins, by package name."""
     pins: dict[str, Pin] = {}
     for entry in re.split(r"\n(?=[A-Za-z0-9])", lock):
         first, *rest = entry.splitlines() or [""]
@@ -73,7 +73,7 @@ def read_lock(lock: str) -> Mapping[str, Pin]:
 
 
 def requirement_name(requirement: str) -> str:
-    """Return the package's name, for example `jq` for `jq>=1.8; python_version > '3'`."""
+    """Return the package name in a requirement, for example `jq` for `jq>=1.8; python_version > '3'`."""
     return re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]
 
 
@@ -83,7 +83,7 @@ def normalize_name(name: str) -> str:
 
 
 def main() -> None:
-    """Print the pins of a project and some of its extras, from the lock on stdin."""
+    """Print the pins of a project and of the given extras, from the lock on stdin."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("pyproject", type=Path, help="the project's pyproject.toml")
     parser.add_argument("--extra", action="append", default=[], help="an extra of the project")

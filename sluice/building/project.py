@@ -1,4 +1,4 @@
-"""Finds the files from which a deployment is built: in a clone, or in an installed package, which has copies of them.
+"""Finds the files from which a deployment is built: in a clone, or in an installed package, which has copies.
 
 Build results are kept in a clone's `build`, or else in the user's cache.
 """
@@ -12,15 +12,15 @@ from pathlib import Path
 from sluice.errors import BadConfiguration
 
 DISTRIBUTION = "sluice-sqs"
-PACKAGED = "project_files"  # folder of an installed package with copies of a clone's top-level files
+PACKAGED = "project_files"  # an installed package's folder with copies of top-level files
 
 
 class NotInstalled(BadConfiguration):
-    """Something that a command needs isn't installed. The text says how to install it."""
+    """A package or program that a command needs isn't installed. The error's text says how to install it."""
 
 
 def require_modules(extra: str, *modules: str) -> None:
-    """Raise `NotInstalled` if one of these modules is missing, which the named extra installs."""
+    """Raise `NotInstalled` if one of these modules, which `extra` installs, is missing."""
     missing = [module for module in modules if find_spec(module) is None]
     if missing:
         raise NotInstalled(f"{', '.join(missing)} isn't installed: {install_command(extra)}")
@@ -47,10 +47,10 @@ def install_command(extra: str) -> str:
 class Project:
     """The folders of one clone or installed package."""
 
-    files: Path  # the files at a clone's top, such as app.py, stacks, functions, spark, cdk.json, locks
-    sources: Path  # the folder that contains the package `sluice`
+    files: Path  # folder of app.py, cdk.json, locks, stacks, functions, spark
+    sources: Path  # folder that contains the package `sluice`
     build: Path
-    workspace: Path  # folder of cdk.json, to which file names in parameters are relative
+    workspace: Path  # The user's cdk.json is here; parameters name files relative to here
 
     @classmethod
     def clone(cls, folder: Path) -> "Project":
@@ -59,7 +59,7 @@ class Project:
 
     @classmethod
     def of_package(cls, package: Path) -> "Project":
-        """Return the folders of a clone or an installation, whose workspace is the working directory."""
+        """Return the folders of a clone, or of an installation, whose workspace is the working directory."""
         packaged = package / PACKAGED
         if not packaged.is_dir():
             return cls.clone(package.parent)
@@ -75,17 +75,17 @@ class Project:
 
     @property
     def is_clone(self) -> bool:
-        """Whether the package is in a clone, where `make setup` installs the tools; elsewhere commands install them."""
+        """Whether this is a clone, where `make setup` installs the tools. Elsewhere commands install the tools."""
         return self.files == self.sources
 
     @property
     def app(self) -> str:
-        """The shell command that runs the CDK app, for any working directory."""
+        """The shell command that runs the CDK app. It works in any working directory."""
         return f"python {shlex.quote(str(self.files / 'app.py'))}"
 
     @property
     def lock(self) -> Path:
-        """The file with the pinned versions of all Python packages."""
+        """The path of the file with the pinned versions of all Python packages."""
         return self.files / "requirements.txt"
 
     @property
@@ -95,9 +95,9 @@ class Project:
 
 
 def take_place(new: Path, folder: Path) -> None:
-    """Rename `new`, a folder in the same parent, to `folder`, so that no process sees an incomplete folder.
+    """Rename `new` to `folder`, in the same parent folder, so that no process sees an incomplete folder.
 
-    If `folder` exists already, it stays, and the caller has to remove `new`.
+    If `folder` exists already, it stays, and the caller must remove `new`.
     """
     try:
         new.rename(folder)

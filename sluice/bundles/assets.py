@@ -1,8 +1,8 @@
-"""Builds the code of functions: our code, and third-party code as a layer. Nothing needs Docker.
+"""Builds the code of functions: our code, and third-party code as a Lambda layer. Nothing needs Docker.
 
-Our code is one archive for all functions, so no tool has to find out which modules each function imports.
-Third-party code is installed once for a set of pins, a Python version and a platform, under `build/`. Both are named by
-the hash of their content, so equal sources give equal assets on every machine.
+Our code is one archive for all functions, so no tool has to find out which modules each function imports. Third-party
+code is installed under `build/`, once for each set of pins, Python version and platform. Assets are named by the hash
+of their content, and equal sources give equal assets on every machine.
 """
 
 import hashlib
@@ -23,8 +23,8 @@ from sluice.building.project import PROJECT, Project, take_place
 from sluice.errors import BadConfiguration
 from sluice.parameters import Architecture
 
-# Amazon Linux 2023 has glibc 2.34: https://docs.aws.amazon.com/lambda/latest/dg/lambda-python.html
-# pip doesn't accept wheels with older tags unless they are listed too.
+# Amazon Linux 2023 has glibc 2.34: https://docs.aws.amazon.com/lambda/latest/dg/lambda-python.html pip accepts wheels
+# with older tags only if the older tags are listed, too.
 GLIBC_TAGS = ("manylinux2014", "manylinux_2_17", "manylinux_2_28", "manylinux_2_34")
 WHEEL_MACHINES = {Architecture.ARM64: "aarch64", Architecture.X86_64: "x86_64"}
 # The Lambda runtime has boto3 and its dependencies. jmespath stays in bundles, because Powertools pins its version.
@@ -39,21 +39,21 @@ KEY_CHARACTERS = 32
 
 
 class BundleFailed(BadConfiguration):
-    """A bundle can't be built; the text is pip's or the compiler's, or says which file can't be read."""
+    """A bundle can't be built. The text is the error of pip or the compiler, or names an unreadable file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A platform for which code is built: the wheel tags that it accepts, or an interpreter on this machine."""
+    """A platform for which code is built: Lambda's, with the accepted wheel tags, or an interpreter on this machine."""
 
-    machine: Architecture  # ARM64 or X86_64, never LOCAL
+    machine: Architecture  # ARM64 or X86_64, not LOCAL
     python: str
     wheels: tuple[str, ...] = ()
     interpreter: Path | None = None
 
     @classmethod
     def of(cls, architecture: Architecture) -> "Target":
-        """Return Lambda's platform; for LOCAL this machine's, with the embedded cloud's Python for functions."""
+        """Return Lambda's platform; for LOCAL this machine's, with the embedded cloud's interpreter of functions."""
         if architecture is Architecture.LOCAL:
             return cls.for_this_machine(lambda_python())
         wheels = tuple(f"{tag}_{WHEEL_MACHINES[architecture]}" for tag in GLIBC_TAGS)
@@ -67,13 +67,13 @@ class Target:
 
     @property
     def name(self) -> str:
-        """The platform's part of a bundle's key."""
+        """The platform's name, which is a part of bundles' keys."""
         return f"{self.python} {' '.join(self.wheels) or f'{sys.platform} {platform.machine()}'}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """The third-party code of a group of functions: `requirements` are package names, which the lock pins."""
+    """Third-party code for a group of functions. `requirements` are names of packages, which the lock pins."""
 
     name: str
     requirements: tuple[str, ...]
@@ -97,7 +97,7 @@ def compile_folder(folder: Path, deployed_at: str) -> None:
     """Write each module's bytecode next to the module, with the paths of its deployed files. Raises `BundleFailed`.
 
     The compiler is CPython in WebAssembly, from npm: one pinned version on every machine, so that equal sources give
-    equal bytes. Native interpreters differ even within a minor version. Python doesn't check such bytecode.
+    equal bytes. Native interpreters' bytecode differs even within a minor version. Python doesn't check it.
     """
     if error := run_tool([node(), COMPILER, folder, deployed_at, node_modules()], timeout_s=COMPILE_TIMEOUT_S):
         raise BundleFailed(f"{compiler()} can't compile {folder}: {error}")
@@ -105,13 +105,13 @@ def compile_folder(folder: Path, deployed_at: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Assets:
-    """Builder of a project's bundles and code. `compile` takes a folder and the path where it is deployed."""
+    """Builds a project's bundles and code. `compile` takes a folder, and the path where it is deployed."""
 
     project: Project
     compile: Callable[[Path, str], None] = compile_folder
 
     def bundle(self, *names: str) -> Bundle:
-        """Return the bundle of the packages that pyproject.toml lists under these extras."""
+        """Return a bundle of the packages that pyproject.toml lists under these extras."""
         extras = tomllib.loads((self.project.files / "pyproject.toml").read_text())["project"]["optional-dependencies"]
         requirements = [normalize_name(requirement_name(requirement)) for name in names for requirement in extras[name]]
         return Bundle(name="-".join(names), requirements=tuple(requirements))
@@ -135,8 +135,8 @@ class Assets:
     def code(self, *, extra_files: Mapping[str, str] | None = None) -> BuiltFolder:
         """Build our code for all functions.
 
-        `extra_files` maps names in the archive to additional files of the workspace. Raises `BundleFailed` for a file
-        that can't be read.
+        `extra_files` maps names in the archive to additional workspace files. Raises `BundleFailed` if one is
+        unreadable.
         """
         handlers = self.project.files / "functions"
         files = {path.relative_to(handlers.parent).as_posix(): path.read_bytes() for path in files_in(handlers)}
@@ -162,7 +162,7 @@ def files_in(folder: Path) -> Sequence[Path]:
 
 
 def read_shared_modules(project: Project, subpackages: Sequence[str]) -> Mapping[str, bytes]:
-    """Read the modules of `sluice` itself and of these subpackages, by their paths in archives."""
+    """Read the top-level modules of `sluice`, and the modules of these subpackages. Keys are paths in archives."""
     package = project.sources / "sluice"
     paths = [*package.glob("*.py"), *(path for room in subpackages for path in (package / room).rglob("*.py"))]
     return {path.relative_to(project.sources).as_posix(): path.read_bytes() for path in paths}
@@ -172,7 +172,7 @@ def install(pins: Sequence[Pin], target: Target, *, into: Path) -> None:
     """Install the pins' wheels for the target into a folder of packages. Raises `BundleFailed`."""
     python = ["--python", str(target.interpreter)] if target.interpreter else []
     command = [sys.executable, "-m", "pip", *python, "--disable-pip-version-check", "install", "--quiet"]
-    # The pins are complete, so pip has nothing to resolve and installs nothing that the key doesn't cover.
+    # The pins are complete, so pip doesn't resolve dependencies, and the key covers everything that pip installs.
     options = ["--no-compile", "--no-deps", "--only-binary=:all:", "--require-hashes"]
     if target.wheels:
         platforms = [option for tag in target.wheels for option in ("--platform", tag)]
@@ -183,7 +183,7 @@ def install(pins: Sequence[Pin], target: Target, *, into: Path) -> None:
         command += [*options, "--target", str(into), "--requirement", requirements.name]
         if error := run_tool(command, timeout_s=PIP_TIMEOUT_S):
             raise BundleFailed(f"pip can't install {', '.join(pin.name for pin in pins)}: {error}")
-    # Scripts, and the files that record how and where pip installed, would differ between machines.
+    # Scripts, and pip's records of the installation, would differ between machines.
     shutil.rmtree(into / "bin", ignore_errors=True)
     for note in ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json"):
         for file in into.glob(f"*.dist-info/{note}"):
@@ -192,12 +192,12 @@ def install(pins: Sequence[Pin], target: Target, *, into: Path) -> None:
 
 @contextmanager
 def open_new_folder(folder: Path) -> Iterator[Path]:
-    """Create a folder that becomes `folder` unless the block raises. If two are created at once, the first stays."""
+    """Create a new folder, which is renamed to `folder` unless the block raises. Of concurrent ones the first stays."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     new = Path(tempfile.mkdtemp(prefix=".", dir=folder.parent))
     try:
         yield new
-        # Modes must not depend on the umask, because functions run as another user than the builder.
+        # Modes must not depend on the builder's umask, because functions run as another user.
         for path in (new, *new.rglob("*")):
             path.chmod(0o755 if path.is_dir() else 0o644)
         take_place(new, folder)

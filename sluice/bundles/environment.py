@@ -1,10 +1,9 @@
 """Builds the code of Spark jobs that a cluster lacks: third-party packages and our code, each as one archive.
 
-Spark unpacks an archive into the working directory of the driver and of every executor, where PYTHONPATH finds it. It
-has no archives for the driver only, so the entry point unpacks the packages that executors never import. A zip of
-`--py-files` can't hold compiled packages, and a virtual environment would bring an interpreter that the image has
-anyway, so an archive is a plain folder of packages. Archives are built without Docker and kept under `build/`, as
-functions' layers are.
+Spark unpacks an archive into the working directory of the driver and of every executor, where PYTHONPATH finds the
+packages. Spark has no archives for the driver only, so the entry point unpacks the packages that executors never
+import. A zip of `--py-files` can't hold compiled packages, and a virtual environment would bring an interpreter that
+the image has anyway, so an archive is a plain folder of packages. Archives are built without Docker, under `build/`.
 """
 
 import gzip
@@ -33,25 +32,25 @@ from sluice.bundles.assets import (
 from sluice.parameters import Architecture
 
 PACKAGES = ("sluice_spark", "sluice_jobs")
-SUBPACKAGES = ("federation", "pipeline", "rendezvous")  # the subpackages of `sluice` that `PACKAGES` import
+SUBPACKAGES = ("federation", "pipeline", "rendezvous")  # `PACKAGES` import from these subpackages of `sluice`.
 ENTRY_POINT = "sluice_job.py"
-DRIVER_PACKAGES = {"deltalake"}  # commits tables; a contract in spark/pyproject.toml keeps it from executors
-SERVICES = {"s3", "sqs", "signin", "sso", "sso-oidc", "sts"}  # botocore needs all but the first two for credentials
-# Files of packages that no job uses: Arrow's Flight and S3 client, what only compilers need, and tests.
+DRIVER_PACKAGES = {"deltalake"}  # Only drivers import these: see the contract in spark/pyproject.toml.
+SERVICES = {"s3", "sqs", "signin", "sso", "sso-oidc", "sts"}  # botocore uses the last four to get credentials.
+# Files in packages that no job uses: Arrow's Flight and S3 client, files for compilers, and tests.
 UNUSED = (
     *("pyarrow/*flight*", "pyarrow/*_s3*", "pyarrow/libarrow*.so", "pyarrow/libarrow*.so.*.*"),
     *("pyarrow/include*", "pyarrow/src", "pyarrow/tests", "pyarrow/*.pyx", "pyarrow/*.pxi", "pyarrow/*.pxd"),
 )
-FORMAT = b"tgz 3"  # part of each key: increment the number if equal content is packed differently
-OLDER_TAG = "manylinux_2_24"  # for arro3-core on ARM; adding it to layers would change their keys
-COMPRESSION = 6  # level 9 takes at least twice as long and saves half a percent
-MTIME = 0  # a real time would make archives of equal content differ
+FORMAT = b"tgz 3"  # part of each key: increment the number when packing changes
+OLDER_TAG = "manylinux_2_24"  # for arro3-core on ARM; layers don't need this tag
+COMPRESSION = 6  # Level 9 takes twice as long and saves half a percent.
+MTIME = 0  # With real times, archives of equal content would differ.
 
 
 def image_target(architecture: Architecture, python: str) -> Target:
-    """Return the platform of EMR Serverless images, which are Amazon Linux 2023 as Lambda's are; or this machine.
+    """Return the platform of EMR Serverless's images: Amazon Linux 2023, as for Lambda. LOCAL is this machine.
 
-    The embedded cloud runs jobs with a Spark that uses the running Python.
+    The embedded cloud runs jobs with a local Spark, which uses the running Python.
     """
     if architecture is Architecture.LOCAL:
         return Target.for_this_machine(this_python())
@@ -61,31 +60,31 @@ def image_target(architecture: Architecture, python: str) -> Target:
 
 @dataclass(frozen=True, slots=True)
 class SparkAssets:
-    """Builder of a project's files for Spark jobs. Each file's path contains its key."""
+    """Builds a project's files for Spark jobs. Each file's path contains the hash of its content, the key."""
 
     project: Project
 
     @property
     def entry_point(self) -> BuiltFolder:
-        """The script that EMR Serverless starts. The script passes its arguments to the jobs' package."""
+        """The path of the script that EMR Serverless starts, which passes its arguments to the jobs' package."""
         script = self.project.spark / ENTRY_POINT
         return BuiltFolder(script, content_key({ENTRY_POINT: script.read_bytes()}))
 
     def pins(self, *, without: Collection[str] = ()) -> tuple[Pin, ...]:
         """List all dependencies of our Spark packages and jobs, as requirements.txt pins them. Raises `NotPinned`.
 
-        PySpark isn't listed, because the image has it. The image's other packages are for another Python.
+        PySpark isn't listed, because the image contains PySpark. The image's other packages are for another Python.
         """
         described = tomllib.loads((self.project.spark / "pyproject.toml").read_text())["project"]
         requirements = described["dependencies"] + described.get("optional-dependencies", {}).get("jobs", [])
         return resolve_pins(set(requirements) - set(without), self.project.lock.read_text())
 
     def environment(self, target: Target) -> BuiltFolder:
-        """Build the third-party packages with pip, unless they are built already. Raises `BundleFailed`."""
+        """Build the archive of third-party packages with pip, unless it exists already. Raises `BundleFailed`."""
         return self._pack_pins("environment", self.pins(without=DRIVER_PACKAGES), target)
 
     def driver(self, target: Target) -> BuiltFolder:
-        """Build the packages that drivers need besides `environment`, likewise."""
+        """Build the archive of packages that only drivers need, in the same way as `environment`."""
         shared = self.pins(without=DRIVER_PACKAGES)
         return self._pack_pins("driver", [pin for pin in self.pins() if pin not in shared], target)
 
@@ -103,7 +102,7 @@ class SparkAssets:
         return self._pack(name, key, fill)
 
     def code(self) -> BuiltFolder:
-        """Pack our packages, and the subpackages of `sluice` that they import from."""
+        """Build the archive of our packages for Spark, and of the subpackages of `sluice` that they import."""
         spark = self.project.spark
         own = [path for package in PACKAGES for path in files_in(spark / package)]
         files = {path.relative_to(spark).as_posix(): path.read_bytes() for path in own}
@@ -112,7 +111,7 @@ class SparkAssets:
         return self._pack("code", key, lambda folder: write(files, folder))
 
     def _pack(self, name: str, key: str, fill: Callable[[Path], None]) -> BuiltFolder:
-        """Pack the files that `fill` writes into a folder as an archive, unless that archive exists.
+        """Pack the files that `fill` writes into a folder as an archive, unless the archive exists.
 
         Files are in order, without times, owners or the archive's name, so that equal content gives equal bytes.
         """

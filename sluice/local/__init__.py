@@ -1,5 +1,5 @@
-"""The embedded cloud: AWS in one process on loopback, and our stacks deployed to it with the real `cdk deploy`.
+"""The embedded cloud: an AWS emulator in one process on loopback, to which `cdk deploy` deploys our stacks.
 
-`cloud` is that process; `server` and what it uses run inside it; `deployer` is the CDK command line against it.
-No function's bundle contains this package.
+Module `cloud` starts and finds the process; `server` runs in the process; `deployer` calls the CDK's command line. No
+function's bundle contains this package.
 """

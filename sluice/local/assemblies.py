@@ -30,8 +30,8 @@ SETTINGS_FILES = (
     "package-lock.json",
 )
 IGNORED_FOLDERS = frozenset({"__pycache__", "build", "node_modules"})
-SYNTH_PACKAGES = ("aws-cdk-lib", "cdk-nag", "constructs", "jsii")  # the cache key has the versions of these packages
-MIN_CACHED, CACHED_FOR_S = 8, 3600  # the cache keeps the newest assemblies, and those that a deployment may be using
+SYNTH_PACKAGES = ("aws-cdk-lib", "cdk-nag", "constructs", "jsii")  # The cache key contains these packages' versions.
+MIN_CACHED, CACHED_FOR_S = 8, 3600  # The newest assemblies, and those used in the last hour, are kept.
 KEY_CHARACTERS = 32
 STACK_ARTIFACT = "aws:cloudformation:stack"
 TOOLKIT = "CDKToolkit"
@@ -45,17 +45,17 @@ class Assembly:
 
     @cached_property
     def digest(self) -> str:
-        """A digest of everything that a deployment of the assembly could change."""
+        """A digest of all files of the assembly that influence a deployment."""
         digest = hashlib.sha256()
         for path in sorted(self.folder.glob("*.json")):
-            # tree.json is only for display. Assets need no digest, because their names contain hashes of their content.
+            # tree.json is only for display. Assets are not digested: their names contain hashes of their content.
             if path.name not in {"tree.json", "validation-report.json"}:
                 digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
         return digest.hexdigest()
 
     @cached_property
     def stacks(self) -> Mapping[str, Mapping[str, Any]]:
-        """The stacks' properties by stack name, in an order in which the stacks can be deployed."""
+        """The stacks' properties by stack name, in an order in which stacks can be deployed."""
         artifacts = json.loads((self.folder / "manifest.json").read_text())["artifacts"]
         stacks = (
             (id_, artifact["properties"]) for id_, artifact in artifacts.items() if artifact["type"] == STACK_ARTIFACT
@@ -79,20 +79,20 @@ def assembly_key(context: Mapping[str, str], *, project: Project = PROJECT) -> s
 
 
 def find(key: str, folder: Path = FOLDER) -> Assembly | None:
-    """Find the cached assembly of a key, or None."""
+    """Return the cached assembly of a key; None if it isn't cached."""
     place = folder / key
     try:
-        os.utime(place)  # the modification time is the time of the last use
+        os.utime(place)  # the time of the last use
     except FileNotFoundError:
         return None
     return Assembly(place)
 
 
 def delete_old(folder: Path = FOLDER) -> None:
-    """Delete the assemblies that were not used for long, except the newest few."""
+    """Delete cached assemblies that were not used for CACHED_FOR_S seconds, except the MIN_CACHED newest."""
     used_at = dict[Path, float]()
     for place in folder.iterdir():
-        with suppress(FileNotFoundError):  # another process has renamed or deleted the folder
+        with suppress(FileNotFoundError):  # Another process has renamed or deleted it.
             used_at[place] = place.stat().st_mtime
     for place in sorted(used_at, key=lambda place: used_at[place], reverse=True)[MIN_CACHED:]:
         if time.time() - used_at[place] > CACHED_FOR_S:

@@ -27,17 +27,18 @@ from sluice.local.sites import Site
 SERVER, REQUEST_LOG = "sluice.local.server", "requests.jsonl"
 READY_TIMEOUT_S = 180
 STOP_TIMEOUT_S = 10
-# Linux, macOS and the BSDs give outgoing connections higher ports.
+# The cloud listens in this range. Linux, macOS and the BSDs give outgoing connections higher ports.
 PORTS = range(20_000, 32_000)
-SAVE_TIMEOUT_S = 120  # a cloud that is killed before it has saved its state loses everything since its start
+# Seconds until a stopped cloud is killed. If it hasn't saved its state, it loses all changes since its start.
+SAVE_TIMEOUT_S = 120
 POLL_S = 0.05
 SECRET_BYTES = 30
 LOG_TAIL_LINES = 20
-# Each proxy function holds a server thread for up to ten seconds while it polls.
+# Each poll of a proxy (see the glossary) occupies a server thread for up to ten seconds.
 SERVER_THREADS = 512
 
 BUILD = PROJECT.build
-# The folder of the command line's cloud. Another cloud at the same time needs another folder.
+# The default folder of a cloud, which the command line uses. Clouds that run at the same time need different folders.
 FOLDER = Path(os.environ.get("SLUICE_LOCAL_FOLDER") or BUILD / "local")
 # Files in a cloud's folder. Stopping the cloud deletes only cloud.json.
 FILE, LAST_SITES, LAST_DEPLOYED, LAST_PORT, STATE = "cloud.json", "sites.json", "deployed.json", "port", "state"
@@ -51,8 +52,8 @@ class CloudFailed(SluiceError):
 class Cloud:
     """A running embedded cloud. `sites` are the deployed sites, in the order of their deployment.
 
-    `deployed` has a record of each site, from which the deployer sees whether a deployment is due. `harsh` has
-    the delays and faults of AWS to imitate, None for none. If `keeps_state` is set, the cloud saves its state when it
+    `deployed` has a record for each site, by which the deployer decides whether a deployment is due. `harsh` has the
+    delays and faults of AWS to imitate; None imitates none. If `keeps_state` is set, the cloud saves its state when it
     is stopped. `secret` is the secret access key of every account's root, drawn at each start.
     """
 
@@ -67,16 +68,16 @@ class Cloud:
 
     @property
     def server_log(self) -> Path:
-        """The log of the server and the functions."""
+        """The path of the log of the server and the functions."""
         return self.folder / "server.log"
 
     @property
     def request_log(self) -> Path:
-        """The log of all SQS requests, written by `sluice.local.requests`."""
+        """The path of the log of all SQS requests, which `sluice.local.requests` writes."""
         return self.folder / REQUEST_LOG
 
     def environment(self, site: Site) -> dict[str, str]:
-        """Return variables with which AWS programs act as root user of the site's account, and reach no other cloud."""
+        """Return environment variables by which programs act as root user of the site's account, in this cloud only."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_ACCESS_KEY_ID": site.account,
@@ -89,7 +90,7 @@ class Cloud:
         }
 
     def with_site(self, site: Site, deployed: Mapping[str, str] | None = None) -> "Cloud":
-        """Record a deployment to `site`, and its stacks' stamps if known, in a new `Cloud` and in its file."""
+        """Record a deployment to `site` in the cloud's file, and return a `Cloud` that includes the deployment."""
         sites = (*(known for known in self.sites if known != site), site)
         cloud = replace(self, sites=sites, deployed={**self.deployed, str(site): deployed or {}})
         _write(cloud)
@@ -108,14 +109,14 @@ class Cloud:
     def stop(self) -> None:
         """Stop the server and its functions, which belong to the server's process session.
 
-        A cloud that keeps its state gets time to save it. Any other cloud is killed at once, as its state is lost.
+        A cloud that keeps its state gets time to save the state. Any other cloud is killed at once.
         """
         if self.keeps_state:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGTERM)
             with contextlib.suppress(TimeoutError):
                 _wait(lambda: not _is_process_running(self.pid), lambda: True, SAVE_TIMEOUT_S)
-        # The server may have ended already, but its functions may outlive it, even frozen ones.
+        # Functions, even frozen ones, can outlive a server that has ended already.
         end_session(self.pid)
         with contextlib.suppress(TimeoutError):
             _wait(lambda: not _is_process_running(self.pid), lambda: True, STOP_TIMEOUT_S)
@@ -137,8 +138,8 @@ def start_cloud(
     Both `keep_state` and `save_state` save the state when the cloud is stopped. `keep_state` also restores the last
     saved state, at the old port if that is free, because queues' URLs contain the port; `describe_lost_state` says what
     can't be restored. With `ends_with_us` the cloud ends with this process, even if that is killed. `harsh` are
-    behaviours of AWS to imitate. `server` is the module to run; another module may add patches and then call `main` of
-    SERVER.
+    behaviours of AWS to imitate. `server` is the module to run; another module can add patches and call SERVER's
+    `main`.
 
     Raises `CloudFailed` with the end of the log if the cloud doesn't start, or if one runs already.
     """
@@ -156,7 +157,7 @@ def start_cloud(
         with contextlib.suppress(FileNotFoundError):
             deployed = json.loads((folder / LAST_DEPLOYED).read_text())
     (folder / "tmp").mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o700)  # only for the owner: the file has the secret and issued keys
+    folder.chmod(0o700)  # The folder contains the secret and issued keys.
     cloud = Cloud(
         pid=0,
         endpoint=f"http://{LOOPBACK}:{_free_port(folder)}",
@@ -182,7 +183,7 @@ def start_cloud(
 
 def describe_lost_state(folder: Path = FOLDER) -> str | None:
     """Describe which state of this folder's last cloud can't be restored, or return None if all of it can."""
-    if (folder / FILE).exists():  # stopping a cloud deletes this file
+    if (folder / FILE).exists():  # A stopped cloud has no such file.
         rest = "the state saved before that is restored" if _has_state(folder) else "nothing is restored"
         return f"the last cloud was not stopped by `sluice local down` and saved nothing: {rest}"
     if not _has_state(folder):
@@ -214,25 +215,25 @@ def find_cloud(folder: Path = FOLDER) -> Cloud | None:
 
 
 def require_running(cloud: Cloud | None) -> Cloud:
-    """Return the cloud. Raises `CloudFailed` if there is none."""
+    """Return the running cloud. Raises `CloudFailed` if there is none."""
     if cloud is None:
         raise CloudFailed("the embedded cloud isn't running: start it with `sluice local up`")
     return cloud
 
 
 def tail(log: Path) -> str:
-    """Return the last lines of a log."""
+    """Return the last lines of a log file."""
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
     return "\n".join(lines[-LOG_TAIL_LINES:])
 
 
 def clean_environment() -> dict[str, str]:
-    """Return this environment without the variables that could lead a program to a real AWS account."""
+    """Return the environment variables without those that could lead a program to a real AWS account."""
     return {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
 
 
 def _free_port(folder: Path) -> int:
-    """Return the port of this folder's last cloud, or a free port if that one is taken.
+    """Return the port of this folder's last cloud, or a free port if the last port is taken.
 
     The server binds the port a second later. The operating system gives outgoing connections ports of a higher range,
     so no connection takes the port in between.
@@ -241,7 +242,7 @@ def _free_port(folder: Path) -> int:
     ports = random.sample(PORTS, 100)
     for port in (int(last.read_text()), *ports) if last.exists() else ports:
         with socket.socket() as probe, contextlib.suppress(OSError):
-            # The server sets this option, too: old connections in the state TIME_WAIT don't make a port unusable.
+            # The server sets this option, too: connections in state TIME_WAIT don't make a port unusable.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((LOOPBACK, port))
             return port
@@ -266,7 +267,7 @@ def _spawn(cloud: Cloud, python: Path, server: str, *, ends_with_us: bool) -> in
         "STATE_DIR": str(cloud.folder / STATE),
         "S3_DATA_DIR": str(cloud.folder / "s3"),
         "TMPDIR": str(cloud.folder / "tmp"),
-        "AWS_SECRET_ACCESS_KEY": cloud.secret,  # not as an argument, which other users of the machine see
+        "AWS_SECRET_ACCESS_KEY": cloud.secret,  # Other users could read arguments.
         "AWS_CONFIG_FILE": os.devnull,
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
         "AWS_EC2_METADATA_DISABLED": "true",
@@ -280,7 +281,7 @@ def _spawn(cloud: Cloud, python: Path, server: str, *, ends_with_us: bool) -> in
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # so that `stop` can end the functions, and ctrl-C doesn't reach the server
+            start_new_session=True,  # `stop` can end functions; ctrl-C doesn't reach the server
         )
     return process.pid
 

@@ -1,7 +1,7 @@
-"""Deploys our stacks to the embedded cloud with the CDK command line: the same synth, bootstrap and deploy as on AWS.
+"""Deploys our stacks to the embedded cloud with the CDK's command line: synth, bootstrap and deploy as on AWS.
 
-Steps that would change nothing are skipped. Equal sources and parameters share an assembly, an environment is
-bootstrapped once, and a site is skipped if its stacks haven't changed since that assembly was deployed.
+Skips steps that would change nothing. Equal sources and parameters share an assembly, each account and region is
+bootstrapped once, and a site is skipped if the assembly was deployed and its stacks haven't changed since.
 """
 
 import json
@@ -25,18 +25,18 @@ from sluice.local.assemblies import TOOLKIT, Assembly
 from sluice.local.cloud import Cloud, clean_environment, tail
 from sluice.local.sites import Site
 
-if TYPE_CHECKING:  # boto3 takes longer than all of --help
+if TYPE_CHECKING:  # Importing boto3 takes longer than `--help`.
     from sluice.aws.deployment import StackView
 
 TIMEOUT_S = 600
-# CDK's template validation takes eight seconds to start, only warns, and gives the same warnings as for AWS.
+# The CDK's template validation is off: it takes eight seconds to start, and gives only warnings, the same as for AWS.
 UNATTENDED = {"CDK_DISABLE_CLI_TELEMETRY": "true", "CDK_VALIDATION": "false"}
-CONCURRENT_STACKS = "4"  # stacks depend only on the stack of state, so several are deployed at once
+CONCURRENT_STACKS = "4"  # number of stacks that are deployed at once
 DEPLOYING_LINE = re.compile(r"(\S+): deploying\.\.\.")
 
 
 class DeploymentFailed(SluiceError):
-    """A CDK command failed; the text has the end of its output."""
+    """A CDK command failed. The error's text contains the end of the command's output."""
 
 
 def list_stacks(cloud: Cloud, site: Site) -> "Mapping[str, StackView]":
@@ -50,8 +50,8 @@ def list_stacks(cloud: Cloud, site: Site) -> "Mapping[str, StackView]":
 class Deployer:
     """Deploys sites with one set of parameters.
 
-    `progress` is called before each step. `expect` is called with each change of the expected number of steps, as soon
-    as the change is known. Both are called from several threads.
+    Calls `progress` before each step. Calls `expect` with each change of the expected number of steps, as soon as the
+    change is known. Several threads make these calls.
     """
 
     cloud: Cloud
@@ -63,10 +63,9 @@ class Deployer:
     assemblies: Path = assemblies.FOLDER
 
     def deploy(self, *sites: Site) -> Cloud:
-        """Synthesize once per stage, then bootstrap and deploy all sites concurrently. Skips steps that are not due.
+        """Synthesize an assembly per stage, then bootstrap and deploy all sites concurrently. Skips unneeded steps.
 
-        Returns the cloud with these sites recorded. If a deployment fails, raises its `DeploymentFailed` after the
-        others have ended.
+        Returns the cloud, with these sites recorded. Raises `DeploymentFailed` if one fails, after all have ended.
         """
         stages = dict.fromkeys(site.stage for site in sites)
         made = {stage: self.assembly(stage) for stage in stages}
@@ -87,7 +86,7 @@ class Deployer:
                 for site in sites
                 if self.cloud.deployed.get(str(site)) != _deployment_record(made[site.stage], stacks[site])
             ]
-            # Sites of one account and region share a bootstrap stack, whatever their stages.
+            # Sites in one account and region share a bootstrap stack, even if their stages differ.
             places = {(site.account, site.region): site for site in due}.values()
             versions = {
                 site: int(stacks[site][TOOLKIT].outputs.get("BootstrapVersion", 0))
@@ -107,9 +106,9 @@ class Deployer:
         return cloud
 
     def assembly(self, stage: str | None = None) -> Assembly:
-        """Return the cached assembly of a stage, or synthesize it."""
-        # The bundles have to fit this machine's processor and interpreter, which run the functions. With AWS's
-        # concurrency, a burst of messages would start more processes than a machine can run.
+        """Return the cached assembly of a stage, or synthesize the assembly."""
+        # Bundles must fit this machine's processor and interpreter, which run the functions. With AWS's concurrency, a
+        # burst of messages would start more processes than a machine can run.
         concurrency = dict.fromkeys(("sluice.splitting.max_concurrency", "sluice.federation.max_concurrency"), "10")
         at_stage = {"sluice.stage": stage} if stage else {}
         own = {"sluice.architecture": "local", "sluice.operations.dashboard": "true", **concurrency, **at_stage}
@@ -139,7 +138,7 @@ class Deployer:
                 self.progress(f"{site}: deploying {begins[1]}")
 
         environment = clean_environment() | self.cloud.environment(site)
-        # The folder has no cdk.json, because everything that these commands need is in the assembly.
+        # This folder has no cdk.json: the assembly contains everything that the command needs.
         self._run(arguments, environment, log=log, folder=self.cloud.folder, on_line=report_stack)
 
     def _run(
@@ -152,7 +151,7 @@ class Deployer:
         on_line: Callable[[str], None] = lambda _: None,
     ) -> None:
         log_file = self.cloud.folder / log
-        # The app and the command line run with the Python and the Node of this environment.
+        # The CDK app and its command line run with the Python and the Node of this environment.
         path = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
         with log_file.open("a") as output:
             output.write(f"$ cdk {' '.join(arguments)}\n")
@@ -168,7 +167,7 @@ class Deployer:
                 errors="replace",
             )
             overdue = threading.Timer(TIMEOUT_S, process.kill)
-            overdue.daemon = True  # after ctrl-C the program would wait for it
+            overdue.daemon = True  # Otherwise the program waits for the timer after ctrl-C.
             overdue.start()
             with process:
                 for line in process.stdout or ():
@@ -182,7 +181,7 @@ class Deployer:
 
 
 def _deployment_record(assembly: Assembly, stacks: "Mapping[str, StackView]") -> Mapping[str, str]:
-    """Return a record of the deployed assembly and stacks, which any later deployment makes outdated."""
+    """Return a record of the deployed assembly and stacks, which differs after any other deployment."""
     deployed = {name: stacks[name] for name in assembly.stacks if name in stacks}
     stamps = {name: f"{stack.stack_id} {stack.changed_ms}" for name, stack in deployed.items()}
     return {"assembly": assembly.digest, **stamps}

@@ -1,6 +1,6 @@
-"""A job's process: `python -m sluice.local.job_process RECORD COMMAND…`, started by `sluice.local.jobs`.
+"""The parent process of a local job: `python -m sluice.local.job_process RECORD COMMAND…`, see `sluice.local.jobs`.
 
-It forwards SIGTERM and SIGINT to the job, and writes the exit code next to the record: the starting program is gone.
+Forwards SIGTERM and SIGINT to the job. Writes the job's exit code next to the record: the starter has ended.
 """
 
 import signal
@@ -13,7 +13,7 @@ SUFFIX = ".exit"
 
 
 def main(record: str, *command: str) -> None:
-    """Run a job's command until it ends, and write its exit code."""
+    """Run a job's command until the job ends, and write its exit code."""
     job = subprocess.Popen(command)  # noqa: S603 - our own arguments
 
     def pass_on(number: int, _: Any) -> None:

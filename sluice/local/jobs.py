@@ -1,7 +1,7 @@
-"""Runs the pipeline's jobs as local processes: `sluice.pipeline.reconciler.JobRuns` without EMR Serverless.
+"""Runs the pipeline's jobs as local processes: an adapter for `sluice.pipeline.reconciler.JobRuns`.
 
-Jobs get the same arguments as on AWS, and the same code decides when they run. A run has three files in the site's
-folder: its record, its log and, once it has ended, its exit code.
+Jobs get the same arguments as on AWS, and the same code decides when jobs run. A run has three files in the site's
+folder: a record, a log and, after its end, an exit code.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from sluice.pipeline.jobs import Job
 from sluice.pipeline.runs import DESIRED_STATE, DesiredState, Run, RunName, RunState
 
 ENTRY_POINT = PROJECT.spark / "sluice_job.py"
-SPARK = PROJECT.spark  # the jobs' packages, which import only pure modules of `sluice`
+SPARK = PROJECT.spark  # The folder of the jobs' packages
 SPARK_PYTHON = "SLUICE_SPARK_PYTHON"
 ENVIRONMENT_MARKERS = "demo", "ready"  # files that mark Spark environments created by the Makefile
 JOBS_FOLDER = "pipeline"  # folder of local jobs in a cloud's folder, with a folder for each site
@@ -37,11 +37,11 @@ KILL_TIMEOUT_S = 10.0
 
 
 class NoSpark(BadConfiguration):
-    """No local Spark was found. The text says how to get it."""
+    """No local Spark was found. The error's text says how to install Spark."""
 
 
 def find_spark_python(given: str | None) -> Path:
-    """Find a Python with PySpark: the given one, the environment variable's, or the one that `make test-spark` made.
+    """Find a Python with PySpark: the given path, the environment variable's path, or the Python of `make test-spark`.
 
     Raises `NoSpark`.
     """
@@ -64,7 +64,7 @@ def find_spark_python(given: str | None) -> Path:
 
 
 def code_digest() -> str:
-    """Return a digest of the jobs' code."""
+    """Return a digest of the code that jobs run."""
     digest = hashlib.sha256(ENTRY_POINT.read_bytes())
     for folder in (SPARK / "sluice_jobs", SPARK / "sluice_spark", PROJECT.sources / "sluice"):
         for path in sorted(folder.rglob("*.py")):
@@ -78,7 +78,7 @@ def build_command(python: Path, arguments: Sequence[str]) -> list[str]:
 
 
 def job_environment(python: Path, variables: Mapping[str, str]) -> dict[str, str]:
-    """Return a job's environment: this process's without AWS settings, `variables`, our packages and Spark's Python."""
+    """Return a job's environment variables: this process's without AWS settings, `variables`, and Python's paths."""
     path = os.pathsep.join(
         part for part in (str(SPARK), str(PROJECT.sources), os.environ.get("PYTHONPATH", "")) if part
     )
@@ -93,7 +93,7 @@ def job_environment(python: Path, variables: Mapping[str, str]) -> dict[str, str
 
 @contextlib.contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, so that only one process at a time starts or cancels its jobs."""
+    """Hold the folder's lock, so that only one process at a time starts or cancels the folder's jobs."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -102,7 +102,7 @@ def exclusive(folder: Path) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalRuns:
-    """The runs of one folder. `variables` select the site; the Python with PySpark is looked up only at a start."""
+    """The job runs in one folder. `variables` select the site. A Python with PySpark is needed only to start a run."""
 
     folder: Path
     given_python: str | None
@@ -129,13 +129,13 @@ class LocalRuns:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # so that ctrl-C doesn't reach the job, and `cancel` can end its JVM, too
+                start_new_session=True,  # Ctrl-C doesn't reach it; `cancel` ends its JVM.
             )
         self._write(record, {"name": str(RunName.from_job(job)), "pid": process.pid, "arguments": list(job.arguments)})
         return record.stem
 
     def cancel(self, run_id: str, *, grace_s: int) -> None:
-        """Send SIGTERM to a run, and SIGKILL if it hasn't ended after `grace_s` seconds. Waits for its end."""
+        """Send SIGTERM to a run, then SIGKILL if it hasn't ended after `grace_s` seconds. Waits for the run's end."""
         record = self._folder / f"{run_id}.json"
         fields = json.loads(record.read_text())
         self._write(record, fields | {"cancelled": True})
@@ -147,7 +147,7 @@ class LocalRuns:
             _wait_for_end(record, fields["pid"], within_s=KILL_TIMEOUT_S)
 
     def log(self, run_id: str) -> Path:
-        """Return the log file of a run."""
+        """Return the path of a run's log file."""
         return self._folder / f"{run_id}.log"
 
     def _run(self, record: Path) -> Run:
@@ -197,7 +197,7 @@ def _wait_for_end(record: Path, pid: int, *, within_s: float) -> bool:
 
 
 def end_all(folder: Path, *, grace_s: int) -> int:
-    """Cancel the runs of all sites below a folder and return their number."""
+    """Cancel the runs of all sites below a folder, and return the number of cancelled runs."""
     ended = 0
     for site in sorted(folder.glob("*/runs")):
         runs = LocalRuns(folder=site.parent, given_python=None, variables={})
@@ -210,12 +210,12 @@ def end_all(folder: Path, *, grace_s: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class FileDesiredStates:
-    """Keeps the desired state of the jobs in a file: `sluice.pipeline.reconciler.DesiredStates`."""
+    """Keeps the jobs' desired state in a file: an adapter for `sluice.pipeline.reconciler.DesiredStates`."""
 
     folder: Path
 
     def load(self) -> DesiredState | None:
-        """Read the last saved state; None if there is none. Raises `BadSnapshot` if another version wrote the file."""
+        """Read the last saved state; None before the first. Raises `BadSnapshot` if another version wrote the file."""
         return DESIRED_STATE.from_text(self._file.read_text()) if self._file.exists() else None
 
     def save(self, state: DesiredState) -> None:

@@ -1,8 +1,8 @@
-"""Refuses requests to a server on loopback that a browser sends for another server's page.
+"""Refuses requests to a server on loopback if a browser sends them for another server's page.
 
-Every page that a developer opens can send requests to loopback. A browser adds the page's origin to all that could
-change or read anything, and says of the others whether another site sent them. A name that is pointed at loopback (DNS
-rebinding) makes the page's origin the server's own, but stays in the Host header.
+Every page that a developer opens can send requests to loopback. A browser adds the page's origin to requests that could
+change or read anything; header Sec-Fetch-Site marks the rest. If another site's name resolves to loopback (DNS
+rebinding), the origin looks like the server's own, but the Host header has the other site's name.
 https://developer.mozilla.org/en-US/docs/Web/HTTP/Reference/Headers/Sec-Fetch-Site
 """
 
@@ -16,10 +16,10 @@ FOREIGN_SITES = frozenset({"cross-site", "same-site"})
 
 
 def check_origin(method: str, headers: Mapping[str, str], *, own_port: int | None = None) -> Refusal | None:
-    """Return the status and the reason of a refusal; None if admitted. Names of headers are in lower case.
+    """Return the status and the reason to refuse a request; None to admit it. Names of headers are in lower case.
 
-    A server that has pages passes its port, and admits requests of its pages and links to them from elsewhere. One
-    without pages admits no browser, but any port of loopback in the Host header: a program may have a proxy before it.
+    A server with pages passes its port. It admits requests of its pages, and links to its pages from other sites. A
+    server without pages admits no browser, but admits any port in the Host header, because a proxy can be in between.
     """
     host, origin = headers.get("host", ""), headers.get("origin")
     name, _, port = host.partition(":")

@@ -1,4 +1,4 @@
-"""The pipeline of a site without EMR Serverless: the same operations, applied to local processes and folders."""
+"""A site's pipeline without EMR Serverless: the same operations as on AWS, applied to local processes and folders."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from sluice.pipeline.reconciler import Reconciler
 from sluice.pipeline.runs import JobStep
 from sluice.pipeline.settings import JobLimits, JobsSettings
 
-CONNECTIONS = 4  # number of receives at once, small because long polls keep the embedded cloud busy
-TRIGGER_S = 1  # seconds between batches, fewer than on EMR Serverless, where longer intervals make larger files
+CONNECTIONS = 4  # number of receives at once: few, because long polls keep the embedded cloud busy
+TRIGGER_S = 1  # seconds between batches; on EMR Serverless longer intervals make larger files
 GRACE_S = 60
 HERE = "local"
-MAX_TRIES = 4  # maximum number of attempts: the first ends the running job, the next starts the new job
+MAX_TRIES = 4  # reconciliations per operation: the first ends the running job, the next starts the new job
 LIMITS = JobLimits(
     streaming=False,
     failed_attempts_per_hour=1,
@@ -34,7 +34,7 @@ LIMITS = JobLimits(
 
 
 def local_landing(folder: Path, *, queue_url: str, sqs_endpoint: SqsEndpoint) -> Landing:
-    """Describe a job that lands messages in a local folder, as Parquet, the only format that needs no jars."""
+    """Return settings of a land job for a local folder. The tables are Parquet, the only format that needs no jars."""
     places = StorageLocations(root=str(folder))
     return Landing(
         queue_url=queue_url, places=places, sqs_endpoint=sqs_endpoint, trigger_s=TRIGGER_S, connections=CONNECTIONS
@@ -42,7 +42,7 @@ def local_landing(folder: Path, *, queue_url: str, sqs_endpoint: SqsEndpoint) ->
 
 
 def local_settings(folder: Path, *, queue_url: str, ingress_url: str, sqs_endpoint: SqsEndpoint) -> JobsSettings:
-    """Return settings of the type that the jobs function uses, for local processes."""
+    """Return the jobs function's settings for local processes instead of EMR Serverless."""
     landed = local_landing(folder, queue_url=queue_url, sqs_endpoint=sqs_endpoint)
     program = Program(
         entry_point=str(ENTRY_POINT), environment=HERE, driver=HERE, code=code_digest(), places=landed.places
@@ -60,19 +60,19 @@ def local_settings(folder: Path, *, queue_url: str, ingress_url: str, sqs_endpoi
 
 @dataclass(frozen=True, slots=True)
 class LocalPipeline:
-    """Applies operations like the jobs function, but reconciles at once, because no schedule does so every minute."""
+    """Applies operations as the jobs function does, but reconciles at once, because no schedule reconciles later."""
 
     reconciler: Reconciler
     runs: LocalRuns
 
     @classmethod
     def create(cls, runs: LocalRuns, jobs_settings: JobsSettings, now_ms: Callable[[], int]) -> "LocalPipeline":
-        """Create the pipeline, whose desired state is kept in the runs' folder."""
+        """Create a pipeline whose desired state is kept in the folder of its runs."""
         desired = FileDesiredStates(runs.folder)
         return cls(Reconciler(catalogue=Catalogue(jobs_settings), runs=runs, desired=desired, now_ms=now_ms), runs)
 
     def ask(self, operation: Operation[R], /) -> R:
-        """Apply an operation of the jobs function and return its result. Raises `NoSpark`."""
+        """Apply an operation of the jobs function, and return the operation's result. Raises `NoSpark`."""
         with exclusive(self.runs.folder):
             for _ in range(MAX_TRIES):
                 result = self.reconciler.apply(cast("JobsOperation", operation))

@@ -1,4 +1,4 @@
-"""Processes of the embedded cloud: check whether one runs, and kill all of a session."""
+"""Processes of the embedded cloud: checks whether a process runs, and kills all processes of a session."""
 
 import contextlib
 import os
@@ -12,9 +12,9 @@ PROCESSES = Path("/proc")
 
 
 def is_running(pid: int, command: str) -> bool:
-    """Return whether process `pid` has `command` in its command line, because a process id may have been reused."""
+    """Return whether process `pid` runs `command`, as its command line says: the process id might have been reused."""
     with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)  # If the process is our child and has ended, this removes the zombie.
+        os.waitpid(pid, os.WNOHANG)  # If the process is an ended child, this removes the zombie.
     try:
         os.kill(pid, 0)
         if sys.platform != "linux":
@@ -28,7 +28,7 @@ def is_running(pid: int, command: str) -> bool:
 
 
 def end_session(session: int) -> None:
-    """Kill every process of a session at once, its leader and the caller last. An empty session is no error."""
+    """Kill every process of a session, the session's leader and the caller last. An empty session is no error."""
     last = {session, os.getpid()}
     members = []
     for pid in _list_pids():

@@ -1,7 +1,7 @@
 """A log of SQS requests, one JSON line each, written by the cloud and read by tests and benchmarks.
 
-The log includes receives and deletes by triggers. On AWS an idle trigger makes about 15 empty long polls a minute,
-which are requests, too. The embedded cloud checks the queue instead, and doesn't log checks of an empty queue.
+The log includes receives and deletes by triggers. On AWS the log would also have about 15 empty long polls per minute
+of each idle trigger. The embedded cloud checks the queue instead, and doesn't log checks of an empty queue.
 """
 
 import json
@@ -16,22 +16,22 @@ BY_CALL = "call"
 
 
 class RequestLog:
-    """Writes the log file. Thread-safe; each line is flushed, so that the file can be read while it grows."""
+    """Writes the log of SQS requests. Thread-safe. Each line is flushed, so that programs can follow the log."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file for appending, so that a restarted cloud continues it."""
+        """Open the log file for appending, so that a restarted cloud continues the log."""
         self._file: TextIO = path.open("a", buffering=1)
         self._lock = Lock()
 
     def note(self, *, action: str, queue: str, by: str, status: int = 200) -> None:
-        """Write one line with these fields."""
+        """Write one line, a JSON object with these fields, to the log."""
         line = {"at_ms": time.time_ns() // 1_000_000, "action": action, "queue": queue, "by": by, "status": status}
         with self._lock:
             self._file.write(json.dumps(line) + "\n")
 
 
 def action_and_queue(headers: dict[str, str], body: bytes, query: dict[str, Any]) -> tuple[str, str]:
-    """Return a request's action and queue, in either of SQS's protocols; the queue is empty if it names none."""
+    """Return an SQS request's action and queue, in either protocol. The queue is "" if the request names none."""
     target = headers.get("x-amz-target", "")
     if target.startswith("AmazonSQS."):
         try:

@@ -2,7 +2,7 @@
 
 `python -m sluice.local.runtime` installs the interpreter (`make setup`).
 
-With the project's own environment instead, a bundle that lacks a package would work here and fail on AWS.
+With the project's own environment, a bundle that lacks a package would work here and fail on AWS.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ INSTALL_TIMEOUT_S = 300
 
 
 def install_lambda_python() -> None:
-    """Install Lambda's Python, once. If that fails, functions run with the current Python."""
+    """Install Lambda's Python, once. If the installation fails, functions run with the current Python."""
     folder = PROJECT.build / f"python-{LAMBDA_VERSION}"
     if (folder / "ready").exists():
         return
@@ -50,9 +50,9 @@ def install_lambda_python() -> None:
 
 
 def runtime_python(build: Path, lock: Path) -> Path:
-    """Return the interpreter, whose environment is created under `build` at the first call, in about ten seconds.
+    """Return the functions' interpreter. The first call creates its environment under `build`, in about ten seconds.
 
-    `lock` is the project's requirements.txt, which fixes the versions and the hashes.
+    `lock` is the text of requirements.txt, which pins the packages' versions and hashes.
     """
     interpreter = lambda_python()
     pins = "\n".join(map(str, resolve_pins(PREINSTALLED_PACKAGES, lock.read_text())))
@@ -74,7 +74,7 @@ def runtime_python(build: Path, lock: Path) -> Path:
 
 
 def _run(python: Path, *arguments: str) -> str:
-    # The process has its own group, so on ctrl-C it is killed and prints no traceback.
+    # The process has its own process group, so ctrl-C doesn't reach it: it is killed without printing a traceback.
     return subprocess.run([python, *arguments], check=True, stdout=subprocess.PIPE, text=True, process_group=0).stdout  # noqa: S603 - our own arguments
 
 

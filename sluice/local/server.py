@@ -1,6 +1,6 @@
 """The cloud's process: `python -m sluice.local.server RUNTIME_PYTHON REQUEST_LOG HARSH [PARENT]`.
 
-`sluice.local.cloud` starts it. HARSH is what `Behaviours` writes, or empty.
+`sluice.local.cloud` starts this process. HARSH is the text of `Behaviours`, or empty.
 """
 
 import os
@@ -22,10 +22,10 @@ LOOK_EVERY_S = 1.0
 
 
 def main(runtime_python: str, request_log: str, harsh: str = "", parent: str = "") -> None:
-    """Serve until a signal arrives, or until the process with the id `parent` ends."""
+    """Serve until a signal arrives, or until the process with id `parent` ends."""
 
     def end_with_parent() -> None:
-        """End this process and its functions when the parent process has ended for any reason."""
+        """Wait until the parent process has ended for any reason, then end this process and its functions."""
         while os.getppid() == int(parent):
             time.sleep(LOOK_EVERY_S)
         end_session(os.getpid())
@@ -46,7 +46,7 @@ def main(runtime_python: str, request_log: str, harsh: str = "", parent: str = "
         harden(Behaviours.parse(harsh))
     else:
         expire_items()
-    sys.argv[1:] = []  # ministack reads the command line, too
+    sys.argv[1:] = []  # ministack would read the arguments, too.
     ministack.app.main()
 
 

@@ -16,7 +16,7 @@ class BadSite(BadConfiguration):
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One region of one account, and the stage if it has one."""
+    """A site of the embedded cloud: an account, a region, and perhaps a stage."""
 
     account: str
     region: str
@@ -38,19 +38,19 @@ DEFAULT_SITE = Site("000000000000", "eu-central-1")
 
 
 def sites_to_deploy(deployed: Sequence[Site], wanted: Sequence[Site]) -> tuple[Site, ...]:
-    """Return the sites to deploy: the wanted ones, and all others if they must accept a new peer account or stage."""
+    """Return the sites to deploy: the wanted sites, and all deployed sites if an account or a stage is new to them."""
     accounts, stages = {site.account for site in deployed}, {site.stage for site in deployed}
     are_known = not deployed or all(site.account in accounts and site.stage in stages for site in wanted)
     return tuple(dict.fromkeys((*wanted, *(() if are_known else deployed))))
 
 
 def peer_accounts(sites: Iterable[Site]) -> list[str]:
-    """List the accounts whose sites are each other's peers; none if all sites are in one account."""
+    """List the accounts whose sites can be each other's peers; empty if all sites are in one account."""
     accounts = sorted({site.account for site in sites})
     return accounts if len(accounts) > 1 else []
 
 
 def peer_stages(sites: Iterable[Site]) -> list[str]:
-    """List the stages whose sites are each other's peers, "" for no stage; none if all sites are in one stage."""
+    """List the stages whose sites can be each other's peers ("": no stage); empty if all sites are in one stage."""
     stages = sorted({site.stage or "" for site in sites})
     return stages if len(stages) > 1 else []

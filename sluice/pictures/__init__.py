@@ -1,1 +1,1 @@
-"""Drawings: boxes and lines laid out in layers, and written as SVG with a light and a dark scheme. Pure."""
+"""Draws boxes and lines, laid out in layers, as SVG with a light and a dark colour scheme. Pure."""

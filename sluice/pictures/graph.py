@@ -1,4 +1,4 @@
-"""Draws a graph: labelled boxes and lines, in the places of the layout."""
+"""Draws a graph's boxes, lines and labels at the positions that `layout` computes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class Graph:
 
 
 def draw_graph(nodes: Mapping[str, Node], edges: Sequence[Edge], *, downwards: bool = False) -> Graph:
-    """Lay out a graph from left to right, or downwards, and draw it."""
+    """Draw a graph, laid out from left to right, or downwards."""
     layout = lay_out(nodes, edges, downwards=downwards)
     return Graph(
         layout.size,
@@ -49,7 +49,7 @@ def _draw_edge(edge: Edge, line: PlacedLine) -> str:
     label = ""
     if edge.label is not None and line.label is not None:
         (x, y), size, height = line.label, edge.label, edge.label.height - 2 * LABEL_GAP
-        # The rectangle hides the line behind the label.
+        # A rectangle behind the label hides the line.
         label = (
             f'<rect class="{Colour.PAPER}" x="{x - size.width / 2:.1f}" y="{y - height / 2:.1f}"'
             f' width="{size.width:.1f}" height="{height:.1f}" fill="currentColor"/>'

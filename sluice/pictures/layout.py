@@ -1,7 +1,7 @@
 """Places boxes, lines and labels in layers, by Sugiyama's method, which `grandalf` implements.
 
-Sizes are computed for the widest font, so the layout doesn't depend on fonts. Labels are laid out as vertices, as boxes
-are, so that nothing else is drawn in their places.
+Sizes are computed for the widest font, so the layout doesn't depend on fonts. Labels are laid out as vertices, like
+boxes, so that labels don't overlap boxes or lines.
 """
 
 from collections import defaultdict
@@ -15,18 +15,18 @@ from grandalf.layouts import SugiyamaLayout, VertexViewer
 
 from sluice.pictures.svg import LINE_HEIGHT, Colour, Point, Size, text_width
 
-_APART = 22  # px, the gap between neighbouring boxes and lines
-_BETWEEN_LAYERS = 36  # px, the gap between layers, where lines bend
-_HEAD = 9  # px, the length of an arrow's head
+_APART = 22  # gap in pixels between neighbouring boxes and lines
+_BETWEEN_LAYERS = 36  # gap in pixels between layers, where lines bend
+_HEAD = 9  # length of an arrow's head in pixels
 _MARGIN = 16
-_INSIDE = 12  # px, the gap between a box and its text
-LABEL_GAP = 3  # px, the gap between a label and lines
-_ROUNDS = 10  # iterations of sorting the layers
+_INSIDE = 12  # gap in pixels between a box and its text
+LABEL_GAP = 3  # gap in pixels between a label and lines
+_ROUNDS = 10  # number of iterations that sort the layers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A box. The first line of text is its name, in bold; `title` is the tooltip."""
+    """A box with lines of text. The first line is the box's name, in bold. `title` is the tooltip."""
 
     lines: tuple[str, ...]
     title: str = ""
@@ -35,13 +35,13 @@ class Node:
 
     @property
     def size(self) -> Size:
-        """The size of the box, which has room for the text."""
+        """The size of the box, for which the text is the measure."""
         return Size(max(map(text_width, self.lines)) + 2 * _INSIDE, LINE_HEIGHT * len(self.lines) + _INSIDE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """A line from one node to another, with an arrow at its end, or at both ends."""
+    """A line from one node to another, with an arrow at its end or at both ends, and perhaps a label."""
 
     source: str
     dest: str
@@ -54,7 +54,7 @@ class Edge:
 
     @property
     def label(self) -> Size | None:
-        """The size of the line's label; None if it has no text."""
+        """The size of the line's label; None if the line has no label."""
         if not self.lines:
             return None
         return Size(max(map(text_width, self.lines)) + 8, LINE_HEIGHT * len(self.lines) + 2 * LABEL_GAP)
@@ -62,9 +62,9 @@ class Edge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedLine:
-    """A line's Bézier curves: `points` are the first point, then three points per curve.
+    """A line's Bézier curves: `points` has the first point, and three points for each curve.
 
-    `label` is the centre of the line's label, if any. `heads` has the start and the tip of each arrow's head.
+    `label` is the centre of the line's label, if any. `heads` has the start point and the tip of each arrow's head.
     """
 
     points: tuple[Point, ...]
@@ -74,7 +74,7 @@ class PlacedLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """The positions of a graph: centres of the boxes by name, and lines in the order of the edges."""
+    """The positions of a graph's elements: centres of boxes by node name, and lines in the order of the edges."""
 
     size: Size
     boxes: Mapping[str, Point]
@@ -82,7 +82,7 @@ class Layout:
 
 
 class _Stop(graphs.Vertex):  # type: ignore[misc]  # grandalf has no types
-    """A box, or a label. In its `view`, x and w are along the layer, y and h across the layers."""
+    """A vertex of grandalf for a box or a label. In `view`, x and w are along the layer, y and h across the layers."""
 
     def __init__(self, size: Size, *, downwards: bool) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class _Stop(graphs.Vertex):  # type: ignore[misc]  # grandalf has no types
 
 
 class _Piece(graphs.Edge):  # type: ignore[misc]  # grandalf has no types
-    """A part of a line, between two stops. grandalf sets its points: one in each layer between the stops."""
+    """A part of a line, between two stops. grandalf sets the points: one in each layer between the stops."""
 
     points: Sequence[Point]
 
@@ -100,7 +100,7 @@ class _Piece(graphs.Edge):  # type: ignore[misc]  # grandalf has no types
         self.view = self
 
     def setpath(self, points: Sequence[Point]) -> None:
-        """Set the points; grandalf calls this."""
+        """Set the part's points (called by grandalf)."""
         self.points = points
 
 
@@ -146,24 +146,24 @@ def lay_out(nodes: Mapping[str, Node], edges: Sequence[Edge], *, downwards: bool
 
 
 def _sort_layers(component: graphs.graph_core, chains: Sequence[Sequence[_Piece]]) -> SugiyamaLayout:
-    """Assign a connected component's boxes and labels to layers, and sort each layer so that few lines cross."""
+    """Assign a connected component's boxes and labels to layers, and sort the layers so that few lines cross."""
     component.get_scs_with_feedback()
-    # If a line closes a cycle, all its pieces are inverted, so that the label stays between the boxes.
+    # If a line closes a cycle, all parts of the line are inverted, so that its label stays between the boxes.
     turned = [piece for chain in chains if any(piece.feedback for piece in chain) for piece in chain]
     layout = SugiyamaLayout(component)
     layout.xspace = _APART
-    layout.dw = layout.dh = 1  # px, the size of a line where it crosses a layer
+    layout.dw = layout.dh = 1  # a line's size in pixels where it crosses a layer
     layout.init_all(inverted_edges=[piece for piece in turned if piece in component.sE], optimize=True)
     layout.draw(_ROUNDS)
     return layout
 
 
 def _place(layouts: Sequence[SugiyamaLayout]) -> dict[float, float]:
-    """Place separate components side by side, in common layers. Returns half of each layer's height, by its centre."""
+    """Place separate components side by side, in common layers. Returns half of each layer's height by its centre."""
     start = 0.0
     for layout in layouts:
         for left, right in (pair for layer in layout.layers for pair in pairwise(vertex.view for vertex in layer)):
-            # grandalf's mean of several placements may put neighbours of a layer on each other.
+            # grandalf averages several placements, which can make neighbours in a layer overlap.
             nearest = left.xy[0] + (left.w + right.w) / 2 + _APART
             right.xy = max(right.xy[0], nearest), right.xy[1]
         views = [vertex.view for layer in layout.layers for vertex in layer]
@@ -187,7 +187,7 @@ def _place(layouts: Sequence[SugiyamaLayout]) -> dict[float, float]:
 
 
 def _spread_ends(paths: Sequence[list[Point]], edges: Sequence[Edge], stops: Mapping[str, _Stop]) -> None:
-    """Spread the ends of lines along the sides of boxes, in an order in which the lines don't cross there."""
+    """Spread the ends of lines along the sides of boxes, in an order in which lines don't cross near the box."""
     sides: defaultdict[tuple[str, bool], list[tuple[list[Point], int, float]]] = defaultdict(list)
     for path, edge in zip(paths, edges, strict=True):
         for name, end, next_ in ((edge.source, 0, 1), (edge.dest, -1, -2)):

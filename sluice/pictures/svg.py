@@ -1,6 +1,6 @@
 """Writes self-contained SVG, without scripts, fonts or links. A file contains a light and a dark colour scheme.
 
-Colours are named by meaning; a renderer that doesn't support colour schemes shows the light scheme.
+Colours are named by meaning. A renderer without support for colour schemes shows the light scheme.
 """
 
 import math
@@ -14,11 +14,11 @@ from rich.text import Text
 
 from sluice.message import NOT_TEXT
 
-FONT_SIZE = 12  # px
+FONT_SIZE = 12  # pixels
 LINE_HEIGHT = 17
-CELL_WIDTH = 0.605 * FONT_SIZE  # px, for the widest fixed-width fonts
+CELL_WIDTH = 0.605 * FONT_SIZE  # pixels per character in the widest of the fonts
 _FONTS = "ui-monospace, 'SF Mono', Menlo, Consolas, 'DejaVu Sans Mono', monospace"
-_HEAD_WIDTH = 3.5  # px, half of the width of an arrow's head
+_HEAD_WIDTH = 3.5  # half of the width of an arrow's head in pixels
 
 Point = tuple[float, float]
 """A point in px: x to the right, y down."""
@@ -26,14 +26,14 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A width and a height in px."""
+    """A width and a height in pixels."""
 
     width: float
     height: float
 
 
 class Colour(StrEnum):
-    """Colours, named by their meaning."""
+    """The colours of drawings, named by their meaning."""
 
     PAPER = "paper"
     BOX = "box"
@@ -99,7 +99,7 @@ def text(
     anchor: str = "middle",
     bold: bool = False,
 ) -> str:
-    """Return a line of text, as an SVG element with its baseline at a point."""
+    """Return an SVG element with a line of text, whose baseline is at a point."""
     weight = ' font-weight="bold"' if bold else ""
     return (
         f'<text class="{colour}" x="{at[0]:.1f}" y="{at[1]:.1f}" text-anchor="{anchor}" fill="currentColor"{weight}>'
@@ -108,7 +108,7 @@ def text(
 
 
 def box(centre: Point, size: Size, *, dashed: bool = False, colour: Colour = Colour.EDGE) -> str:
-    """Draw a box with round corners."""
+    """Return an SVG element of a box with round corners."""
     dash = ' stroke-dasharray="4 3"' if dashed else ""
     where = f'x="{centre[0] - size.width / 2:.1f}" y="{centre[1] - size.height / 2:.1f}"'
     how = f'width="{size.width:.1f}" height="{size.height:.1f}" rx="6" fill="currentColor"'
@@ -119,14 +119,14 @@ def box(centre: Point, size: Size, *, dashed: bool = False, colour: Colour = Col
 
 
 def curve(points: Iterable[Point], *, width: float, dash: str = "") -> str:
-    """Draw Bézier curves in the colour of the surrounding group."""
+    """Return an SVG element of Bézier curves, in the colour of the surrounding group."""
     first, *others = [f"{x:.1f},{y:.1f}" for x, y in points]
     pattern = f' stroke-dasharray="{dash}"' if dash else ""
     return f'<path d="M{first} C{" ".join(others)}" fill="none" stroke="currentColor" stroke-width="{width}"{pattern}/>'
 
 
 def head(start: Point, tip: Point) -> str:
-    """Draw an arrow's head from the end of its line to the tip, in the colour of the surrounding group."""
+    """Return an SVG element of an arrow's head from the line's end to the tip, in the colour of the group around it."""
     (x, y), (tip_x, tip_y) = start, tip
     length = math.dist(start, tip) or 1.0
     aside_x, aside_y = (tip_y - y) / length * _HEAD_WIDTH, (x - tip_x) / length * _HEAD_WIDTH
@@ -135,12 +135,12 @@ def head(start: Point, tip: Point) -> str:
 
 
 def text_width(content: str) -> float:
-    """Return the width of a text in px, in the widest of the fonts."""
+    """Return the width of a text in pixels, in the widest of the fonts."""
     return CELL_WIDTH * cell_len(NOT_TEXT.sub("\ufffd", content))
 
 
 def shorten(content: str, cells: int) -> str:
-    """Cut a text that is wider than `cells` columns, and end it with an ellipsis."""
+    """Cut a text that is wider than `cells` characters, and end the text with an ellipsis."""
     cut = Text(content)
     cut.truncate(cells, overflow="ellipsis")
     return cut.plain

@@ -1,5 +1,5 @@
-"""The pipeline's job runs: the definition of each job, and the reconciliation of its runs.
+"""The pipeline's job runs: definitions of jobs, and reconciliation of runs with the jobs that should run.
 
-`jobs`, `catalogue`, `schedule` and `runs` decide and are pure; `reconciler` carries decisions out through its ports;
-`settings` are the function's settings, `operations` its requests. The jobs themselves are in the Spark package.
+Modules `jobs`, `catalogue`, `schedule` and `runs` decide, and are pure. `reconciler` executes decisions through its
+ports. `settings` has the function's settings, `operations` its requests. The jobs' programs are in the Spark package.
 """

@@ -39,11 +39,11 @@ class Catalogue(msgspec.Struct, frozen=True):
         )
 
     def drain(self, slot: str) -> Job:
-        """Build the land job that drains the queue. It replaces the stream and uses the same checkpoint."""
+        """Build the land job that drains the queue. It replaces the streaming job, and uses the same checkpoint."""
         return self._build_batch_job(LAND, self.settings.landing.arguments(drain=True), slot)
 
     def build_due_jobs(self, now_ms: int) -> Sequence[Job]:
-        """Build the scheduled jobs whose latest due time has passed."""
+        """Build the scheduled jobs, each for the latest time at which it was due."""
         limits, jobs = self.settings.limits, []
         if limits.statistics:
             day = (limits.statistics.last_due(now_ms) - ONE_DAY).isoformat()
@@ -56,7 +56,7 @@ class Catalogue(msgspec.Struct, frozen=True):
         return jobs
 
     def build_manual_job(self, asked: StartBatch, slot: str) -> Job:
-        """Build the batch job of an operator's request."""
+        """Build the batch job that an operator has requested."""
         match asked:
             case StartStatistics(day=day):
                 return self._build_batch_job(STATISTICS, statistics_arguments(self._places, day=day), f"{day}-{slot}")

@@ -1,6 +1,6 @@
-"""The VPC endpoints that jobs need, and the decision which to create and delete. Pure.
+"""The VPC endpoints that jobs need: decides which endpoints to create and delete. Pure.
 
-Interface endpoints cost by the hour, so they exist only while jobs run, and for a while after that.
+Interface endpoints are billed by the hour, so they exist only while jobs run, and for some minutes after that.
 """
 
 import hashlib
@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import msgspec
 
-# Has the application's id. The jobs function may create and delete only endpoints with this tag.
+# This tag holds the application's id. The jobs function is allowed to create and delete only endpoints with this tag.
 OWNER_TAG = "sluice:application"
 DIGEST_CHARACTERS = 16
 
@@ -20,16 +20,16 @@ class EndpointState(StrEnum):
     PENDING = "pending"
     AVAILABLE = "available"
     DELETING = "deleting"
-    BROKEN = "broken"  # the endpoint can only be deleted
+    BROKEN = "broken"  # The endpoint can only be deleted.
 
 
 USABLE = frozenset({EndpointState.PENDING, EndpointState.AVAILABLE})
 
 
 class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True, rename={"security_group_id": "group_id"}):
-    """The services that get an endpoint, the endpoints' subnets and security group, and the roles that may use them.
+    """Settings of VPC endpoints: services, subnets, security group, and the roles that are allowed to use endpoints.
 
-    No `role_arns` means no policy: everybody may call.
+    Without `role_arns` the endpoints have no policy: all roles are allowed.
     """
 
     vpc_id: str
@@ -40,12 +40,12 @@ class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True, rename={"secur
 
     @property
     def digest(self) -> str:
-        """The version of the settings, by which an endpoint of another version is recognized."""
+        """A digest of the settings, by which endpoints with other settings are recognized."""
         return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:DIGEST_CHARACTERS]
 
     @property
     def policy(self) -> str | None:
-        """The policy of each endpoint: only these roles may call through it, and their own policies limit the calls."""
+        """The endpoints' policy: allows only these roles, whose own policies limit the calls. None allows all roles."""
         if not self.role_arns:
             return None
         only = {"ArnEquals": {"aws:PrincipalArn": self.role_arns}}
@@ -54,7 +54,7 @@ class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True, rename={"secur
 
 
 class VpcEndpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """An endpoint of one service. `digest` is the version of the settings that it was created with."""
+    """A VPC endpoint of one service. `digest` is the digest of the settings at its creation."""
 
     endpoint_id: str
     service: str
@@ -64,7 +64,7 @@ class VpcEndpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EndpointPlan(msgspec.Struct, frozen=True):
-    """Services that get an endpoint, ids of endpoints to delete, and services that jobs don't reach yet."""
+    """Services whose endpoints to create, ids of endpoints to delete, and services that jobs can't reach yet."""
 
     create: tuple[str, ...]
     delete: tuple[str, ...]
@@ -74,9 +74,9 @@ class EndpointPlan(msgspec.Struct, frozen=True):
 def plan_endpoints(
     settings: EndpointSettings, actual: Sequence[VpcEndpoint], *, is_needed: bool, is_idle: bool
 ) -> EndpointPlan:
-    """Plan the changes. `is_needed`: a job runs or is about to start; `is_idle`: none has run for a while.
+    """Plan changes of endpoints. `is_needed`: a job runs or is about to start. `is_idle`: none ran since the timeout.
 
-    A service gets a new endpoint only after the old one is gone, because both have the same private name.
+    A service gets a new endpoint only after the old endpoint is gone, because both have the same private DNS name.
     """
     digest = settings.digest
     usable = [endpoint for endpoint in actual if endpoint.digest == digest and endpoint.state in USABLE]

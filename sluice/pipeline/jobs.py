@@ -1,6 +1,6 @@
-"""Definition of each job: its arguments, Spark configuration, limits, and a digest of all of these. Pure.
+"""Definitions of jobs: arguments, Spark configuration, limits, and a digest of all these. Pure.
 
-The entry point takes the same arguments on EMR Serverless and in a local process.
+Jobs get the same arguments on EMR Serverless and in a local process.
 """
 
 import hashlib
@@ -21,12 +21,12 @@ DIGEST_CHARACTERS = 16
 class Mode(StrEnum):
     """How EMR Serverless runs a job."""
 
-    STREAMING = "STREAMING"  # runs until it is cancelled, and is restarted if it fails
+    STREAMING = "STREAMING"  # The job runs until it is cancelled, and is restarted if it fails.
     BATCH = "BATCH"
 
 
 class TableFormat(StrEnum):
-    """The format of the tables."""
+    """The format of the pipeline's tables."""
 
     PARQUET = "parquet"
     ICEBERG = "iceberg"
@@ -44,12 +44,12 @@ class StorageLocations(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def warehouse(self) -> str:
-        """The folder of all tables."""
+        """The location of the folder of all tables."""
         return f"{self.root}/tables"
 
     @property
     def tables(self) -> Sequence[str]:
-        """The arguments for the tables' location: the folder, or for Iceberg a namespace of its catalog."""
+        """Job arguments for the tables' format and location: a folder, or for Iceberg a namespace of its catalog."""
         iceberg = self.table_format is TableFormat.ICEBERG
         place = f"{ICEBERG_CATALOG}.{ICEBERG_NAMESPACE}" if iceberg else self.warehouse
         return ("--tables", place, "--table-format", self.table_format.value)
@@ -60,35 +60,35 @@ class StorageLocations(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SqsEndpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """The region and endpoint by which a job calls SQS; endpoint None is AWS's own."""
+    """The region and endpoint of a job's calls to SQS. Endpoint None is AWS's own endpoint."""
 
     region: str
     endpoint: str | None = None
 
     @property
     def arguments(self) -> Sequence[str]:
-        """The arguments of jobs that call SQS."""
+        """The arguments for jobs that call SQS."""
         endpoint = ("--endpoint", self.endpoint) if self.endpoint else ()
         return ("--region", self.region, *endpoint)
 
 
 class Landing(msgspec.Struct, frozen=True, kw_only=True, rename={"sqs_endpoint": "reach"}):
-    """Settings of the land job. `metrics` is the metrics' namespace, by default the source's.
+    """Settings of the land job. `metrics` is the metrics' namespace, by default the Spark source's.
 
-    `columns` lists message attributes to land as columns, `name:type,…`; `envelope` names the bodies' envelopes.
+    `columns` lists message attributes to land as columns, as `name:type,…`. `envelope` names the envelopes of bodies.
     """
 
     queue_url: str
     places: StorageLocations
     sqs_endpoint: SqsEndpoint
     trigger_s: int
-    connections: int | None = None  # concurrent receives; None is the source's default
+    connections: int | None = None  # number of concurrent receives; None is the source's default
     metrics: str | UnsetType = UNSET
     envelope: str | None = None
     columns: str | None = None
 
     def arguments(self, *, drain: bool = False) -> Sequence[str]:
-        """Return the land job's arguments; with `drain` it ends when the queue is empty."""
+        """Return the land job's arguments. With `drain` the job ends when the queue is empty."""
         return (
             *(LAND, "--queue-url", self.queue_url),
             *("--staging", self.places.folder("staging")),
@@ -111,12 +111,12 @@ def statistics_arguments(places: StorageLocations, *, day: str) -> Sequence[str]
 
 
 def compact_arguments(places: StorageLocations, *, days: int) -> Sequence[str]:
-    """Return the arguments to compact the partitions of the last `days` closed days."""
+    """Return the compaction job's arguments, for the partitions of the last `days` closed days."""
     return (COMPACT, *places.tables, "--days", str(days))
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
-    """A replay of messages to the exchange behind an ingress queue. Times are ISO 8601.
+    """A request to replay messages to the exchange of an ingress queue. Times are ISO 8601.
 
     Messages are read from tables, or with `staged` from retained segments.
     """
@@ -135,7 +135,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Workers(msgspec.Struct, frozen=True, kw_only=True):
-    """The size of the driver and of each executor. The JVM gets half of the memory, Python and Arrow the other half."""
+    """The size of Spark's driver and of each executor. The JVM gets half of the memory, Python and Arrow the rest."""
 
     cores: int = 1
     memory_gb: int = 4
@@ -144,21 +144,21 @@ class Workers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
-    """The locations of a job's program in S3, which contain a hash of the content: new content is a new program."""
+    """The locations of a job's program in S3. They contain hashes of the content, so new content is a new program."""
 
     entry_point: str
     environment: str  # archive of third-party packages
-    driver: str  # archive of further packages, which only drivers have
-    code: str  # archive of Sluice's packages
+    driver: str  # archive of packages that only drivers have
+    code: str  # archive of our packages
     python: str = "3.11"
     workers: Workers = Workers()
     places: StorageLocations
 
     @property
     def configuration(self) -> Mapping[str, str]:
-        """The Spark properties."""
-        # The image's own interpreter, with its full path: the archive's wheels are compiled for it, and the default
-        # among an image's Pythons changes from release to release.
+        """The Spark properties of the program."""
+        # The path of the image's Python for which the archive's wheels are compiled. Images differ in their default
+        # Python.
         python, path = f"/usr/bin/python{self.python}", "./environment:./code"
         properties = {
             "spark.archives": f"{self.environment}#environment,{self.code}#code",
@@ -169,8 +169,8 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
             "spark.executorEnv.PYSPARK_PYTHON": python,
             "spark.executorEnv.PYTHONPATH": path,
             "spark.dynamicAllocation.enabled": "true",
-            # Without these settings a run begins with three executors, even if the maximum is lower, and each costs:
-            # https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/jobs-spark.html#spark-defaults
+            # Without these settings a run begins with three executors, even if the maximum is lower, and each executor
+            # costs: https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/jobs-spark.html#spark-defaults
             "spark.dynamicAllocation.minExecutors": "1",
             "spark.dynamicAllocation.initialExecutors": "1",
             "spark.dynamicAllocation.maxExecutors": str(self.workers.max_executors),
@@ -182,8 +182,8 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
             properties[f"spark.emr-serverless.{role}.disk"] = f"{self.workers.disk_gb}g"
         match self.places.table_format:
             case TableFormat.ICEBERG:
-                # https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/using-iceberg.html; the catalog is
-                # the folder itself, so that no metastore is needed.
+                # https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/using-iceberg.html: the catalog is the
+                # folder itself, which needs no metastore.
                 catalog = f"spark.sql.catalog.{ICEBERG_CATALOG}"
                 properties |= {
                     "spark.jars": "/usr/share/aws/iceberg/lib/iceberg-spark3-runtime.jar",
@@ -204,10 +204,9 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A job as it should run. `slot` identifies one run of a batch job; a stream has none.
+    """The definition of a job that should run. `slot` identifies a batch job's run; a stream has no slot.
 
-    `attempts` limits a stream's failed attempts per hour, or all of a batch job's. `timeout_minutes` 0 means no
-    time-out.
+    `attempts` limits a stream's failed attempts per hour, or all attempts of a batch job. `timeout_minutes` 0 is none.
     """
 
     name: str
@@ -220,12 +219,12 @@ class Job:
 
     @cached_property
     def digest(self) -> str:
-        """A digest of code, arguments, configuration and limits: equal for equal jobs."""
+        """A digest of code, arguments, configuration and limits. Equal jobs have equal digests."""
         program = [self.program.entry_point, sorted(self.program.configuration.items())]
         content = [self.mode, program, list(self.arguments), self.attempts, self.timeout_minutes]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:DIGEST_CHARACTERS]
 
     @property
     def spark_submit_parameters(self) -> str:
-        """The Spark properties as StartJobRun takes them; no value has a space."""
+        """The Spark properties as text for StartJobRun. No value contains a space."""
         return " ".join(f"--conf {name}={value}" for name, value in self.program.configuration.items())

@@ -1,6 +1,6 @@
-"""Requests to the jobs function and their results. Pure.
+"""Requests to the jobs function, and their results. Pure.
 
-The command line and the scheduled rule send them.
+The command line and a scheduled rule send these requests.
 """
 
 import re
@@ -18,14 +18,14 @@ from sluice.pipeline.runs import JobStep, RunState, TargetState
 Text = Annotated[str, Meta(min_length=1, max_length=256)]
 JobName = Literal["land", "statistics", "compact", "replay"]
 YESTERDAY = "yesterday"
-_DAY = re.compile(r"\d{4}-\d\d-\d\d")  # a stricter form, because Python accepts more forms of dates
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")  # Python would accept more forms of dates.
 
 
 class JobOutcome(Struct, frozen=True, kw_only=True):
     """The step taken for a job, and the reason.
 
-    `run` is the started run, or empty; `cancelled` are the cancelled runs; `failed` is whether the last run failed,
-    `wanted` whether the job should run.
+    `run` is the started run's id, or "". `cancelled` has the ids of cancelled runs. `failed`: the last run has failed.
+    `wanted`: the job should run.
     """
 
     job: str
@@ -38,12 +38,12 @@ class JobOutcome(Struct, frozen=True, kw_only=True):
 
     @property
     def stream_is_down(self) -> bool:
-        """Whether the stream should run and doesn't: it failed, or its new version hasn't started yet."""
+        """Whether the stream should run but doesn't: it failed, or its new version hasn't started yet."""
         return self.job == LAND and self.wanted and self.step in {JobStep.WAIT, JobStep.STOP}
 
 
 class RunView(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A run. `digest` is the version of its job; `ended_at_ms` is None for a live run."""
+    """A job run for display. `digest` is the digest of the job as started. `ended_at_ms` is None for a live run."""
 
     run: str
     job: str
@@ -58,7 +58,7 @@ class RunView(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class PipelineView(Struct, frozen=True, kw_only=True):
     """The stream's requested state, the time of the request ("" if there was none), and the latest runs, newest first.
 
-    `digest` is the deployed version of the land job.
+    `digest` is the deployed land job's digest.
     """
 
     wanted: TargetState  # naming: the reply has a field of this name
@@ -69,20 +69,20 @@ class PipelineView(Struct, frozen=True, kw_only=True):
 
 
 class ReconcileJobs(Operation[tuple[JobOutcome, ...]], frozen=True, kw_only=True, tag="reconcile"):
-    """Reconcile the runs of every job."""
+    """Reconcile the runs of every job with the jobs that should run."""
 
 
 class StartLand(Operation[JobOutcome], frozen=True, kw_only=True, tag="start-land"):
-    """Run the deployed stream until it is stopped."""
+    """Run the deployed streaming land job until it is stopped."""
 
 
 class StartStatistics(Operation[JobOutcome], frozen=True, kw_only=True, tag="start-statistics"):
-    """Write the statistics of a day, YYYY-MM-DD or `yesterday`."""
+    """Run the job that writes the statistics of a day, YYYY-MM-DD or `yesterday`."""
 
     day: Text = YESTERDAY
 
     def __post_init__(self) -> None:
-        """Raise ValueError for an invalid day; Spark would fail only minutes later."""
+        """Raise ValueError for an invalid day, because Spark would fail only minutes later."""
         if self.day == YESTERDAY:
             return
         with suppress(ValueError):
@@ -92,13 +92,13 @@ class StartStatistics(Operation[JobOutcome], frozen=True, kw_only=True, tag="sta
 
 
 class StartCompaction(Operation[JobOutcome], frozen=True, kw_only=True, tag="start-compact"):
-    """Compact the last `days` closed days; the default is the deployment's."""
+    """Run the job that compacts the last `days` closed days. The default is the deployment's parameter."""
 
     days: Annotated[int, Meta(ge=1, le=3_650)] | None = None
 
 
 class StartReplay(Operation[JobOutcome], frozen=True, kw_only=True, tag="start-replay"):
-    """Send messages of a period to an exchange again, from tables or from retained segments."""
+    """Run the job that sends a period's messages to an exchange again, from tables or from retained segments."""
 
     exchange: Text
     since: Text
@@ -106,23 +106,23 @@ class StartReplay(Operation[JobOutcome], frozen=True, kw_only=True, tag="start-r
     staged: bool = False
 
     def __post_init__(self) -> None:
-        """Raise ValueError for invalid times, or if `until` is not after `since`."""
+        """Raise ValueError for invalid times, and if `until` is not after `since`."""
         if _parse_time("from", self.since) >= _parse_time("to", self.until):
             raise ValueError(f"to: {self.until!r} is not after {self.since!r}")
 
 
 class StopJob(Operation[JobOutcome], frozen=True, kw_only=True, tag="stop"):
-    """Cancel a job's runs; the stream stays stopped until it is started."""
+    """Cancel a job's runs. The stream stays stopped until an operator starts it."""
 
     job: JobName = "land"
 
 
 class DrainQueue(Operation[JobOutcome], frozen=True, kw_only=True, tag="drain"):
-    """Stop the stream, land the queue's messages, then stop. A running drain continues."""
+    """Stop the stream, land the messages that are in the queue, then stop. A running drain continues."""
 
 
 class ShowPipeline(Operation[PipelineView], frozen=True, kw_only=True, tag="status"):
-    """Return the requested state and the latest runs."""
+    """Return the stream's requested state, and the latest job runs."""
 
     only_reads = True
 
@@ -134,7 +134,7 @@ JobsOperation = (
 
 
 def _parse_time(name: str, text: str) -> datetime:
-    """Parse a time as the job does; a time without an offset is UTC."""
+    """Parse an ISO 8601 time as the replay job does. A time without an offset is UTC."""
     try:
         moment = datetime.fromisoformat(text)
         return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -1,6 +1,6 @@
 """Reconciles job runs with the jobs that should run, every minute and at each request.
 
-Its ports are `JobRuns`, `Endpoints` and `DesiredStates`.
+The reconciler's ports are `JobRuns`, `Endpoints` and `DesiredStates`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,40 +39,40 @@ class DesiredStates(Protocol):
     """Stores the stream's requested state."""
 
     def load(self) -> DesiredState | None:
-        """Return the requested state; None if there never was a request."""
+        """Return the stream's requested state; None if there never was a request."""
 
     def save(self, state: DesiredState) -> None:
-        """Replace the requested state."""
+        """Replace the stream's requested state."""
 
 
 class JobRuns(Protocol):
-    """The job runs of an application. Calls raise `CallFailed`."""
+    """The job runs of an EMR Serverless application. Methods raise `CallFailed`."""
 
     def list_runs(self, *, now_ms: int) -> Sequence[Run]:
-        """Return all live runs, and those of the last days."""
+        """Return all live runs, and the runs that ended in the last days."""
 
     def start(self, job: Job, *, token: str) -> str:
-        """Start a run, once for each token. Returns its id."""
+        """Start a run, once for each token. Returns the run's id."""
 
     def cancel(self, run_id: str, *, grace_s: int) -> None:
-        """Request a run to end, and kill it after the grace period. Does nothing if it has ended."""
+        """Cancel a run, which is killed after the grace period. Does nothing if the run has ended."""
 
 
 class Endpoints(Protocol):
-    """The VPC endpoints of an application's network. Calls raise `CallFailed`."""
+    """The VPC endpoints of an EMR Serverless application. Methods raise `CallFailed`."""
 
     def list_all(self) -> Sequence[VpcEndpoint]:
-        """Return all endpoints, also those that are being deleted."""
+        """Return all endpoints, even endpoints that are being deleted."""
 
     def create(self, service: str, settings: EndpointSettings, *, token: str) -> None:
-        """Create the service's endpoint, once for each token. It is available minutes later."""
+        """Create a service's endpoint, once for each token. The endpoint is available minutes later."""
 
     def delete(self, endpoint_ids: Sequence[str]) -> None:
-        """Delete endpoints, which takes minutes. Does nothing for those that are gone."""
+        """Delete endpoints, which takes minutes. An endpoint that is already gone is no error."""
 
 
 class Reconciler(msgspec.Struct, frozen=True, kw_only=True):
-    """Handles the operations on a site's jobs. Every operation may be repeated."""
+    """Applies operations on a site's jobs. Every operation can be repeated safely."""
 
     catalogue: Catalogue
     runs: JobRuns
@@ -81,7 +81,7 @@ class Reconciler(msgspec.Struct, frozen=True, kw_only=True):
     endpoints: Endpoints | None = None
 
     def apply(self, operation: JobsOperation) -> object:
-        """Apply the operation; return its result. Raises `CallFailed`."""
+        """Apply an operation, and return the operation's result. Raises `CallFailed`."""
         job: Job | None
         match operation:
             case ReconcileJobs():
@@ -90,8 +90,7 @@ class Reconciler(msgspec.Struct, frozen=True, kw_only=True):
                 return self.show()
             case StartLand() | DrainQueue() | StopJob(job="land"):
                 target = TARGET_STATES[type(operation)]
-                # A running drain continues: it keeps the slot of its first request. A pipeline that was never started
-                # remains so if it is stopped.
+                # Neither a second drain request, nor a stop before the first start, changes the state.
                 if target is TargetState.RUNNING or target is not self.state().wanted:
                     self.desired.save(DesiredState(wanted=target, since=format_time(self.now_ms())))
                 name, job = LAND, self._stream_job(self.state())
@@ -104,19 +103,19 @@ class Reconciler(msgspec.Struct, frozen=True, kw_only=True):
         return outcome
 
     def reconcile(self) -> tuple[JobOutcome, ...]:
-        """Reconcile the runs of every job, the stream first. No daily job runs before the pipeline's first start."""
+        """Reconcile the runs of every job, the stream first. Daily jobs don't run before the pipeline's first start."""
         state = self.state()
         due = () if state == NEVER_STARTED else self.catalogue.build_due_jobs(self.now_ms())
         jobs = {LAND: self._stream_job(state), **{job.name: job for job in due}}
         pause_ms = self.catalogue.settings.limits.restart_after_failure_s * 1000
         outcomes = self._apply_decisions(jobs, pause_ms=pause_ms)
         if state.wanted is TargetState.DRAINED and outcomes[0].step is JobStep.REST:
-            # Once the finished drain's run is no longer listed, the drain would otherwise run again.
+            # A finished drain counts as a stop. Otherwise the drain would run again when its run is no longer listed.
             self.desired.save(DesiredState(wanted=TargetState.STOPPED, since=format_time(self.now_ms())))
         return outcomes
 
     def show(self) -> PipelineView:
-        """Return the requested state and the latest runs."""
+        """Return the stream's requested state, and the latest job runs."""
         runs = sorted(self._list_runs(), key=lambda run: run.created_at_ms, reverse=True)
         state = self.state()
         return PipelineView(
@@ -140,7 +139,7 @@ class Reconciler(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def state(self) -> DesiredState:
-        """Return the requested state; by default the deployment's."""
+        """Return the stream's requested state. Before a request, the deployment's parameter decides."""
         first = DesiredState(wanted=TargetState.RUNNING, since="")
         return self.desired.load() or (first if self.catalogue.settings.limits.streaming else NEVER_STARTED)
 
@@ -182,7 +181,7 @@ class Reconciler(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(outcomes)
 
     def _reconcile_endpoints(self, runs: Sequence[Run], decisions: Iterable[Decision]) -> Sequence[str]:
-        """Create the endpoints that jobs need and delete idle ones. Returns the services that jobs don't reach yet."""
+        """Create endpoints that jobs need, and delete idle ones. Returns the services that jobs can't reach yet."""
         settings = self.catalogue.settings.endpoints
         if self.endpoints is None or settings is None:
             return ()
@@ -196,7 +195,7 @@ class Reconciler(msgspec.Struct, frozen=True, kw_only=True):
         if plan.delete:
             self.endpoints.delete(plan.delete)
         for service in plan.create:
-            # Concurrent requests have the same token, but not requests after an endpoint is gone.
+            # Concurrent requests have the same token. A later request, after an endpoint is gone, has another token.
             self.endpoints.create(service, settings, token=f"{service}-{settings.digest}-{now_ms // MINUTE_MS}")
         return plan.unreachable
 

@@ -1,8 +1,8 @@
-"""The decision about a job, given its runs: start, keep, stop, wait, or nothing. Pure.
+"""Decides the next step for a job from its runs: start, keep, stop, wait, or nothing. Pure.
 
-Every decision depends only on the current runs, so the next reconciliation corrects a lost start, a run that was
-cancelled by hand, or two concurrent starts. A run's name contains the job's digest and slot, because a list of runs has
-names but no tags.
+Every decision depends only on the current runs, so the next reconciliation corrects a lost start, a run that an
+operator cancelled, or two concurrent starts. A run's name contains the job's digest and slot, because EMR Serverless
+lists runs with names but without tags.
 """
 
 import hashlib
@@ -17,7 +17,8 @@ from sluice.pipeline.jobs import Job, Mode
 from sluice.times import DAY_MS
 
 SEPARATOR = "/"
-# Limit of a client token: https://docs.aws.amazon.com/emr-serverless/latest/APIReference/API_StartJobRun.html
+# The maximum length of a client token:
+# https://docs.aws.amazon.com/emr-serverless/latest/APIReference/API_StartJobRun.html
 TOKEN_CHARACTERS = 64
 
 
@@ -30,7 +31,7 @@ class TargetState(StrEnum):
 
 
 class DesiredState(Struct, frozen=True, kw_only=True):
-    """The last requested state. `since`, an ISO 8601 time, distinguishes one drain from the next."""
+    """The stream's last requested state. `since`, an ISO 8601 time, distinguishes one drain from the next."""
 
     wanted: TargetState  # naming: a stored field
     since: str
@@ -58,7 +59,7 @@ LIVE = tuple(state for state in RunState if state not in ENDED)
 
 
 class RunName(msgspec.Struct, frozen=True):
-    """A run's name: `land/3f2a…` or `statistics/3f2a…/2026-11-20`."""
+    """A run's name: job, digest and slot, as in `land/3f2a…` or `statistics/3f2a…/2026-11-20`."""
 
     job: str
     digest: str
@@ -71,7 +72,7 @@ class RunName(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """Parse a name; None for a run that Sluice didn't start."""
+        """Parse a run's name; returns None if Sluice didn't start the run."""
         parts = text.split(SEPARATOR)
         return cls(*parts) if len(parts) in {2, 3} and all(parts) else None
 
@@ -80,7 +81,7 @@ class RunName(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """A job run. `ended_at_ms` is the time of its last update, which for an ended run is its end."""
+    """A job run. `ended_at_ms` is the time of the run's last update, which for an ended run is its end."""
 
     run_id: str
     name: RunName
@@ -98,7 +99,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             run_id=fields["id"],
             name=name,
-            # An unknown state counts as live, because the run may still write.
+            # An unknown state counts as live, because the run might still write.
             state=RunState(fields["state"]) if fields["state"] in list(RunState) else RunState.RUNNING,
             created_at_ms=int(fields["createdAt"].timestamp() * 1000),
             ended_at_ms=int(fields["updatedAt"].timestamp() * 1000),
@@ -107,7 +108,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_live(self) -> bool:
-        """Whether the run may still read and write."""
+        """Whether the run can still read and write."""
         return self.state not in ENDED
 
 
@@ -115,11 +116,11 @@ class JobStep(StrEnum):
     """The step to take for a job."""
 
     START = "start"
-    KEEP = "keep"  # the job runs as it should
-    BUSY = "busy"  # another batch of the job runs: the request isn't carried out
-    STOP = "stop"  # cancel runs first; the next decision may start one
+    KEEP = "keep"  # The job runs as it should.
+    BUSY = "busy"  # The request isn't executed: another batch of the job runs.
+    STOP = "stop"  # Wrong runs are cancelled first; the next decision can start a run.
     WAIT = "wait"
-    REST = "rest"  # the job should not run, or is done
+    REST = "rest"  # The job should not run, or is done.
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,14 +134,14 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decide(name: str, job: Job | None, runs: Iterable[Run], *, now_ms: int, pause_ms: int) -> Decision:
-    """Decide the step for the job `name`, which should run as `job`, or should not run if `job` is None.
+    """Decide the step for job `name`. `job` is the job's definition; None means that it should not run.
 
-    `runs` are all live runs and those that ended in the last days, of any job, in any order. A failed stream is started
-    again after `pause_ms`; 0 means at once, and compares no clocks.
+    `runs` has all live runs and the runs that ended in the last days, of all jobs, in any order. A failed stream is
+    started again after `pause_ms`. 0 means at once, without comparing clocks.
     """
     job_runs = sorted((run for run in runs if run.name.job == name), key=lambda run: (run.created_at_ms, run.run_id))
     live = [run for run in job_runs if run.is_live]
-    # A running batch job continues unchanged, and no second run starts before it ends.
+    # A running batch job continues even if its definition changes. No second run starts before its end.
     kept = job and next(
         (
             run
@@ -152,7 +153,7 @@ def decide(name: str, job: Job | None, runs: Iterable[Run], *, now_ms: int, paus
     )
     cancel = tuple(run.run_id for run in live if run is not kept and run.state is not RunState.CANCELLING)
     if kept:
-        # The oldest run continues. A race may have started other runs of the same job, which are cancelled.
+        # The oldest run continues. If a race has started more runs of the same job, they are cancelled.
         said = f"{kept.run_id} is {kept.state.value}"
         if job and kept.name.slot != job.slot and kept.name.digest != job.digest:
             return Decision(step=JobStep.BUSY, reason=f"{said}, which is {kept.name}", cancel=cancel)
@@ -167,9 +168,9 @@ def decide(name: str, job: Job | None, runs: Iterable[Run], *, now_ms: int, paus
 
 
 def _decide_next(job: Job, job_runs: Sequence[Run], *, now_ms: int, pause_ms: int) -> Decision:
-    """Decide the step after the job's last run. A slot runs once, even if the job's version changes."""
-    # Concurrent starts of a job after the same run have the same token, so that EMR Serverless starts one. The token
-    # contains the day if the job's earlier runs are no longer listed.
+    """Decide the step after the job's last run has ended. A slot runs once, even if the job's definition changes."""
+    # Concurrent starts of a job after the same run have the same token, so that EMR Serverless starts only one run.
+    # Without earlier runs the token contains the day.
     latest = job_runs[-1].run_id if job_runs else str(now_ms // DAY_MS)
     token = hashlib.sha256(f"{RunName.from_job(job)} after {latest}".encode()).hexdigest()[:TOKEN_CHARACTERS]
     start = Decision(step=JobStep.START, reason="none runs", token=token)
@@ -188,7 +189,7 @@ def _decide_next(job: Job, job_runs: Sequence[Run], *, now_ms: int, pause_ms: in
 
 
 def build_start_request(job: Job, *, application_id: str, role_arn: str, token: str) -> dict[str, object]:
-    """Build the arguments of StartJobRun."""
+    """Build the arguments of EMR Serverless's StartJobRun for a job."""
     streaming = job.mode is Mode.STREAMING
     return {
         "applicationId": application_id,

@@ -11,20 +11,20 @@ ONE_DAY = timedelta(days=1)
 
 
 class Daily(msgspec.Struct, frozen=True):
-    """A daily schedule; `minute` counts from midnight."""
+    """A daily schedule. `minute` is the number of minutes after midnight UTC."""
 
     minute: int
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse `HH:MM`. Raises ValueError."""
+        """Parse a daily schedule from `HH:MM`. Raises ValueError."""
         match = TIME.fullmatch(text)
         if not match:
             raise ValueError(f"{text!r} is not a time of day, HH:MM")
         return cls(int(match[1]) * 60 + int(match[2]))
 
     def last_due(self, now_ms: int) -> date:
-        """Return the day on which the job was last due: today, or yesterday if today's time is still to come."""
+        """Return the day on which the job was last due: today, or yesterday before today's time."""
         now = utc_datetime(now_ms)
         today = now.hour * 60 + now.minute >= self.minute
         return now.date() if today else now.date() - ONE_DAY

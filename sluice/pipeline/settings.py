@@ -11,7 +11,7 @@ from sluice.settings import Settings
 
 
 class JobLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits and schedules of jobs. `streaming` is whether the land job runs until an operator requests otherwise.
+    """Limits and schedules of jobs. `streaming` is whether the land job runs without an operator's request.
 
     VPC endpoints are deleted `idle_timeout_minutes` after the last run.
     """
@@ -29,22 +29,22 @@ class JobLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def statistics(self) -> Daily | None:
-        """The schedule of the previous day's statistics."""
+        """The schedule of the statistics job; None for no schedule."""
         return Daily.parse(self.statistics_at) if self.statistics_at else None
 
     @property
     def compaction(self) -> Daily | None:
-        """The schedule of compaction."""
+        """The schedule of the compaction job; None for no schedule."""
         return Daily.parse(self.compaction_at) if self.compaction_at else None
 
 
 class JobsSettings(Settings, frozen=True, kw_only=True):
     """Settings of the jobs function. `ingress_url` is the queue that replays send to.
 
-    Without `endpoints`, jobs reach AWS in another way.
+    Without `endpoints`, the function creates no VPC endpoints.
     """
 
-    STORED_FIELDS: ClassVar[frozenset[str]] = frozenset({"endpoints"})  # role ARNs may be too long for the environment
+    STORED_FIELDS: ClassVar[frozenset[str]] = frozenset({"endpoints"})  # The environment could be too small.
 
     application_id: str
     role_arn: str

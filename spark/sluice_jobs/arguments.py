@@ -15,8 +15,7 @@ from sluice_spark.metrics.measures import NAMESPACE
 from sluice_spark.options import parse_options as parsed_options
 
 TABLE_FORMATS = [table_format.value for table_format in TableFormat]
-# A location can't contain backticks, because SQL statements quote the location with backticks.
-_LOCATION = re.compile(r"(s3[an]?://[^/`]+/|file:/|/)[^`]+")
+_LOCATION = re.compile(r"(s3[an]?://[^/`]+/|file:/|/)[^`]+")  # no backticks, which quote the location in SQL statements
 _NAMESPACE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 LATE_DAYS_DEFAULT = 3
 TRIGGER_SECONDS_DEFAULT = 30.0

@@ -1,9 +1,9 @@
 """Job *land*: moves each message once from queues to table `messages`, or to the quarantine if it is unreadable.
 
-A batch is written in one pass; a batch with bad rows needs a second pass. If the table can't hold a row, the batch is
-written in parts to find that row, which goes to the quarantine. Each of the two tables takes a batch once, identified
-by the query's id and the batch's number. If the job is killed between two steps, Spark runs the batch again, which adds
-only the missing rows. Therefore checkpoint, staging location and tables belong together.
+A batch is written in one pass, or in two if it has bad rows. If the table can't hold a row, the batch is written in
+parts to find that row, which goes to the quarantine. Each of the two tables takes a batch once, identified by the
+query's id and the batch's number. If the job is killed between two steps, Spark runs the batch again, which adds only
+the missing rows. Therefore checkpoint, staging location and tables belong together.
 """
 
 import logging
@@ -27,10 +27,8 @@ from sluice_spark.source.drain import drain
 log = logging.getLogger(__name__)
 
 QUERY_NAME = "land"
-# A table refuses at most this many rows of a batch. With more, the table or the store is assumed to fail.
-MAX_REFUSED = 10
-# Spark sets this property for each batch. The query's id is kept in the checkpoint, so the id survives restarts.
-QUERY_ID = "sql.streaming.queryId"
+MAX_REFUSED = 10  # maximum number of refused rows of a batch; with more, the table fails
+QUERY_ID = "sql.streaming.queryId"  # Spark sets this property for each batch; restarts keep the id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +108,7 @@ class BatchWriter:
                 raise
         pairs = [F.lit(text) for pair in reasons.items() for text in pair]
         rows = rows.withColumn(REASON, F.coalesce(REASON, F.create_map(*pairs)[F.col("message_id")]))
-        # The quarantine is written first: if the run is killed before the messages are written, the next run finds the
-        # refused rows again.
+        # The quarantine is written first: if the run is killed now, the next run finds the refused rows again.
         self._quarantine.append(rows.where(F.col(REASON).isNotNull()), transaction)
         return self._append(rows, transaction)
 
@@ -125,8 +122,7 @@ class BatchWriter:
             F.count_if(~bad & late).alias("late"),
         )
         if not self._messages.append(watched.where(~bad).drop(REASON), transaction):
-            # An earlier run added the messages. The quarantine takes the bad rows only if it doesn't contain this batch
-            # yet.
+            # An earlier run added the messages. The quarantine ignores the bad rows if it has this batch.
             self._quarantine.append(rows.where(bad), transaction)
             return LandedTotals(batches=1)
         totals = LandedTotals(**counts.get, batches=1)

@@ -26,8 +26,7 @@ PARTITION_COLUMNS = ("date", "exchange", "late")
 MAX_EXCHANGE_ESCAPED = 240
 # Folder names can't contain control characters, nor the name by which Hive's layout of folders encodes null.
 _NO_FOLDER = r"\p{Cc}|^__HIVE_DEFAULT_PARTITION__$"
-# All readers of the tables support times in this range. Spark supports more; Python can't convert times of the first
-# day.
+# All readers of the tables support these times. Spark supports more; Python can't convert times of the first day.
 FIRST_TIME, LAST_TIME = "0001-01-02", "9999-12-31 23:59:59.999999"
 MAX_PUBLISHED_MS = 253_402_300_799_999  # epoch milliseconds at the end of year 9999, Python's last
 
@@ -121,8 +120,7 @@ def _cast(text: Column, kind: str) -> Column:
 def _event_time() -> Column:
     """Return the event's time. Null without an event, or if its time is unreadable, before 1970 or after the sending.
 
-    A time before 1970 is a mistake. A time before the year 1000 in a file's statistics makes some readers skip the
-    file.
+    A time before 1970 is a mistake. One before the year 1000 in a file's statistics makes readers skip the file.
     """
     event = F.col("_event")
     complete = event["kind"].isNotNull() & event["id"].isNotNull() & event["site"].isNotNull()

@@ -2,8 +2,7 @@
 
 Attribute `sluice-replayed`, the message's id, lets receivers recognise repeats. If Spark retries a task within SQS's
 five minutes, a FIFO ingress still takes each message once. A standard ingress takes each message at least once.
-Messages that can't be sent again, for example because the attribute makes them too large, are skipped and counted, and
-one example is logged.
+Messages that can't be sent again, for example because of the attribute's size, are skipped and counted; one is logged.
 """
 
 import logging

@@ -21,8 +21,7 @@ _GROUP_CHARACTERS = 32
 PARTS_PER_SECOND = 4  # number of sleeps per second under a rate limit
 
 Message = TypeVar("Message")
-# The fields of the sink's rows, in order. A row for an unsendable message has only the last field, with the message's
-# id and the reason.
+# The fields of the sink's rows, in order. For an unsendable message only the last field is set: id and reason.
 SinkRow = tuple[Any, ...]
 
 

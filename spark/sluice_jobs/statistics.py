@@ -1,7 +1,6 @@
 """Job *statistics*: writes a day's rendezvous events as Snowflake's metrics log, and the events per hour as a table.
 
-Log and table are computed from table `messages` and replaced as a whole, so a day can be computed again after late
-events.
+Both are computed from table `messages` and replaced as a whole, so a day can be computed again after late events.
 """
 
 from collections import Counter
@@ -86,8 +85,7 @@ def statistics(spark: SparkSession, source: Source, day: date, output: str) -> S
     try:
         name = f"snowflake-stats-{day.isoformat()}.log"
         store, text = open_store(output), write_daily_log(day.isoformat(), count_log_values(unique))
-        # An earlier run's log is removed. If the job is killed before the next line, the day has no log.
-        store.remove([name])
+        store.remove([name])  # removes an earlier run's log
         store.publish(name, pa.py_buffer(text.encode()))
         hourly = ParquetTable(f"{output}/{HOURLY}", hourly_layout())
         files = hourly.write(aggregate_hourly(unique), f"statistics-{day.isoformat()}")
@@ -95,8 +93,7 @@ def statistics(spark: SparkSession, source: Source, day: date, output: str) -> S
         def replace_day(known: Sequence[DataFile]) -> Change:
             return Change(add=files, remove=[file for file in known if file.partition["date"] == day.isoformat()])
 
-        # One version of the table replaces the day, so a reader sees the earlier run's rows or the new rows, never a
-        # mixture.
+        # A single version replaces the day, so a reader sees either the earlier run's rows or the new rows.
         hourly.log.change(replace_day)
         counts = unique.count()
         return Summary(
@@ -115,8 +112,7 @@ def count_log_values(unique: DataFrame) -> Mapping[str, int]:
     polls = unique.where(F.col("kind") == PollEvent.kind)
     rejected = outcome == End.POLL_REFUSED.event
     extended = F.coalesce("relay_extension", F.lit(False))  # noqa: FBT003  a literal column
-    # The addresses of accepted polls. An address counts once by its first poll, and once for each proxy type and NAT
-    # type.
+    # Addresses of accepted polls. An address counts once by its first poll, and once for each proxy type and NAT.
     seen = polls.where(~rejected).withColumn("address", F.explode("addresses"))
     labels = ("proxy_type", "nat", "country")
     first = seen.groupBy("address").agg(F.min(F.struct("happened_at", "id", *labels)).alias("first"))

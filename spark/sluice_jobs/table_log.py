@@ -42,8 +42,7 @@ CONFIGURATION = {
     "delta.logRetentionDuration": f"interval {LOG_KEPT_DAYS} days",
     "delta.deletedFileRetentionDuration": f"interval {FILES_KEPT_HOURS // 24} days",
 }
-# The log has these columns' minimum and maximum for each file, by which readers skip files.
-MEASURED = ("sent_at", "happened_at")
+MEASURED = ("sent_at", "happened_at")  # Readers skip files by these columns' statistics in the log.
 PARQUET = ".parquet"
 UNSUPPORTED = "Unsupported"
 _LIKE_THE_LIBRARY = "/!$&'()+,:;=@"  # Package deltalake doesn't percent-encode these either.

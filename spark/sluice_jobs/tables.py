@@ -158,8 +158,7 @@ class IcebergTable:
 
     def lookup_statement(self, transaction: Transaction) -> str:
         """Return the SQL query for a snapshot of this transaction, or of a later one of its streaming query."""
-        # The id becomes part of an SQL statement, so text that isn't a UUID raises ValueError.
-        uuid.UUID(transaction.app_id)
+        uuid.UUID(transaction.app_id)  # ValueError for other text: the id becomes part of SQL
         return (
             f"SELECT 1 FROM {self.identifier}.snapshots WHERE summary['{QUERY_PROPERTY}'] = '{transaction.app_id}' "  # noqa: S608  an id and a number of ours
             f"AND CAST(summary['{BATCH_PROPERTY}'] AS BIGINT) >= {int(transaction.version)} LIMIT 1"

@@ -208,8 +208,7 @@ def _variant_reader() -> _Reader:
 def _avro_reader(schema: str, options: Mapping[str, str]) -> _Reader:
     """Return a reader of Avro data that reads a datum as a record's first field, followed by a field of known value.
 
-    Without the second field Spark's reader ignores bytes after a datum, and returns nulls for content that isn't a
-    datum.
+    Without the second field Spark's reader ignores bytes after a datum, and returns nulls for other content.
     """
     if "avroSchemaUrl" in options:
         raise InvalidOption("avroSchemaUrl", "give what is there as avroSchema")

@@ -1,1 +1,1 @@
-"""The adapters that start job runs on EMR Serverless and keep their desired states in DynamoDB."""
+"""Adapters of the pipeline: job runs on EMR Serverless, the jobs' VPC endpoints, and desired states in DynamoDB."""

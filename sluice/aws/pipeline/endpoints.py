@@ -1,4 +1,4 @@
-"""The VPC endpoints of jobs in EC2: an adapter for `sluice.pipeline.reconciler.Endpoints`."""
+"""The VPC endpoints that jobs need, in EC2: an adapter for `sluice.pipeline.reconciler.Endpoints`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,13 +15,13 @@ NOT_FOUND = "InvalidVpcEndpointId.NotFound"
 
 
 class Ec2Endpoints(msgspec.Struct, frozen=True, kw_only=True):
-    """The interface endpoints of one application, which their tag names. `client` is the boto3 client of `ec2`."""
+    """The interface endpoints of an EMR Serverless application, found by a tag. `client` is boto3's client of `ec2`."""
 
     client: Any
     application_id: str
 
     def list_all(self) -> Sequence[VpcEndpoint]:
-        """List all endpoints that aren't gone. Raises `CallFailed`."""
+        """List all endpoints of the application, also those that are being deleted. Raises `CallFailed`."""
         with calls("DescribeVpcEndpoints"):
             pages = self.client.get_paginator("describe_vpc_endpoints").paginate(
                 Filters=[{"Name": f"tag:{OWNER_TAG}", "Values": [self.application_id]}]
@@ -30,7 +30,7 @@ class Ec2Endpoints(msgspec.Struct, frozen=True, kw_only=True):
         return [_parse_endpoint(fields) for fields in listed if fields["State"].lower() != GONE]
 
     def create(self, service: str, settings: EndpointSettings, *, token: str) -> None:
-        """Create an endpoint with the service's usual name in the VPC, once for each token. Raises `CallFailed`."""
+        """Create an endpoint that has the service's usual DNS name in the VPC, once per token. Raises `CallFailed`."""
         tags = {OWNER_TAG: self.application_id, DIGEST_TAG: settings.digest}
         policy = settings.policy
         with calls("CreateVpcEndpoint"):
@@ -52,7 +52,7 @@ class Ec2Endpoints(msgspec.Struct, frozen=True, kw_only=True):
             )
 
     def delete(self, endpoint_ids: Sequence[str]) -> None:
-        """Delete endpoints. Raises `CallFailed` if one is refused that still exists."""
+        """Delete endpoints. Raises `CallFailed` if EC2 refuses to delete an endpoint that exists."""
         with calls("DeleteVpcEndpoints"):
             answer = self.client.delete_vpc_endpoints(VpcEndpointIds=list(endpoint_ids))
         for failed in answer.get("Unsuccessful", []):
@@ -60,7 +60,7 @@ class Ec2Endpoints(msgspec.Struct, frozen=True, kw_only=True):
                 raise CallFailed("DeleteVpcEndpoints", failed["Error"]["Code"], failed["Error"].get("Message", ""))
 
     def delete_all(self) -> bool:
-        """Delete all endpoints. Returns whether none is left, also none that is being deleted. Raises `CallFailed`."""
+        """Delete all endpoints. Returns True if none is left, not even one in deletion. Raises `CallFailed`."""
         left = self.list_all()
         ids = [endpoint.endpoint_id for endpoint in left if endpoint.state is not EndpointState.DELETING]
         if ids:
@@ -70,7 +70,7 @@ class Ec2Endpoints(msgspec.Struct, frozen=True, kw_only=True):
 
 def _parse_endpoint(fields: dict[str, Any]) -> VpcEndpoint:
     tags = {tag["Key"]: tag["Value"] for tag in fields.get("Tags", [])}
-    state = fields["State"].lower()  # the API's reference and its answers differ in case
+    state = fields["State"].lower()  # The API's documentation and its responses differ in case.
     return VpcEndpoint(
         endpoint_id=fields["VpcEndpointId"],
         service=fields["ServiceName"].rpartition(".")[2],

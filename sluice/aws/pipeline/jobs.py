@@ -20,27 +20,27 @@ GONE = frozenset({"ValidationException", "ResourceNotFoundException", "ConflictE
 
 
 class EmrRuns(msgspec.Struct, frozen=True, kw_only=True):
-    """The job runs of one application. `client` is the boto3 client of `emr-serverless`."""
+    """The job runs of an EMR Serverless application. `client` is boto3's client of `emr-serverless`."""
 
     client: Any
     application_id: str
     role_arn: str
 
     def list_runs(self, *, now_ms: int) -> Sequence[Run]:
-        """List all live runs, and ended ones of the last days, that Sluice has started. Raises `CallFailed`."""
+        """List all live runs that Sluice has started, and those that ended in the last days. Raises `CallFailed`."""
         listed = {run["id"]: run for run in self._list_pages(states=[state.value for state in LIVE])}
-        # The second list is later, so that a run that ended in between is listed as ended.
+        # The second list replaces the first, so that a run that ended in between counts as ended.
         listed |= {run["id"]: run for run in self._list_pages(createdAtAfter=utc_datetime(now_ms) - LISTED_FOR)}
         return [run for fields in listed.values() if (run := Run.parse(fields))]
 
     def start(self, job: Job, *, token: str) -> str:
-        """Start a run, once for each token, and return its id. Raises `CallFailed`."""
+        """Start a job run, once for each token, and return the run's id. Raises `CallFailed`."""
         arguments = build_start_request(job, application_id=self.application_id, role_arn=self.role_arn, token=token)
         with calls("StartJobRun"):
             return str(self.client.start_job_run(**arguments)["jobRunId"])
 
     def cancel(self, run_id: str, *, grace_s: int) -> None:
-        """Ask a live run to end; it is killed after the grace period. Raises `CallFailed`."""
+        """Cancel a live run, which is killed after the grace period. Raises `CallFailed`."""
         with calls("CancelJobRun"):
             try:
                 self.client.cancel_job_run(
@@ -51,7 +51,7 @@ class EmrRuns(msgspec.Struct, frozen=True, kw_only=True):
                     raise
 
     def _list_pages(self, **only: Any) -> Iterator[dict[str, Any]]:
-        """List the runs by mode: AWS doesn't document a list without one, and a missed stream would start twice.
+        """List runs mode by mode: AWS doesn't document a list without a mode, and a missed stream would start twice.
 
         https://docs.aws.amazon.com/emr-serverless/latest/APIReference/API_ListJobRuns.html
         """
@@ -71,12 +71,12 @@ class DynamoDesiredStates(msgspec.Struct, frozen=True, kw_only=True):
     table: str
 
     def load(self) -> DesiredState | None:
-        """Read the last desired state. Raises `CallFailed`, and `BadSnapshot` for another format version."""
+        """Read the last desired state. Raises `CallFailed`, and `BadSnapshot` if another format version wrote it."""
         item = get_item(self.client, self.table, KEY)
         return DESIRED_STATE.from_text(item["value"]["S"]) if item else None
 
     def save(self, state: DesiredState) -> None:
-        """Replace the desired state. Raises `CallFailed`."""
+        """Replace the stored desired state. Raises `CallFailed`."""
         with calls("PutItem"):
             self.client.put_item(TableName=self.table, Item={**KEY, "value": {"S": DESIRED_STATE.text(state)}})
 

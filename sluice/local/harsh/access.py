@@ -14,7 +14,7 @@ import ministack.services.sqs
 from sluice.local.harsh.behaviours import Behaviours
 
 ACCESS_KEY_ID = re.compile(rb"<AccessKeyId>(\w+)</AccessKeyId>")
-# The actions that change permissions, by the parameter that names the role or user.
+# Actions that change permissions, grouped by the parameter that names the role or user.
 POLICY_CHANGES = {
     "RoleName": ("CreateRole", "PutRolePolicy", "DeleteRolePolicy", "AttachRolePolicy", "DetachRolePolicy"),
     "UserName": ("PutUserPolicy", "DeleteUserPolicy", "AttachUserPolicy", "DetachUserPolicy"),
@@ -30,7 +30,7 @@ def change_access_slowly(behaviours: Behaviours) -> Callable[[str], bool]:
     On AWS, "a change that you make in IAM … takes time to become visible". Until then a new key is unknown, Lambda
     can't assume a new role, and old policies apply. Changes by CloudFormation take effect at once.
 
-    Returns a function that takes a role's name, and returns whether that role of the request's account is changing.
+    Returns a function that takes the name of a role in the request's account, and returns whether a change is pending.
     https://docs.aws.amazon.com/IAM/latest/UserGuide/troubleshoot.html
     """
     iam, evaluator, functions = ministack.services.iam, ministack.core.iam_evaluator, ministack.services.lambda_svc
@@ -76,14 +76,14 @@ def change_access_slowly(behaviours: Behaviours) -> Callable[[str], bool]:
 
 
 def change_queue_policies_slowly(behaviours: Behaviours) -> None:
-    """Delay the effect of a changed queue policy. Reading the policy returns the new one at once.
+    """Delay the effect of a changed queue policy. Requests that read the policy get the new policy at once.
 
     A change of a queue's attributes "can take up to 60 seconds for most of the attributes to propagate".
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SetQueueAttributes.html
     """
     sqs = ministack.services.sqs
     dispatch, enforce, policy_of = sqs._dispatch, sqs._enforce_queue_policy, sqs.queue_policy_for_arn  # noqa: SLF001
-    before: dict[str, tuple[float, str]] = {}  # by queue ARN: the old policy, and the time until which it applies
+    before: dict[str, tuple[float, str]] = {}  # old policy and its end, by queue ARN
 
     def acting(arn: str, policy: str) -> str:
         until, old = before.get(arn, (0.0, ""))
@@ -114,7 +114,7 @@ def change_queue_policies_slowly(behaviours: Behaviours) -> None:
 
 
 def _delay_policies(parameter: str, gathers: str, delayed: Callable[[], float]) -> Callable[[str], bool]:
-    """Delay the effect of changed policies. Returns a function that tells by name whether a change is pending."""
+    """Delay the effect of changed policies. Returns a function from a name to whether a change is pending."""
     handlers, evaluator = ministack.services.iam._IAM_HANDLERS, ministack.core.iam_evaluator  # noqa: SLF001 - no public hook
     gather_policies = getattr(evaluator, gathers)
     earlier_policies: dict[tuple[str, str], tuple[float, list[Any]]] = {}

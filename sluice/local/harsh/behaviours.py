@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Behaviours:
-    """All imitated behaviours. Delays are AWS's, in seconds before `scale`; chances are per call or message.
+    """All imitated behaviours. Delays are in seconds, and multiplied by `scale`. Chances are per call or message.
 
-    The same seed and the same order of calls give the same faults.
+    Equal seeds and equal orders of calls give equal faults.
     """
 
     seed: int = 0
@@ -25,19 +25,19 @@ class Behaviours:
     queue_policy_acts_s: float = 60.0
     duplicated: float = 0.02  # chance that a received message is delivered again
     duplicate_within_s: float = 30.0
-    reordered: float = 0.5  # chance that a receive takes waiting messages in random order
+    reordered: float = 0.5  # chance that a receive returns messages in random order
     short_poll_misses: float = 0.3  # chance that a short poll misses a waiting message
     throttled: float = 0.01  # chance that SQS, DynamoDB, Lambda or IAM refuses a call
     entry_fails: float = 0.01  # chance that one entry of a batch fails
     fifo_entry_fails: float = 0.01  # chance that one entry of a batch for a FIFO queue fails
     expired_item_stays_s: float = 172_800.0
-    stale_reads: float = 0.3  # chance that a read that isn't consistent misses the changes of the last `stale_s`
+    stale_reads: float = 0.3  # chance that an eventually consistent read misses changes of the last `stale_s`
     stale_s: float = 1.0
-    parameter_reads_per_s: int = 40  # limit of calls per second that read parameters, in an account and region
+    parameter_reads_per_s: int = 40  # maximum calls per second that read parameters, per account and region
     frozen: bool = True  # whether execution environments are frozen between invocations
-    account_concurrency: int = 1_000  # maximum number of functions that an account runs at once in a region
-    concurrency_added_per_s: float = 5.0  # invocations that a standard queue's mapping adds to its first 5
-    in_flight: int = 120_000  # limit of a queue's messages in flight
+    account_concurrency: int = 1_000  # maximum concurrent executions of an account in a region
+    concurrency_added_per_s: float = 5.0  # concurrent invocations that a busy mapping gains per second
+    in_flight: int = 120_000  # maximum messages in flight of a queue
     limits: bool = True  # whether AWS's limits on names, policies, messages and variables are enforced
 
     def __post_init__(self) -> None:
@@ -56,10 +56,10 @@ class Behaviours:
         return delay_s * self.scale
 
     def text(self) -> str:
-        """Serialize the settings for `parse`."""
+        """Serialize the settings as text, which `parse` reads."""
         return json.dumps(asdict(self))
 
     @classmethod
     def parse(cls, text: str) -> "Behaviours":
-        """Parse settings that `text` serialized."""
+        """Parse settings from text that method `text` wrote."""
         return cls(**json.loads(text))

@@ -1,4 +1,4 @@
-"""Concurrent executions of functions: an account's limit in a region, and what functions reserve of it."""
+"""Limits functions' concurrent executions: an account's limit in a region, and functions' reserved concurrency."""
 
 import json
 from collections.abc import Mapping
@@ -15,15 +15,15 @@ RESERVED = "ReservedConcurrentExecutions"
 
 
 def limit_concurrency(limit: int) -> None:
-    """Throttle functions above the account's limit in a region, and refuse reserves that leave too little of it.
+    """Throttle functions above the account's limit in a region, and refuse to reserve too much of the limit.
 
-    "Unreserved concurrency" is the limit without all reserves, and all functions without a reserve share it.
-    "You can reserve up to the Unreserved account concurrency value minus 100": a new account, whose limit may be 10,
-    can't reserve anything. The error names the least that must stay.
+    "Unreserved concurrency" is the limit without all reserves, and all functions without a reserve share it. "You can
+    reserve up to the Unreserved account concurrency value minus 100": a new account, whose limit may be 10, can't
+    reserve anything. The error names the minimum that must stay unreserved.
     https://docs.aws.amazon.com/lambda/latest/dg/configuration-concurrency.html
     https://github.com/awslabs/fhir-works-on-aws-deployment/issues/691
 
-    ministack takes any reserve by its API and none from CloudFormation, and has one limit for all accounts.
+    ministack accepts any reserved concurrency in API calls, ignores templates', and has one limit for all accounts.
     """
     functions, provisioners = ministack.services.lambda_svc, ministack.services.cloudformation.provisioners
     put, settings, acquire = (
@@ -64,7 +64,7 @@ def limit_concurrency(limit: int) -> None:
         return status, headers, json.dumps(document).encode()
 
     def acquire_within_limit(function: dict[str, Any], config: dict[str, Any]) -> Any:
-        """Within the scope of the function's account and region, as ministack calls it."""
+        """Acquire an execution slot unless the limit is reached. ministack has set the account and the region."""
         with lock:
             reserves = _get_reserved_concurrency()
             shared = limit - sum(reserves.values())
@@ -96,6 +96,6 @@ def _find_refusal(limit: int, name: str | None, reserved: int) -> str | None:
 
 
 def _get_reserved_concurrency() -> Mapping[str, int]:
-    """Return what each function of the request's account and region reserves, by its name."""
+    """Return the reserved concurrency of functions in the request's account and region, by function name."""
     known = ministack.services.lambda_svc._functions.items()  # noqa: SLF001 - no public hook
     return {name: int(function["concurrency"]) for name, function in known if function.get("concurrency") is not None}

@@ -1,4 +1,4 @@
-"""Imitates how standard queues may deliver: duplicates, any order, and short polls that miss messages."""
+"""Imitates how standard queues can deliver messages: duplicates, any order, and short polls that miss messages."""
 
 import time
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ def deliver_carelessly(behaviours: Behaviours, random: Random) -> None:
     """Deliver standard queues' messages twice, in any order, or not to a short poll. FIFO queues are unaffected.
 
     On AWS a message "might be delivered more than once" and "out of order". Here a copy of a received message is
-    received again, even after the original was deleted, and waiting messages are received in random order.
+    delivered again, even after the original was deleted, and waiting messages are delivered in random order.
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/standard-queues-at-least-once-delivery.html
 
     A short poll asks "only a subset of the servers" and "might not return all" messages, so here it may miss each
@@ -38,7 +38,7 @@ def deliver_carelessly(behaviours: Behaviours, random: Random) -> None:
     def collect_in_disorder(queue: dict[str, Any], wanted: int, visibility_timeout_s: int) -> Any:
         if queue["is_fifo"]:
             return collect(queue, wanted, visibility_timeout_s)
-        # Other threads change the queue's own list meanwhile, so a copy of the list is shuffled.
+        # Only a copy of the queue's list is shuffled, because other threads change the list meanwhile.
         messages = list(queue["messages"])
         if polls_short.get():
             messages = [message for message in messages if random.random() >= behaviours.short_poll_misses]
@@ -48,7 +48,7 @@ def deliver_carelessly(behaviours: Behaviours, random: Random) -> None:
         for message in received:
             if not message.get("is_copy") and random.random() < behaviours.duplicated:
                 later_s = random.uniform(0, behaviours.scale_delay(behaviours.duplicate_within_s))
-                # The copy imitates a message on another server, which doesn't know of this receive.
+                # The copy imitates the same message on another server of SQS, which doesn't know of this receive.
                 copy = {"is_copy": True, "receipt_handle": None, "receive_count": message["receive_count"] - 1}
                 queue["messages"].append({**message, **copy, "visible_at": time.time() + later_s})
         return received
@@ -57,7 +57,7 @@ def deliver_carelessly(behaviours: Behaviours, random: Random) -> None:
 
 
 def limit_in_flight(most: int) -> None:
-    """Deliver nothing of a queue that has so many messages in flight.
+    """Deliver no message of a queue that has reached the limit of messages in flight.
 
     At the limit of "approximately 120,000 in flight messages" SQS answers short polls of standard queues with
     `OverLimit`. Here every poll is empty, as long polls and those of FIFO queues are on AWS.
@@ -83,5 +83,5 @@ def _is_short(data: Mapping[str, Any], queue_url: str) -> bool:
     try:
         queue = sqs._get_q(data.get("QueueUrl") or queue_url)  # noqa: SLF001 - no public hook
     except sqs._Err:  # noqa: SLF001 - see above
-        return True  # the queue doesn't exist, which the request itself reports
+        return True  # The request itself reports that the queue doesn't exist.
     return not int(queue["attributes"].get(DEFAULT_WAIT) or 0)

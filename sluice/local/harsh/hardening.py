@@ -1,4 +1,4 @@
-"""Installs the behaviours that `Behaviours` selects in the cloud of this process."""
+"""Installs the behaviours that `Behaviours` selects in this process, which is the embedded cloud's."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ from sluice.local.patches.expiry import expire_items
 
 
 def harden(behaviours: Behaviours) -> None:
-    """Install every behaviour, once, before the cloud serves. Each wraps the ones installed before it."""
+    """Install every selected behaviour, once, before the cloud serves. Each behaviour wraps those installed earlier."""
     random = Random(behaviours.seed)  # noqa: S311 - chances, not secrets
     delivery.deliver_carelessly(behaviours, random)
     delivery.limit_in_flight(behaviours.in_flight)
@@ -42,7 +42,7 @@ def freeze_between_invocations() -> None:
     """Freeze an execution environment and all its processes after each response, until its next invocation.
 
     "Lambda freezes the execution environment when the runtime and each extension have completed and there are no
-    pending events". What a function left running continues at the environment's next invocation, or never.
+    pending events". Work that a function has left running continues at the environment's next invocation, or never.
     https://docs.aws.amazon.com/lambda/latest/dg/lambda-runtime-environment.html
 
     Each environment is a process group, because of `sluice.local.patches.functions.end_environments_whole`.

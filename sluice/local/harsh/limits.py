@@ -41,7 +41,7 @@ QUEUE_ATTRIBUTES = frozenset(
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-policies.html
 POLICY_BYTES, POLICY_STATEMENTS, POLICY_PRINCIPALS, POLICY_CONDITIONS, STATEMENT_ACTIONS = 8192, 20, 50, 10, 7
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-messages.html
-MESSAGE_BYTES = 1_048_576  # limit of a message, and of a batch, with attributes' names, types and values
+MESSAGE_BYTES = 1_048_576  # maximum bytes of a message or batch, attributes included
 ATTRIBUTES = 10
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-message-metadata.html
 ATTRIBUTE_NAME = re.compile(r"(?!\.)(?!.*\.\.)(?!.*\.$)(?!(?i:aws|amazon)\.)[A-Za-z0-9_.-]{1,256}")
@@ -52,9 +52,9 @@ NOTHING_STORED: Mapping[str, Mapping[str, Any]] = {}
 
 
 def enforce_queue_limits() -> None:
-    """Refuse the names, tags, attributes, policies and messages that SQS refuses. AWS's pages are named at each limit.
+    """Refuse the names, tags, attributes, policies and messages that SQS refuses. Each limit above names its AWS page.
 
-    A policy that CloudFormation attaches is checked, too.
+    Policies in CloudFormation templates are checked, too.
     """
     sqs, provisioners = ministack.services.sqs, ministack.services.cloudformation.provisioners
     dispatch, send = sqs._dispatch, sqs._act_send_message  # noqa: SLF001 - no public hook
@@ -89,7 +89,7 @@ def enforce_function_limits() -> None:
 
 
 def enforce_mapping_limits() -> None:
-    """Refuse a queue's mapping that `find_mapping_fault` refuses, by API and by CloudFormation."""
+    """Refuse a queue's event source mapping if `find_mapping_fault` finds a fault, also in CloudFormation."""
     mappings = ministack.services.lambda_svc._esms  # noqa: SLF001 - no public hook
     _refuse_of_lambda("AWS::Lambda::EventSourceMapping", ("_create_esm", "_update_esm"), _batch_refusal, mappings)
 
@@ -100,9 +100,9 @@ def _refuse_of_lambda(
     find_refusal: Callable[[Mapping[str, Any]], tuple[str, str, int] | None],
     stored: Mapping[str, Mapping[str, Any]] = NOTHING_STORED,
 ) -> None:
-    """Refuse to create or update resources of a type, by Lambda's two calls and by CloudFormation's provisioner.
+    """Refuse to create or update resources of a type: in Lambda's API calls, and in CloudFormation's provisioner.
 
-    The refusal of an update is found from the stored properties, if there are any, and the new ones.
+    An update is judged by the new properties, on top of the stored properties if there are any.
     """
     functions, provisioners = ministack.services.lambda_svc, ministack.services.cloudformation.provisioners
     create, update = (getattr(functions, name) for name in calls)
@@ -166,7 +166,7 @@ def _request_refusals(action: str, data: Mapping[str, Any]) -> Iterable[Refusal]
 
 
 def _dead_letter_refusals(data: Mapping[str, Any], queue_url: str) -> Iterable[Refusal]:
-    """Yield that the dead-letter queue doesn't allow this one. SQS's own words are not documented."""
+    """Yield an error if the dead-letter queue doesn't allow this source queue. SQS's error text is not documented."""
     policy, sqs = (data.get("Attributes") or {}).get("RedrivePolicy"), ministack.services.sqs
     target = json.loads(policy).get("deadLetterTargetArn", "") if policy else ""
     dead_letter = sqs._queue_by_arn(target)  # noqa: SLF001 - no public look-up
@@ -190,7 +190,7 @@ def _tag_refusals(tags: Mapping[str, str]) -> Iterable[Refusal]:
 
 
 def _policy_refusals(text: str) -> Iterable[Refusal]:
-    """Yield errors of a queue policy. Quotas count over all its statements; only actions are counted per statement."""
+    """Yield errors of a queue policy. Most quotas are for all its statements; the quota of actions is per statement."""
     wrong = "InvalidAttributeValue", "Invalid value for the parameter Policy."
     try:
         policy = json.loads(text)
@@ -243,20 +243,20 @@ def _message_size(message: Mapping[str, Any]) -> int:
     size = len(str(message.get("MessageBody", "")).encode("utf-8", "surrogatepass"))
     for name, attribute in (message.get("MessageAttributes") or {}).items():
         value = str(attribute.get("StringValue") or "").encode("utf-8", "surrogatepass")
-        binary = len(str(attribute.get("BinaryValue") or "")) * 3 // 4  # the value is Base64 here
+        binary = len(str(attribute.get("BinaryValue") or "")) * 3 // 4  # The value is Base64 text here.
         size += len(name) + len(str(attribute.get("DataType", ""))) + len(value) + binary
     return size
 
 
 def _batch_refusal(properties: Mapping[str, Any]) -> tuple[str, str, int] | None:
-    """Apply the rules for queues' mappings; other sources have others."""
+    """Apply the rules for event source mappings of queues. Mappings of other sources have other rules."""
     source = str(properties.get("EventSourceArn", ""))
     fault = find_mapping_fault(properties, fifo=source.endswith(".fifo")) if ":sqs:" in source else None
     return None if fault is None else ("InvalidParameterValueException", fault, 400)
 
 
 def _environment_refusal(properties: Mapping[str, Any]) -> tuple[str, str, int] | None:
-    """Return Lambda's error if the environment variables, measured as JSON, exceed the limit; None otherwise."""
+    """Return Lambda's error if the environment variables exceed the limit as JSON; None otherwise."""
     variables = (properties.get("Environment") or {}).get("Variables") or {}
     measured = json.dumps(variables, separators=(",", ":"), ensure_ascii=False)
     if len(measured.encode()) <= ENVIRONMENT_BYTES:

@@ -7,19 +7,19 @@ import ministack.services.cloudformation.provisioners
 import ministack.services.lambda_svc
 import ministack.services.sqs
 
-DEPTH = "InvokeDepth"  # the system attribute with the invocation depth of the function that sent the message
+DEPTH = "InvokeDepth"  # A message's system attribute: its sender's invocation depth
 LOOP = "RecursiveLoop"
 
 
 def stop_loops() -> None:
-    """Invoke no function with a message that has gone through 16 invocations, unless its `RecursiveLoop` is Allow.
+    """Stop a message after 16 invocations in a chain, unless the function's `RecursiveLoop` is Allow.
 
     "If your function is invoked approximately 16 times in the same chain of requests, then Lambda automatically stops
     the next function invocation". The message is received again until it becomes a dead letter.
     https://docs.aws.amazon.com/lambda/latest/dg/invocation-recursion.html
 
-    ministack counts the invocations of a chain, of all functions together, but only in calls of Invoke; and it ignores
-    the property `RecursiveLoop`. A batch counts as its message with the most.
+    ministack counts a chain's invocations, of all functions together, but only in calls of Invoke, and ignores the
+    property `RecursiveLoop`. A batch has the depth of its deepest message.
     """
     sqs, functions = ministack.services.sqs, ministack.services.lambda_svc
     handle, build, run = sqs.handle_request, sqs._build_send_sys_attrs, functions._run_sqs_batch  # noqa: SLF001

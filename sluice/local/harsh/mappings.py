@@ -11,7 +11,7 @@ import ministack.services.lambda_svc
 from sluice.local.harsh.behaviours import Behaviours
 
 Response = tuple[int, Any, Any]
-REFUSED = 300  # HTTP status codes from 300 on mean that a request failed
+REFUSED = 300  # HTTP status codes from 300 on mean that a request failed.
 CONCURRENCY_AT_FIRST = 5
 STEADY = frozenset({"Enabled", "Disabled"})
 IN_USE = "Cannot update the event source mapping because it is in use."  # Lambda's error message
@@ -27,18 +27,18 @@ NOT_ALLOWED = "The provided execution role does not have permissions to call Rec
 def change_mappings_slowly(
     behaviours: Behaviours, *, queue_exists: Callable[[str], bool], is_changing: Callable[[str], bool]
 ) -> None:
-    """Delay changes of event source mappings, which meanwhile have states such as Creating, Updating or Disabling.
+    """Delay changes of event source mappings. Meanwhile a mapping's state is Creating, Updating, Disabling or similar.
 
-    Until a change is done the mapping works as before: one that is being disabled or deleted still polls. Meanwhile
+    Until a change is done the mapping works as before: while it is being disabled or deleted it still polls. Until then
     another change is refused with ResourceInUseException: "you tried to update an event source mapping in the CREATING
     state, or you tried to delete an event source mapping currently UPDATING".
     https://docs.aws.amazon.com/lambda/latest/api/API_UpdateEventSourceMapping.html
     "It enters a Deleting state and might not be completely deleted for several seconds."
     https://docs.aws.amazon.com/lambda/latest/api/API_DeleteEventSourceMapping.html
 
-    Lambda reads the queue of a new mapping. So a mapping is refused if its queue isn't visible yet, or if its
-    function's role has no effect yet; ministack accepts both. `queue_exists` takes a queue's ARN, `is_changing` a
-    role's name. CloudFormation waits until a change is done, so its changes take effect at once.
+    Lambda reads the queue of a new mapping. Therefore a mapping is refused if its queue isn't visible yet, or if its
+    function's role has no effect yet. ministack accepts such mappings. `queue_exists` takes a queue's ARN,
+    `is_changing` a role's name. CloudFormation waits until a change is done, so its changes take effect at once.
     """
     functions = ministack.services.lambda_svc
     create, update, delete = functions._create_esm, functions._update_esm, functions._delete_esm  # noqa: SLF001 - no public hook
@@ -79,11 +79,10 @@ def change_mappings_slowly(
 
 
 def scale_slowly(behaviours: Behaviours) -> None:
-    """Begin with five concurrent invocations of a standard queue's mapping, and add some for as long as it is busy.
+    """Begin with five concurrent invocations of a standard queue's mapping, and add more while the mapping is busy.
 
     "Lambda starts processing five batches at a time"; "if messages are still available, Lambda increases the number of
-    processes that are reading batches by up to 300 more concurrent invocations per minute". ministack runs as many as
-    the mapping may have at once.
+    processes that are reading batches by up to 300 more concurrent invocations per minute". ministack doesn't.
     https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html
     """
     functions = ministack.services.lambda_svc
@@ -102,15 +101,15 @@ def scale_slowly(behaviours: Behaviours) -> None:
 
 
 class _PendingChanges:
-    """Pending changes of mappings, with the time when each is done."""
+    """Pending changes of event source mappings, with the time when each change is done."""
 
     def __init__(self, behaviours: Behaviours) -> None:
         self._behaviours = behaviours
-        self._due: dict[str, tuple[float, bool]] = {}  # times when changes end, and whether the mapping is then enabled
+        self._due: dict[str, tuple[float, bool]] = {}  # when changes end, and whether the mapping is enabled then
         self._lock = Lock()
 
     def begin(self, response: Response, state: str, *, acts_on: bool) -> Response:
-        """Put the mapping of a successful response into a transitional state, in which it polls only if `acts_on`."""
+        """Put the mapping in a successful response into a transitional state. Meanwhile it polls only if `acts_on`."""
         if response[0] >= REFUSED:
             return response
         functions = ministack.services.lambda_svc
@@ -127,7 +126,7 @@ class _PendingChanges:
         return ministack.services.lambda_svc._esms.get(mapping_id)  # noqa: SLF001 - no public hook
 
     def finish_due(self) -> None:
-        """Finish all due changes in every account and region, and at once those that a previous process began."""
+        """Finish all due changes in every account and region. Changes that a previous process began are always due."""
         functions, now = ministack.services.lambda_svc, time.monotonic()
         with self._lock:
             for key, mapping in list(functions._esms._data.items()):  # noqa: SLF001 - no public hook
@@ -146,7 +145,7 @@ class _PendingChanges:
 def _refuse_unreadable(
     data: dict[str, Any], *, queue_exists: Callable[[str], bool], is_changing: Callable[[str], bool]
 ) -> Response | None:
-    """Return Lambda's error if it can't read the mapping's queue yet; None otherwise."""
+    """Return Lambda's error if Lambda can't read the mapping's queue yet; None otherwise."""
     functions, source = ministack.services.lambda_svc, data.get("EventSourceArn", "")
     record = functions._functions.get(functions._resolve_name(data.get("FunctionName", ""))) or {}  # noqa: SLF001 - no public hook
     role = str(record.get("config", {}).get("Role", "")).rsplit("/", 1)[-1]

@@ -12,7 +12,7 @@ import ministack.services.sqs
 
 from sluice.local.harsh.behaviours import Behaviours
 
-Queue = tuple[str, str, str]  # fields: account, region, queue name
+Queue = tuple[str, str, str]  # account, region and name of a queue
 NOT_THERE = "The specified queue does not exist."
 DELETED_RECENTLY = "You must wait 60 seconds after deleting a queue before you can create another with the same name."
 SENDS = frozenset({"SendMessage", "SendMessageBatch"})
@@ -21,7 +21,7 @@ MAX_REMEMBERED = 10_000  # maximum number of queues whose delays are remembered;
 
 
 def delay_queues(behaviours: Behaviours, random: Random) -> Callable[[str], bool]:
-    """Hide a new queue at first, and reserve the name of a deleted queue for a while.
+    """Hide a new queue for some seconds, and refuse to create a queue with a deleted queue's name for some seconds.
 
     Returns a function that takes the ARN of a queue in the request's region, and returns whether the queue is visible.
 
@@ -74,9 +74,9 @@ def delay_queues(behaviours: Behaviours, random: Random) -> Callable[[str], bool
 
 
 def _delay_stacks(behaviours: Behaviours, free_at: dict[Queue, float]) -> None:
-    """Refuse stacks, too, the names of deleted queues.
+    """Refuse deleted queues' names in stacks, too.
 
-    AWS generates a new name each time where a template has none. ministack doesn't: these names are free at once.
+    If a template gives no name, AWS generates a new name each time. ministack generates equal names, free at once.
     """
     table = ministack.services.cloudformation.provisioners._RESOURCE_HANDLERS["AWS::SQS::Queue"]  # noqa: SLF001 - no public hook
     create, delete = table["create"], table["delete"]
@@ -100,7 +100,7 @@ def _own_queue(name: str) -> Queue:
 
 
 def _request_queue(data: Mapping[str, Any], queue_url: str) -> Queue:
-    """Return the queue that a request names by URL or by name."""
+    """Return account, region and name of the queue that a request names by URL or by name."""
     sqs, responses = ministack.services.sqs, ministack.core.responses
     account, name = sqs._queue_ref_from_urlish(str(data.get("QueueUrl") or queue_url or ""))  # noqa: SLF001
     name = name or str(data.get("QueueName", ""))

@@ -1,4 +1,4 @@
-"""Imitates reads of DynamoDB that aren't strongly consistent."""
+"""Imitates DynamoDB's eventually consistent reads."""
 
 import time
 from collections import deque
@@ -18,7 +18,7 @@ MAX_REMEMBERED = 1_000  # maximum number of remembered changes; the oldest are f
 
 
 def read_eventually(behaviours: Behaviours, random: Random) -> None:
-    """Hide the last changes of a table from some reads without `ConsistentRead`.
+    """Hide a table's last changes from random reads without `ConsistentRead`.
 
     "Eventually consistent reads … may not reflect the results of a recently completed write operation." ministack shows
     every change at once. `BatchGetItem` and transactions are unaffected.
@@ -61,7 +61,7 @@ def read_eventually(behaviours: Behaviours, random: Random) -> None:
 
 
 def _replace(table: Any, before: Any, after: Any) -> None:
-    """Replace an item of a table by another with the same key; None means that there is none."""
+    """Replace an item of a table by another item with the same key. `None` stands for a missing item."""
     dynamodb = ministack.services.dynamodb
     keys = dynamodb._resolve_table_key_values(table, before or after, allow_extra=True)[:2]  # noqa: SLF001 - no public hook
     if after is None:

@@ -1,4 +1,4 @@
-"""Fails calls and entries of batches although nothing is wrong with them: at random, or above a rate."""
+"""Fails valid calls and entries of batches: at random, or above a rate."""
 
 import re
 import time
@@ -15,7 +15,7 @@ import ministack.services.ssm
 
 from sluice.local.harsh.behaviours import Behaviours
 
-ITEM_ACTION = re.compile(r"Query|Scan|\w+Items?")  # DynamoDB's actions on items; the others are on tables
+ITEM_ACTION = re.compile(r"Query|Scan|\w+Items?")  # DynamoDB's actions on items; other actions are on tables
 PARAMETER_READS = frozenset({"GetParameter", "GetParameters", "GetParametersByPath"})
 MAX_ENTRIES = 10
 BATCHES = frozenset({"SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVisibilityBatch"})
@@ -26,13 +26,13 @@ THROUGHPUT_EXCEEDED = (
 
 
 def throttle(behaviours: Behaviours, random: Random) -> None:
-    """Refuse some calls at random, before they have an effect, with the throttling error of their service.
+    """Refuse calls at random, before they have an effect, with the throttling error of their service.
 
     SQS: RequestThrottled. https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html
     DynamoDB: ProvisionedThroughputExceededException for items, ThrottlingException for tables.
     https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Programming.Errors.html
-    Lambda: TooManyRequestsException. https://docs.aws.amazon.com/lambda/latest/api/API_Invoke.html
-    IAM: Throttling. https://docs.aws.amazon.com/IAM/latest/APIReference/CommonErrors.html
+    Lambda: TooManyRequestsException. https://docs.aws.amazon.com/lambda/latest/api/API_Invoke.html IAM: Throttling.
+    https://docs.aws.amazon.com/IAM/latest/APIReference/CommonErrors.html
     """
     sqs, dynamodb = ministack.services.sqs, ministack.services.dynamodb
     iam, functions = ministack.services.iam, ministack.services.lambda_svc
@@ -70,13 +70,13 @@ def throttle(behaviours: Behaviours, random: Random) -> None:
 
 
 def limit_parameter_reads(most_per_s: int) -> None:
-    """Refuse reads of Parameter Store above its default throughput of an account and region, with ThrottlingException.
+    """Refuse reads of Parameter Store above the throughput of an account and region, with ThrottlingException.
 
     https://docs.aws.amazon.com/general/latest/gr/ssm.html
     """
     ssm, responses = ministack.services.ssm, ministack.core.responses
     handle = ssm.handle_request
-    counts: Counter[tuple[str, str]] = Counter()  # numbers of calls in the current second
+    counts: Counter[tuple[str, str]] = Counter()  # calls in the current second
     began_at = 0.0
 
     async def handle_within_rate(method: str, path: str, headers: dict[str, str], body: bytes, query: Any) -> Any:
@@ -95,7 +95,7 @@ def limit_parameter_reads(most_per_s: int) -> None:
 
 
 def fail_entries(behaviours: Behaviours, random: Random) -> None:
-    """Fail some entries of batches at random, as an error of SQS and not of the sender.
+    """Fail entries of batches at random, with an error of SQS and not of the sender.
 
     "Because the batch request can result in a combination of successful and unsuccessful actions, you should check for
     batch errors even when the call returns an HTTP status code of 200."

@@ -1,4 +1,4 @@
-"""Patches that limit whom ministack serves. Without them it serves every program and page that reaches its port."""
+"""Patches of access control. Without these patches ministack serves every program and page that reaches its port."""
 
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from sluice.local.origins import check_origin
 
 FUNCTION_URLS = "/_aws/lambda-url/"
-# A custom resource's answer, at a URL that only its function knows, as AWS's presigned one.
+# Prefix of the URL for a custom resource's response, which only its function knows, like AWS's presigned URL.
 # https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/crpg-ref-requesttypes-create.html
 RESPONSES = "/_ministack/cfn-response/"
 READY = "/_ministack/ready"
@@ -23,17 +23,17 @@ AUTH_TYPE = "lambda:FunctionUrlAuthType"
 
 
 def patch(secret: str) -> None:
-    """Apply the patches of this file, once. `secret` is also the `AWS_SECRET_ACCESS_KEY` of the server."""
+    """Apply all patches of this module, once. `secret` is also the `AWS_SECRET_ACCESS_KEY` of the server."""
     require_signatures()
     draw_function_keys(secret)
     ministack.app.app = Guard(ministack.app.app)
 
 
 def require_signatures() -> None:
-    """Serve a request only if its signature proves a key, also that of an account's root, or if it is to an open URL.
+    """Serve only requests with a valid signature, even of an account's root user, and requests to open function URLs.
 
-    ministack takes any signature of an account's root, and serves its administration, CORS preflights and some services
-    before it looks for one. Its own check of the others' signatures is made here for all, once in a request.
+    ministack accepts any signature of an account's root user, and serves its administration, CORS preflights and a few
+    services without a signature. This patch applies ministack's check of other users' signatures to all requests.
     https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv.html
     """
     app, evaluator = ministack.app, ministack.core.iam_evaluator
@@ -65,7 +65,7 @@ def require_signatures() -> None:
         service = app.detect_service(method, path, headers, routing)
         return app._credential_failure(service, "", request_id, failure, headers)  # noqa: SLF001 - see above
 
-    # ministack checks no signature of a key for which this returns True.
+    # ministack skips the signature check of a key if this function returns True.
     evaluator._is_root_key = lambda _: False  # noqa: SLF001 - see above
     app._handle_pre_body_request, app._handle_post_body_shortcuts = serve_readiness, authenticate  # noqa: SLF001
 
@@ -73,8 +73,8 @@ def require_signatures() -> None:
 def draw_function_keys(secret: str) -> None:
     """Derive functions' keys from the secret, too.
 
-    ministack hashes the ARNs of function and role, so a program that knows these could sign as the function. It uses
-    the path of the role's ARN for nothing else, so the secret can be put there.
+    ministack hashes the ARNs of function and role, so a program that knows these ARNs could sign as the function. The
+    patch puts the secret into the path of the role's ARN, which ministack uses only for this hash.
     """
     runtime, functions = ministack.core.lambda_runtime, ministack.services.lambda_svc
     derive_credentials: Callable[[Mapping[str, Any]], dict[str, str]] = runtime.execution_credentials
@@ -87,13 +87,13 @@ def draw_function_keys(secret: str) -> None:
 
 
 class Guard:
-    """An ASGI app that refuses browsers and ministack's administration before ministack sees them; without CORS."""
+    """An ASGI app that refuses browsers' requests and requests to ministack's administration. Sends no CORS headers."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse the request or pass it on."""
+        """Refuse the request, or pass the request to ministack."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return

@@ -15,8 +15,8 @@ STATE_READS = 100
 def name_by_region() -> None:
     """Derive physical names of resources from the region, too.
 
-    ministack derives a name from the stack and the logical id. So a stack's role, which is global, has the same name in
-    two regions, and the second deployment takes over the first one's. AWS's names end with a random part.
+    ministack derives a name from the stack and the logical id. Therefore a stack's role, which is global, has the same
+    name in two regions, and the second deployment takes over the first one's role. AWS's names end randomly.
     https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-properties-name.html
     """
     provisioners, responses = ministack.services.cloudformation.provisioners, ministack.core.responses
@@ -35,7 +35,7 @@ def name_by_region() -> None:
 
 
 def name_log_groups_like_other_resources() -> None:
-    """Name a log group without a name by its stack, its logical id and a random part.
+    """If a log group has no name, generate one from its stack, its logical id and a random part.
 
     ministack names it `/aws/cloudformation/STACK/ID`, which no policy for AWS matches.
     https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-properties-name.html
@@ -56,17 +56,17 @@ def name_log_groups_like_other_resources() -> None:
 
 
 def keep_state_whole(end: Callable[[], None]) -> None:
-    """Save each service's state even if triggers change it meanwhile, and end the process as soon as it is saved.
+    """Save each service's state even if triggers change the state meanwhile. End the process after saving.
 
-    ministack reads a state once. If the state changes meanwhile, it logs an error and saves nothing of the service, so
-    all queues would be lost. It then waits for running invocations, although no client can receive their responses.
+    ministack reads a state once. If the state changes meanwhile, ministack logs an error and doesn't save the service,
+    so all queues would be lost. Then ministack waits for running invocations, whose responses no client receives.
     """
     app = ministack.app
     save = app.save_all
 
     def read(get_state: Callable[[], Any]) -> Any:
         for _ in range(STATE_READS):
-            with contextlib.suppress(RuntimeError):  # the state changed while it was read
+            with contextlib.suppress(RuntimeError):  # The state changed during the read.
                 return get_state()
         return get_state()
 

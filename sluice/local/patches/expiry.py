@@ -7,15 +7,15 @@ from typing import Any
 import ministack.core.responses
 import ministack.services.dynamodb
 
-REAPER = "dynamodb-ttl-reaper"  # name of ministack's thread
-LOOK_EVERY_S = 60.0  # ministack's own interval in seconds
-# The first two names are those of the streams API, the others those of a function's event.
+REAPER = "dynamodb-ttl-reaper"  # name of ministack's reaper thread
+LOOK_EVERY_S = 60.0  # seconds, as in ministack
+# DynamoDB's identity, with names as in the streams API, then as in a function's event.
 BY_DYNAMODB = {"PrincipalId": "dynamodb.amazonaws.com", "Type": "Service"}
 BY_DYNAMODB |= {"principalId": BY_DYNAMODB["PrincipalId"], "type": BY_DYNAMODB["Type"]}
 
 
 def expire_items(*, stay_s: float = 0.0) -> None:
-    """Remove items `stay_s` seconds after they have expired, and write each removal to the table's stream.
+    """Remove items `stay_s` seconds after their expiry, and write each removal to the table's stream.
 
     ministack removes expired items without a record in the stream. AWS writes a record, whose `userIdentity` is
     DynamoDB. On AWS, reads return expired items until they are removed, which is "within a few days".
@@ -39,7 +39,7 @@ def expire_items(*, stay_s: float = 0.0) -> None:
 
 
 class _HiddenSettings(ministack.core.responses.AccountRegionScopedDict):  # type: ignore[misc]  # ministack has no types
-    """Hides ministack's TTL settings from its own reaper thread, which has been running since the import."""
+    """Hides ministack's TTL settings from ministack's reaper thread, which has been running since the import."""
 
     __slots__ = ()
 
@@ -62,7 +62,7 @@ def _reap_table(key: tuple[str, str, str], attribute: str, *, before: float) -> 
 
 
 def _expires_at(attribute: dict[str, str] | None) -> float:
-    """Return the time in an item's TTL attribute; infinity if the attribute isn't a number."""
+    """Return the expiry in an item's TTL attribute, in epoch seconds; infinity if the attribute isn't a number."""
     try:
         return float((attribute or {})["N"])
     except (KeyError, ValueError):

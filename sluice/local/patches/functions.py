@@ -28,16 +28,16 @@ import ministack.services.sqs
 from sluice.building.project import take_place
 from sluice.local.origins import LOOPBACK, check_origin
 
-# Lambda gives environments with internal extensions half a second to end. Here all share a busy machine's processors.
+# Lambda gives environments with internal extensions half a second to end. The emulator waits longer, on a busy machine.
 SHUTDOWN_S = 10.0
 PER_REQUEST = 10  # maximum number of messages that one request to SQS receives or deletes
-IDLE_GAP_S = 0.005  # seconds of pause if there is no message, as polling unread queues would cost much
+IDLE_GAP_S = 0.005  # seconds between looks at an empty queue, to save CPU time
 PAYLOAD_BYTES = 6_000_000  # Lambda's limit for the event of an invocation
-RECORD_BYTES = 1_000  # upper bound for a record without its body and attributes
+RECORD_BYTES = 1_000  # maximum bytes of a record without its body and attributes
 
 
 def patch(python: Path) -> None:
-    """Apply all patches of this module except `fill_batches`, once. Functions run with the interpreter `python`."""
+    """Apply all patches of this module except `fill_batches`, once. `python` is the interpreter that runs functions."""
     refuse_second_mappings()
     poll_at_once()
     show_mappings_as_deployed()
@@ -70,8 +70,8 @@ def refuse_second_mappings() -> None:
 def poll_at_once() -> None:
     """Look for a queue's messages as soon as they are sent.
 
-    ministack pauses for 50 ms after a look that found nothing, so a function's own messages, sent just before it is
-    done, wait that long for the next function. AWS's pollers wait in long polls, which a message ends at once.
+    ministack pauses for 50 ms if a queue is empty, so the messages that a function sends wait up to 50 ms for the next
+    function. AWS's pollers wait in long polls, which a message ends at once.
     https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html
     """
     functions = ministack.services.lambda_svc
@@ -101,7 +101,7 @@ def show_mappings_as_deployed() -> None:
 def run_functions_with(python: Path) -> None:
     """Run functions with the interpreter `python`.
 
-    ministack runs functions with its own interpreter, which has other packages and may be another version. AWS runs
+    ministack runs functions with its own interpreter, which has other packages and perhaps another version. AWS runs
     them with the interpreter of the function's runtime.
     https://docs.aws.amazon.com/lambda/latest/dg/lambda-runtimes.html
     """
@@ -116,9 +116,9 @@ def run_functions_with(python: Path) -> None:
 
 
 def isolate_environment_failures() -> None:
-    """Fail only the invocation whose execution environment doesn't start.
+    """If an execution environment doesn't start, fail only its invocation.
 
-    ministack doesn't catch the error, which ends all environments of the function. AWS's environments are independent.
+    ministack doesn't catch the error, which ends all environments of the function. On AWS environments are independent.
     https://docs.aws.amazon.com/lambda/latest/dg/lambda-runtime-environment.html
     """
     worker = ministack.core.lambda_runtime.Worker
@@ -135,7 +135,7 @@ def isolate_environment_failures() -> None:
 
 
 def end_environments_whole() -> None:
-    """End an environment with all its processes, at a time-out and whenever ministack ends an environment.
+    """End all processes of an environment, at a time-out and whenever ministack ends an environment.
 
     ministack ends only the process that it started, and child processes survive. On AWS a time-out resets the
     environment as a shutdown does, and no process survives. An environment that has registered an extension first gets
@@ -151,7 +151,7 @@ def end_environments_whole() -> None:
             return
         with contextlib.suppress(ProcessLookupError):
             if extensions.has_registered(process.extension_token):
-                os.killpg(process.pid, signal.SIGCONT)  # a frozen process wouldn't handle the signal
+                os.killpg(process.pid, signal.SIGCONT)  # A frozen process can't handle SIGTERM.
                 process.terminate()
             else:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -169,9 +169,9 @@ def end_environments_whole() -> None:
 
 
 def unpack_archives_once() -> None:
-    """Unpack each archive of code or layers once, and link it into the folders of all environments that need it.
+    """Unpack each archive of code or layers once, and link the files into the folders of all environments.
 
-    ministack unpacks them anew for each environment, which takes most of a cold start. On AWS environments share
+    ministack unpacks the archives for each environment, which takes most of a cold start. On AWS environments share
     cached blocks of the code, which they can't write to.
     https://docs.aws.amazon.com/lambda/latest/dg/configuration-layers.html
     """
@@ -193,9 +193,8 @@ def unpack_archives_once() -> None:
 class ExtensionsApi:
     """Serves Lambda's Extensions API on a loopback port, for internal extensions that receive no events.
 
-    ministack has no such API. Each environment's `AWS_LAMBDA_RUNTIME_API` has its own token in the path, so one server
-    serves all environments and knows which one registers. Any other token, and a browser, is refused. The server runs
-    until the process ends.
+    ministack has no such API. Each environment's `AWS_LAMBDA_RUNTIME_API` has a token in the path, by which one server
+    distinguishes all environments. Unknown tokens and browsers are refused. The server runs until the process ends.
     https://docs.aws.amazon.com/lambda/latest/dg/runtimes-extensions-api.html
     """
 
@@ -204,7 +203,7 @@ class ExtensionsApi:
 
         class Handler(BaseHTTPRequestHandler):
             def parse_request(self) -> bool:
-                """Parse the request and return whether to serve it; if not, the answer has been sent."""
+                """Parse the request, and return whether to serve it. If False, a refusal has been sent."""
                 if not super().parse_request():
                     return False
                 headers = {name.lower(): value for name, value in self.headers.items()}
@@ -228,7 +227,7 @@ class ExtensionsApi:
                 self.end_headers()
 
             def do_GET(self) -> None:
-                """Hold the request for the next event until the environment ends, because there are no events."""
+                """Hold an extension's request for the next event until the environment ends: there are no events."""
                 self.connection.recv(1)
 
             def log_message(self, *_: object) -> None:
@@ -238,17 +237,17 @@ class ExtensionsApi:
         Thread(target=self._server.serve_forever, daemon=True).start()
 
     def address(self, token: str) -> str:
-        """Admit the environment with this token, and return its `AWS_LAMBDA_RUNTIME_API`."""
+        """Admit an environment by its token, and return its `AWS_LAMBDA_RUNTIME_API`."""
         self._started.add(token)
         return f"{LOOPBACK}:{self._server.server_port}/{token}"
 
     def has_registered(self, token: str) -> bool:
-        """Return whether this environment has an extension."""
+        """Return whether an extension has registered in this environment."""
         return token in self._registered
 
 
 class _ProcessGroups:
-    """Replaces the module `subprocess`: a process that it starts leads a process group and has an Extensions API."""
+    """Replaces module `subprocess`: each started process leads a process group and can reach the Extensions API."""
 
     def __init__(self, extensions: ExtensionsApi) -> None:
         self._extensions = extensions
@@ -275,7 +274,7 @@ def fill_batches() -> None:
     sqs, functions = ministack.services.sqs, ministack.services.lambda_svc
     wake, lock, mappings = ministack.core.concurrency.esm_wake, sqs._queues_lock, functions._esms  # noqa: SLF001 - no public hook
     queue_of, receive = sqs._get_q, sqs._receive_messages_for_esm  # noqa: SLF001 - see above
-    began: dict[str, float] = {}  # by queue ARN: when the wait for a batch began
+    began: dict[str, float] = {}  # when the wait for a batch began, by queue ARN
 
     def receive_full(queue_url: str, max_number: int) -> list[dict[str, Any]]:
         arn = queue_of(queue_url)["attributes"]["QueueArn"]
@@ -304,7 +303,7 @@ def fill_batches() -> None:
         if arn not in began:
             began[arn] = time.monotonic()
             look = Timer(window_s, wake.set)
-            look.daemon = True  # so that a stopped cloud doesn't wait for the timer
+            look.daemon = True  # A stopped cloud doesn't wait for the timer.
             look.start()
         return time.monotonic() - began[arn] < window_s
 

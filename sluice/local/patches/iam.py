@@ -1,4 +1,4 @@
-"""Patches of how ministack decides whether a request is allowed."""
+"""Patches of ministack's authorization of requests."""
 
 import json
 import re
@@ -17,7 +17,7 @@ BATCH_ACTIONS = {
 }
 VARIABLE = re.compile(r"\$\{(aws:[A-Za-z/-]+)\}")
 FUNCTION_KEY = "lambda:FunctionArn"
-# Resources by operation, built from the request's fields. Of an ARN in a field, only the last part is used.
+# Formats of resource ARNs by operation, with the names of request fields. A field that is an ARN gives its last part.
 ECS_RESOURCES = {
     "DescribeServices": "service/{cluster}/{services}",
     "UpdateService": "service/{cluster}/{service}",
@@ -41,8 +41,8 @@ def patch() -> None:
 def authorize_batches_as_aws_does() -> None:
     """Authorize a batch action like the action on a single message.
 
-    ministack asks policies for `sqs:SendMessageBatch` and similar permissions. AWS has no such permissions: a batch
-    needs the permission of the single action.
+    For a batch ministack requires a permission such as `sqs:SendMessageBatch`. AWS requires the permission of the
+    single action.
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-api-permissions-reference.html
     """
     actions = ministack.core.iam_actions
@@ -58,7 +58,7 @@ def authorize_batches_as_aws_does() -> None:
 def read_policy_variables() -> None:
     """Replace variables such as `${aws:PrincipalAccount}` in a policy's conditions by the request's values.
 
-    ministack compares the text of the variable. AWS replaces it; a variable without a value matches nothing.
+    ministack compares the variable's name as text. AWS replaces it; a variable without a value matches nothing.
     https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_variables.html
     """
     evaluator = ministack.core.iam_evaluator
@@ -70,7 +70,7 @@ def read_policy_variables() -> None:
                 return [substitute(item) for item in value]
             if not isinstance(value, str):
                 return value
-            # A variable that has no value in the request keeps its text, which equals nothing.
+            # A variable without a value in the request stays as text, which equals no value.
             return VARIABLE.sub(lambda match: str(key_of(match[1], context) or match[0]), value)
 
         filled = {
@@ -85,8 +85,7 @@ def read_policy_variables() -> None:
 def take_loopback_as_secure() -> None:
     """Evaluate `aws:SecureTransport` as true for requests over loopback.
 
-    ministack serves plain HTTP, so it evaluates the key as false. SDKs send requests to AWS over TLS, so policies that
-    deny plain HTTP allow them.
+    ministack serves plain HTTP, and evaluates the key as false. Requests to AWS use TLS, which policies require.
     https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_condition-keys.html#condition-keys-securetransport
     """
     pin = ministack.app.pin_request_origin
@@ -123,12 +122,12 @@ def add_function_condition_key() -> None:
 
 
 def check_named_resources() -> None:
-    """Authorize ECS requests by the service, task or revision in them, and `GetParameters` by its first parameter.
+    """Authorize an ECS request by its service, task or revision, and `GetParameters` by its first parameter.
 
     An invocation of an alias is authorized by the alias, and a simulation by the role whose policies are simulated.
 
-    ministack authorizes ECS requests by the cluster, `GetParameters` by `*`, and invocations by the function. AWS does
-    none of that: it gives `ListTasks` the cluster as the condition key `ecs:cluster`, and checks every parameter.
+    ministack authorizes ECS requests by the cluster, `GetParameters` by `*`, and invocations by the function. AWS
+    authorizes as the patch does, checks every parameter, and gives `ListTasks` the condition key `ecs:cluster`.
     https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonelasticcontainerservice.html
     https://docs.aws.amazon.com/service-authorization/latest/reference/list_awssystemsmanager.html
     https://docs.aws.amazon.com/lambda/latest/dg/lambda-api-permissions-ref.html

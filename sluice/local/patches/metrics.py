@@ -20,11 +20,11 @@ import ministack.services.sqs
 from sluice.local.patches.functions import PER_REQUEST
 from sluice.local.requests import BY_CALL, BY_TRIGGER, RequestLog, action_and_queue
 
-EMBEDDED = '"CloudWatchMetrics"'  # every log line with embedded metrics contains this
+EMBEDDED = '"CloudWatchMetrics"'  # Every log line with embedded metrics contains this text.
 OK = 200
 LOG_TIMEOUT_S, LOOK_EVERY_S = 5.0, 0.001
 SENT, RECEIVED, DELETED = "NumberOfMessagesSent", "NumberOfMessagesReceived", "NumberOfMessagesDeleted"
-# The number of these markers in a response is its number of messages, because message bodies have escaped quotes.
+# A response contains this text once per message, because quotes in message bodies are escaped.
 RESPONSE_MARKERS = {
     "SendMessage": (SENT, b'"MessageId":'),
     "SendMessageBatch": (SENT, b'"MessageId":'),
@@ -35,7 +35,7 @@ RESPONSE_MARKERS = {
 def keep_logs_whole() -> None:
     """Read all lines that a function logged before it responded.
 
-    ministack waits 50 ms for the first line. On a busy machine a line comes later; it is then logged with the
+    ministack waits 50 ms for the first line. On a busy machine a line can take longer. Such a line is logged with the
     environment's next invocation, or lost if there is none. AWS logs a line with the invocation that wrote it.
     https://docs.aws.amazon.com/lambda/latest/dg/monitoring-cloudwatchlogs.html
     """
@@ -46,7 +46,7 @@ def keep_logs_whole() -> None:
         try:
             (count,) = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))
         except (OSError, ValueError):
-            return 0  # the pipe is closed
+            return 0  # The pipe is closed.
         return int(count)
 
     def drain_all(environment: Any, *arguments: Any, **named: Any) -> str:
@@ -72,7 +72,7 @@ def publish_embedded_metrics() -> None:
         emit(func, request_id, log_text, *arguments, **named)
         for line in (log_text or "").splitlines():
             if EMBEDDED in line:
-                # A line that isn't in the format is only logged, as on AWS.
+                # A line that isn't in the embedded metric format is only logged, as on AWS.
                 with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
                     _publish(json.loads(line))
 
@@ -91,9 +91,9 @@ def _publish(document: Mapping[str, Any]) -> None:
 
 
 def count_messages(log: RequestLog) -> None:
-    """Publish the numbers of messages that requests and event source mappings send to queues, receive and delete.
+    """Publish SQS metrics: the numbers of messages that requests and event source mappings send, receive and delete.
 
-    The requests are written to `log` as well, including those that Lambda would make for a mapping.
+    The requests are written to `log` as well, including the requests that Lambda would make for a mapping.
 
     ministack publishes no metrics of SQS. AWS does.
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-available-cloudwatch-metrics.html
@@ -149,7 +149,7 @@ def _add(metric: str, queue: str, number: int) -> None:
 
 
 def add(namespace: str, name: str, value: float, dimensions: Mapping[str, str], *, at_s: float) -> None:
-    """Add a value to a metric's point for the second of `at_s`, in the account and region of the request."""
+    """Add a value to a metric's point for second `at_s` (epoch seconds), in the account and region of the request."""
     cloudwatch = ministack.services.cloudwatch
     points = cloudwatch._metric_bucket((namespace, name, cloudwatch._dims_key(dict(dimensions))))  # noqa: SLF001 - no public hook
     second = float(int(at_s))

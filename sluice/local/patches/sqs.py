@@ -31,7 +31,7 @@ DELAY_S = 900
 FIFO_ID = re.compile(r"[!-~]{1,128}")  # a message group id or a deduplication id
 NOT_FOR_KIND = "The request include parameter that is not valid for this queue type"
 NOT_CHANGED = "Message does not exist or is not available for visibility timeout change."
-# Attributes that every new queue has on AWS, besides those that ministack sets.
+# Attributes that every new queue has on AWS, but not in ministack.
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SetQueueAttributes.html
 DEFAULTS = {"SqsManagedSseEnabled": "true", "KmsDataKeyReusePeriodSeconds": "300"}
 FIFO_DEFAULTS = {"DeduplicationScope": "queue", "FifoThroughputLimit": "perQueue"}
@@ -54,7 +54,7 @@ def patch() -> None:
 def set_sender_ids() -> None:
     """Set a message's `SenderId` to the id of the user who sent it, or to the role's id and its session's name.
 
-    ministack sets the account's id. AWS does so only for messages that the account's root user sent.
+    ministack sets the account's id. AWS sets the account's id only for messages of the account's root user.
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ReceiveMessage.html
     """
     build, pin = sqs._build_send_sys_attrs, iam_evaluator.pin_request_caller  # noqa: SLF001 - no public hook
@@ -81,7 +81,7 @@ def set_sender_ids() -> None:
 
 
 def _sender_id(key: str) -> str:
-    """Return the sender id of an access key: a user's, a role's with its session's name, or else the account's."""
+    """Return the `SenderId` of an access key: a user's id, a role's id with the session's name, or the account's id."""
     session, account = sts._sessions.get(key), iam_evaluator.find_iam_access_key_account(key)  # noqa: SLF001
     if session is not None:
         arn = str(session["Arn"])
@@ -104,14 +104,14 @@ def _sender_id(key: str) -> str:
 def keep_traces_of_batches() -> None:
     """Keep the trace header of each entry of `SendMessageBatch`.
 
-    ministack keeps `MessageSystemAttributes` for `SendMessage`, but drops those of a batch's entries. AWS keeps both.
+    ministack keeps `MessageSystemAttributes` of `SendMessage`, but drops those of batches. AWS keeps both.
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessageBatchRequestEntry.html
     """
     send, send_batch = sqs._act_send_message, sqs._HANDLERS["SendMessageBatch"]  # noqa: SLF001 - no public hook
     waiting: ContextVar[Iterator[Request] | None] = ContextVar("waiting", default=None)
 
     def send_with_trace(data: Request, queue_url: str) -> Any:
-        entry = next(waiting.get() or iter(()), {})  # the entries of a batch are sent in order
+        entry = next(waiting.get() or iter(()), {})  # in the order of sending
         traced = {name: entry[name] for name in ("MessageSystemAttributes",) if name in entry}
         return send({**data, **traced}, queue_url)
 
@@ -126,10 +126,10 @@ def keep_traces_of_batches() -> None:
 
 
 def refuse_other_queues() -> None:
-    """Refuse to create a queue that exists with other attributes, or a `.fifo` name without the attribute `FifoQueue`.
+    """Refuse to create a queue that exists with other attributes, or a queue `….fifo` without attribute `FifoQueue`.
 
-    ministack compares only attributes that the queue was created with, and infers `FifoQueue` from the name. AWS
-    compares all attributes, including defaults, and requires `FifoQueue` exactly if the name ends with `.fifo`.
+    ministack compares only attributes that the first request named, and infers `FifoQueue` from the name. AWS compares
+    all attributes, including defaults, and requires `FifoQueue` if and only if the name ends with `.fifo`.
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html
     """
     create: Handler = sqs._HANDLERS["CreateQueue"]  # noqa: SLF001 - no public hook
@@ -177,7 +177,7 @@ def refuse_messages() -> None:
 def refuse_receives() -> None:
     """Refuse receives with visibility timeouts of more than 12 hours or waits of more than 20 seconds.
 
-    ministack accepts them. AWS answers with `InvalidParameterValue`.
+    ministack accepts such receives. AWS answers with `InvalidParameterValue`.
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ReceiveMessage.html
     """
     receive: Handler = sqs._HANDLERS["ReceiveMessage"]  # noqa: SLF001 - no public hook
@@ -192,9 +192,9 @@ def refuse_receives() -> None:
 
 
 def encode_handles() -> None:
-    """Put the queue and the message into each receipt handle, so that patches can tell old handles from foreign ones.
+    """Put queue and message into each receipt handle, so that patches can distinguish old handles from foreign handles.
 
-    ministack's handles are random, so a message's old handle looks like one of another queue. AWS tells them apart.
+    ministack's handles are random: an old handle looks like a handle of another queue. AWS distinguishes them.
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_DeleteMessage.html
     """
     collect = sqs._collect_msgs  # noqa: SLF001 - no public hook
@@ -211,11 +211,11 @@ def encode_handles() -> None:
 
 
 def delete_by_handle() -> None:
-    """Accept a handle of an earlier receive or of a deleted message, and refuse an expired one of a FIFO queue.
+    """Accept a receipt handle of an earlier receive or a deleted message. Refuse an expired handle of a FIFO queue.
 
-    ministack refuses every handle but a message's last one with ReceiptHandleIsInvalid, in a batch too. On AWS a handle
-    of an earlier receive, or of a deleted message, is valid: the request succeeds, but may delete nothing. For a FIFO
-    queue ministack accepts every handle; AWS refuses one whose message is visible or has been received again.
+    ministack accepts only a message's last handle, and refuses other handles with ReceiptHandleIsInvalid, in a batch
+    too. On AWS a handle of an earlier receive, or of a deleted message, is valid: the request succeeds, perhaps without
+    deleting. For a FIFO queue ministack accepts every handle; AWS refuses a handle of a visible or redelivered message.
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_DeleteMessage.html
     """
     delete: Handler = sqs._HANDLERS["DeleteMessage"]  # noqa: SLF001 - no public hook
@@ -240,9 +240,9 @@ def delete_by_handle() -> None:
 def change_visibility_by_handle() -> None:
     """Change the visibility timeout only of a message in flight, up to 12 hours from its receive.
 
-    ministack hides a message that is visible already. On AWS the request succeeds but changes nothing
-    (https://github.com/localstack/localstack/pull/9632). For a message that was deleted or received again, AWS answers
-    with `InvalidParameterValue`.
+    ministack hides even a visible message. On AWS the request succeeds but changes nothing
+    (https://github.com/localstack/localstack/pull/9632). For a deleted or redelivered message AWS raises
+    `InvalidParameterValue`.
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ChangeMessageVisibility.html
     """
     change: Handler = sqs._HANDLERS["ChangeMessageVisibility"]  # noqa: SLF001 - no public hook
@@ -266,7 +266,7 @@ def change_visibility_by_handle() -> None:
 
 
 def receive_whole_groups() -> None:
-    """Receive as many messages as possible from one message group of a FIFO queue before the next group.
+    """Receive as many messages as possible from a FIFO queue's message group before receiving from another group.
 
     ministack receives messages in the order in which they were sent. "Amazon SQS first attempts to return as many
     messages with the same message group ID as possible".
@@ -282,9 +282,9 @@ def receive_whole_groups() -> None:
 
 
 def move_dead_letters_of_free_groups() -> None:
-    """Move only messages that could be received to a FIFO queue's dead-letter queue.
+    """Move messages of a FIFO queue to the dead-letter queue only when they could be received.
 
-    ministack moves a message even if an earlier one of its group is in flight. On AWS the message stays behind it.
+    ministack moves a message even if an earlier message of its group is in flight. On AWS the message waits.
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/FIFO-queues-understanding-logic.html
     """
     sweep = sqs._dlq_sweep  # noqa: SLF001 - no public hook
@@ -303,7 +303,7 @@ def move_dead_letters_of_free_groups() -> None:
 
 
 def _list_receivable(queue: Queue, now: float) -> list[Message]:
-    """List a FIFO queue's receivable messages, by group: none of a group in flight, none after a delayed message."""
+    """List a FIFO queue's receivable messages by group: none of a group in flight, none after a delayed message."""
     groups: dict[str, list[Message]] = {}
     for message in queue["messages"]:
         groups.setdefault(message.get("group_id") or "", []).append(message)
@@ -321,20 +321,20 @@ def _get_queue(data: Mapping[str, Any], queue_url: str, action: str) -> Queue:
 
 
 def _find_message(queue: Queue, handle: str) -> Message | None:
-    """Find the message of a receipt handle; None if it is gone. Raises SQS's error for a handle of another queue."""
+    """Find the message of a receipt handle; None if it was deleted. Raises SQS's error for another queue's handle."""
     try:
         arn, message_id, _ = base64.b64decode(handle, validate=True).decode().split(" ")
     except (binascii.Error, ValueError):
         arn = message_id = ""
     if arn != queue["attributes"]["QueueArn"]:
         raise _build_error("ReceiptHandleIsInvalid", "The input receipt handle is invalid.")
-    # In harsh mode the queue may have copies with the same id.
+    # In harsh mode the queue can contain copies with the same message id.
     same = [message for message in queue["messages"] if message["id"] == message_id]
     return next((message for message in same if message["receipt_handle"] == handle), same[0] if same else None)
 
 
 def _handle_batch(do: Handler, action: str, data: Request, queue_url: str) -> dict[str, Any]:
-    """Apply an action to each entry of a batch, and report which entries failed."""
+    """Apply an action to each entry of a batch, and return SQS's response with the failed entries."""
     _get_queue(data, queue_url, action)
     sqs._validate_batch_entries(data.get("Entries", []), f"{action}BatchRequestEntry")  # noqa: SLF001 - no public hook
     done, failed = [], []

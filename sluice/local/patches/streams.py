@@ -23,11 +23,11 @@ REPORTS = "ReportBatchItemFailures"
 def patch() -> None:
     """Read streams as Lambda does.
 
-    ministack has no batching window, blocks all other mappings while the function runs, treats a record that is
-    reported as failed as done, and retries forever. After a restart its streams begin anew, but its mappings first wait
-    for as many records as there had been. AWS waits for a full batch for as long as the batching window; invokes
-    mappings independently; continues at the first record that is reported as failed; halves a failed batch if the
-    mapping says so; and gives up after the mapping's number of attempts, or at its records' maximum age.
+    ministack has no batching window, blocks all other mappings while the function runs, skips records that are reported
+    as failed, and retries forever. After a restart streams are empty, but a mapping skips as many records as it had
+    read before. AWS waits for a full batch until the batching window ends; invokes mappings independently; continues at
+    the first record that is reported as failed; halves a failed batch if the mapping says so; and gives up after the
+    mapping's number of attempts, or at the maximum age of records.
     https://docs.aws.amazon.com/lambda/latest/dg/services-ddb-batchfailurereporting.html
     https://docs.aws.amazon.com/lambda/latest/dg/services-dynamodb-eventsourcemapping.html
     """
@@ -48,7 +48,7 @@ def patch() -> None:
 
 @dataclass(slots=True)
 class StreamPoller:
-    """Progress of one trigger. `attempts` counts the current batch's retries; `limit` is its size if it was halved."""
+    """A trigger's progress. `attempts` counts retries of the current batch; `limit` is its size after halving."""
 
     mapping: Mapping
     attempts: int = 0
@@ -56,7 +56,7 @@ class StreamPoller:
     waits_since: float | None = None
 
     def read(self) -> bool:
-        """Read the next batch. Returns whether one was passed to the function, or skipped by the filters."""
+        """Read the next batch. Returns whether a batch was passed to the function, or was skipped by filters."""
         uuid, table = self.mapping["UUID"], self._table()
         now = time.time()
         is_busy = lambdas._esm_inflight.get(uuid, 0) or lambdas._esm_backoff_until.get(uuid, 0) > now  # noqa: SLF001 - no public hook
@@ -82,7 +82,7 @@ class StreamPoller:
         return True
 
     def invoke(self, function: Any, position: int, read: Sequence[Record], matching: Sequence[Record]) -> None:
-        """Invoke the function with a batch, then move after the batch, or back to its first failed record."""
+        """Invoke the function with a batch. Then continue after the batch, or at the batch's first failed record."""
         result = lambdas._execute_function(function, {"Records": copy.deepcopy(matching)})  # noqa: SLF001 - no public hook
         failed = _first_failed(result, matching, reports=REPORTS in self.mapping.get("FunctionResponseTypes", []))
         if failed is None:
@@ -94,7 +94,7 @@ class StreamPoller:
         left = read.index(failed)
         condition = self._exceeded_limit(failed)
         if condition is None:
-            # A batch is halved if the whole invocation failed. Otherwise it is cut at the first failed record.
+            # A batch is halved if the whole invocation failed. Otherwise the batch is cut at the first failed record.
             is_halved = result.get("error") and self.mapping.get("BisectBatchOnFunctionError") and len(read) > 1
             self.limit = len(read) // 2 if is_halved else self.limit
             self.attempts += 1
@@ -108,7 +108,7 @@ class StreamPoller:
         self._move_to(position + len(read))
 
     def _exceeded_limit(self, failed: Record) -> str | None:
-        """Return Lambda's name for the limit that a failed batch has exceeded, or None. A limit of -1 never applies."""
+        """Return Lambda's name of the limit that a failed batch has exceeded, or None. A limit of -1 is off."""
         attempts, age_s = (self.mapping.get(name) for name in ("MaximumRetryAttempts", "MaximumRecordAgeInSeconds"))
         if attempts is not None and 0 <= int(attempts) <= self.attempts:
             return "RetryAttemptsExhausted"
@@ -117,7 +117,7 @@ class StreamPoller:
         return None
 
     def _table(self) -> str | None:
-        """Return the table whose stream the trigger reads; None if the source is no stream or the table is deleted."""
+        """Return the table whose stream the trigger reads; None if there is no stream, or the table was deleted."""
         arn = self.mapping.get("EventSourceArn", "")
         if ":dynamodb:" not in arn or "/stream/" not in arn:
             return None
@@ -130,7 +130,7 @@ class StreamPoller:
             lambdas._dynamodb_stream_positions[self.mapping["UUID"]] = position  # noqa: SLF001 - see above
 
     def _waits_for_more(self, number: int) -> bool:
-        """Return whether the batching window is still open. Retried batches and full ones don't wait."""
+        """Return whether to wait for the end of the batching window. Retried batches and full batches don't wait."""
         window_s = self.mapping.get("MaximumBatchingWindowInSeconds") or 0
         if not window_s or self.attempts or number >= self.mapping.get("BatchSize", 100):
             return False
@@ -143,7 +143,7 @@ class StreamPoller:
 
 
 def _first_failed(result: Record, batch: Sequence[Record], *, reports: bool) -> Record | None:
-    """Return the record to retry from: the first reported one, or the first after an error or an invalid report."""
+    """Return the record to retry from: the first reported record, or the batch's first record after any other error."""
     if result.get("error"):
         return batch[0]
     body = result.get("body")

@@ -14,8 +14,7 @@ import orjson
 
 Dereference = Callable[[str], str]  # turns a body into its payload, perhaps from S3
 
-# A tuple, not a set: a sender might send an unhashable value such as a list as the type.
-CONFIRMATIONS = ("SubscriptionConfirmation", "UnsubscribeConfirmation")
+CONFIRMATIONS = ("SubscriptionConfirmation", "UnsubscribeConfirmation")  # not a set: types can be unhashable
 TEST_EVENT = "s3:TestEvent"
 REMOVED = "ObjectRemoved:"
 CREATED = "ObjectCreated:"

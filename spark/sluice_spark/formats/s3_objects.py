@@ -60,8 +60,7 @@ def open_objects(identity: Identity, *, region: str | None, endpoint: str | None
 def fetch_object(client: Any, pointer: Pointer, limit: int) -> bytes:
     """Fetch an object's content.
 
-    Raises ObjectUnreadable if the object is gone, has more than `limit` bytes, or can never be read; ObjectRefused for
-    any other error.
+    Raises ObjectUnreadable if the object is gone, larger than `limit` bytes, or never readable; else ObjectRefused.
     """
     place = f"s3://{pointer.bucket}/{pointer.key}"
     if not _BUCKET.fullmatch(pointer.bucket):

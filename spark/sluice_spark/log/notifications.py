@@ -1,8 +1,7 @@
 """Deduplicates the records of S3's event notifications. Pure.
 
 S3 delivers a notification at least once, and two configurations may name one object. The receiver deduplicates before
-staging, because only the receiver sees all messages in one order. A retried task reads the same objects from the staged
-log.
+staging, because only the receiver sees all messages in one order. Retried tasks read the staged log.
 """
 
 from collections import deque
@@ -43,8 +42,7 @@ class NotificationDeduplicator:
     def split_new(self, taken: Sequence[Received]) -> tuple[list[Received], list[Received]]:
         """Split messages: returns messages with new records or no records, then messages with only known records.
 
-        If a message has both, its body is reduced to the new records. New records are remembered, so the caller must
-        stage the first list or stop.
+        A body with both loses known records. New records are remembered: the caller must stage the first list or stop.
         """
 
         def new(message: Message) -> Message | None:

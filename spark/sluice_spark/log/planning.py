@@ -191,8 +191,7 @@ class Slice:
 
 
 def find_batch_end(log: Log, start: Position, admission: ReadLimit) -> Position:
-    """Find the end of a batch from `start` on, within the limits. The batch has at least one row unless `start` is the
-    end.
+    """Find the end of a batch from `start` on, within the limits. A batch has at least one row, if the log has one.
 
     Each row counts as its segment's average number of bytes; Spark's own byte limits are approximate too.
     """

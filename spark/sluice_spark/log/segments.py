@@ -29,8 +29,7 @@ PUBLISH_AGAIN_S = 0.5
 VERSION = 3
 HEADER_KEY = b"sluice.segment"
 HEAD_BYTES = 16_384  # bytes at a segment's start that contain the header; rows aren't read
-# LZ4 reduces JSON to a third of its size. This shortens uploads to S3, and costs less CPU than writing everything to
-# disk.
+# LZ4 reduces JSON to a third of its size. This shortens uploads, and costs less CPU than writing all to disk.
 CODEC = "lz4"
 WORTHWHILE_RATIO = 0.8  # Content isn't compressed if that leaves more than this share.
 SAMPLE_BYTES = 64 * 2**10
@@ -128,8 +127,7 @@ def read_headers(store: Store, numbers: Iterable[int]) -> Sequence[Header]:
 def publish(store: Store, header: Header, rows: pa.Table) -> None:
     """Publish rows as the segment with the header's number.
 
-    Raises SegmentTaken if another writer was first. After any other error it is unknown whether the segment was
-    published.
+    Raises SegmentTaken if another writer was first. After other errors the segment may or may not exist.
     """
     name, content = segment_name(header.number), encode_segment(rows, header)
     for attempt in range(1, PUBLISH_ATTEMPTS + 1):

@@ -124,8 +124,7 @@ class S3Store:
     def publish(self, name: str, content: pa.Buffer) -> None:
         """Write the object if the name is unused.
 
-        S3 answers 409 while another conditional write is in progress. botocore doesn't retry after 409, so this method
-        does.
+        S3 answers 409 while another conditional write is in progress. botocore doesn't retry then, so this method does.
         """
         for _ in range(S3_ATTEMPTS):
             with self._translate_errors(name):

@@ -105,8 +105,7 @@ def measure_trigger(sample: Sample, before: Reading | None) -> tuple[Reading, Ma
         at_ms=sample.ended_ms,
         end=sample.end,
         busy_ms=sample.ended_ms if records or not before else before.busy_ms,
-        # An offset counts the errors before its batch. The progress of a trigger without a batch has the last batch's
-        # offset.
+        # An offset counts the errors before its batch. Without a batch, a progress has the last batch's offset.
         errors=max(sample.end.errors + int(observed.get(ERRORS) or 0), before.errors if before else 0),
         lags=_compute_lags(sample) or (before.lags if before else {}),
     )

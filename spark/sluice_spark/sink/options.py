@@ -63,8 +63,7 @@ RECEIVED_ONLY = {
 class SinkOptions:
     """Checked options of a write. `queues` has the endpoint, the identity and the queues.
 
-    One queue gets all rows. With several queues each row names one of these queues; with none, each row names any
-    queue.
+    One queue gets all rows. With several queues each row names one of these; with none, any queue.
     """
 
     queues: Options

@@ -210,8 +210,7 @@ def _queue_fields(row: Mapping[str, Any], *, fifo: bool) -> dict[str, Any]:
         ("message_deduplication_id", "MessageDeduplicationId"),
     ):
         value = row.get(column)
-        # A received message's id isn't used: it can equal the id of a message sent more than five minutes earlier or
-        # later.
+        # A received message's id isn't used: another message, sent five minutes earlier or later, can have it.
         is_received = column == "message_deduplication_id" and row.get("sequence_number") is not None
         if value is None or is_received:
             continue

@@ -32,8 +32,7 @@ from sluice_spark.workers import run, speed_up_tasks
 log = logging.getLogger(__name__)
 
 ROWS_AT_ONCE = 100  # number of rows converted to Python objects at once; more rows would slow down garbage collection
-# Spark sets these properties in a streaming query's jobs. A restart keeps the query's id; a retry also keeps the batch
-# id.
+# Spark sets these properties in streaming jobs. A restart keeps the query id; a retry also keeps the batch id.
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
-"""Budget of the bytes that the receiver holds, responses in transit included. Pure: no clock, no event loop.
+"""Budget of the bytes that the receiver holds, including responses in transit. Pure: no clock, no event loop.
 
-Bytes count before a request is sent: each receive leases as many as recent responses took. Of a larger response only
-the head is read until there is room. So the limit holds for messages of any size, and the number of concurrent receives
-follows from the limit: many for small messages, few for large ones.
+Bytes count before a request is sent: each receive leases as many bytes as recent responses took. If a response is
+larger, only its head is read until there is room. So the limit holds for messages of any size, and the number of
+concurrent receives follows from the limit: many for small messages, few for large ones.
 """
 
 from collections import deque
@@ -13,57 +13,57 @@ from typing import NamedTuple
 
 from sluice_spark.sqs.received import BATCH_LIMIT, Message, attribute_values
 
-OBJECTS_BYTES = 1024  # bytes per message besides its body, for the id and receipt handle, kept until deletion
-# At any time a message is in memory twice: as response and text, as text and columns, or as columns and encoded. The
-# third share is free memory between these copies, in gaps too small for reuse.
+OBJECTS_BYTES = 1024  # bytes per message for id and receipt handle, kept until deletion
+# At any time a message is in memory twice: as response and text, as text and columns, or as columns and encoded. A
+# third share is for free memory between these copies, in gaps too small for reuse.
 COPIES = 3
-EXPECTATION_DECAY = 0.9  # factor for the expected largest message after each response
-MINIMUM_BYTES = 16 * 2**10  # minimum lease of a receive, including the connection's buffer
-# A receive asks for fewer messages if they are large. The price is the same, as SQS bills each 64 KiB, and memory is
-# taken and freed in small pieces.
+EXPECTATION_DECAY = 0.9  # After each response the expected message size is multiplied by this factor.
+MINIMUM_BYTES = 16 * 2**10  # minimum bytes that a receive leases, including the connection's buffer
+# A receive asks for fewer messages if messages are large. This costs the same, as SQS bills each 64 KiB, and keeps
+# allocations small.
 ANSWER_BYTES = 2 * 2**20
 
 
 @dataclass(slots=True)
 class Expectation:
-    """The number of messages to ask a queue for, and the bytes to lease, according to its recent responses."""
+    """The number of messages to ask a queue for, and the bytes to lease, estimated from its recent responses."""
 
     most: int = BATCH_LIMIT
     size: int = MINIMUM_BYTES
-    _message_bytes: float = 0.0  # the largest recent average of a response
+    _message_bytes: float = 0.0  # the highest bytes per message of a recent response
 
     def learn(self, size: int, messages: int) -> None:
-        """Learn from a response with `messages` messages, whose bodies and attributes have `size` bytes."""
+        """Update the estimate by a response with `messages` messages, whose bodies and attributes have `size` bytes."""
         self._message_bytes = max(size / messages, self._message_bytes * EXPECTATION_DECAY)
         self.most = max(1, min(BATCH_LIMIT, int(ANSWER_BYTES / self._message_bytes)))
-        uncopied_bytes = (COPIES - 1) * OBJECTS_BYTES  # ids and receipt handles aren't copied
+        uncopied_bytes = (COPIES - 1) * OBJECTS_BYTES  # Ids and receipt handles aren't copied.
         self.size = max(MINIMUM_BYTES, int((COPIES * self._message_bytes - uncopied_bytes) * self.most))
 
 
 @dataclass(slots=True, kw_only=True)
 class ByteBudget:
-    """A budget of `limit` bytes, which only a single response that is larger by itself may exceed."""
+    """A budget of `limit` bytes. Only a single response that is larger than the limit can exceed it."""
 
     limit: int
-    used: int = 0  # bytes in memory: responses being read, and messages that aren't durable yet
+    used: int = 0  # bytes of responses being read, and of messages that aren't durable yet
     leased: int = 0  # bytes leased for unanswered receives
     _waiting: deque["Lease"] = field(default_factory=deque)
 
     def full(self, size: int) -> bool:
-        """Whether held bytes leave no room for a response of this size, or a response already waits for room."""
+        """Whether there is no room for a response of `size` bytes, or another response already waits for room."""
         return bool(self._waiting) or not self.fits(size)
 
     def open(self, size: int) -> bool:
-        """Whether there is room to send another receive request."""
+        """Whether there is room to lease `size` bytes for another receive."""
         return not (self.used or self.leased) or self.used + self.leased + size <= self.limit
 
     def lease(self, size: int) -> "Lease":
-        """Lease bytes for one receive, before its request is sent; `Lease.end` returns them."""
+        """Lease bytes for one receive, before its request is sent. `Lease.end` returns the bytes to the budget."""
         self.leased += size
         return Lease(self, size)
 
     def hold(self, size: int) -> None:
-        """Count bytes as held in memory until `free`."""
+        """Count bytes as held in memory, until `free` is called."""
         self.used += size
 
     def free(self, size: int) -> None:
@@ -73,7 +73,7 @@ class ByteBudget:
             self._waiting.popleft().grant()
 
     def wait(self, lease: "Lease") -> None:
-        """Grant the lease now if there is room, else in its turn."""
+        """Grant the lease now if there is room, otherwise after the leases that wait already."""
         if not self._waiting and self.fits(lease.wanted):
             lease.grant()
         else:
@@ -85,12 +85,12 @@ class ByteBudget:
             self._waiting.remove(lease)
 
     def fits(self, size: int) -> bool:
-        """Whether the size fits besides held bytes. Leases don't count, as their responses may be empty."""
+        """Whether `size` bytes fit besides the bytes in memory. Leased bytes don't count, as responses can be empty."""
         return not self.used or self.used + size <= self.limit
 
 
 class Lease:
-    """The bytes that the response of one receive may take."""
+    """The budget's bytes that are reserved for the response to one receive."""
 
     __slots__ = ("_budget", "_go_on", "_held", "size", "wanted")
 
@@ -99,12 +99,12 @@ class Lease:
         self._go_on: Callable[[], None] = lambda: None
 
     def room(self, size: int, go_on: Callable[[], None]) -> None:
-        """Call `go_on`, now or later, when there is room to read a response of `size` bytes."""
+        """Call `go_on` when there is room to read a response of `size` bytes, now or later."""
         self.wanted, self._go_on = COPIES * size, go_on
         self._budget.wait(self)
 
     def grant(self) -> None:
-        """Count the lease's bytes as held, and have the response read."""
+        """Count the bytes of the response as held in memory, and continue reading the response."""
         self._held = self.wanted
         self._budget.leased -= self.size
         self.size = 0
@@ -112,7 +112,7 @@ class Lease:
         self._go_on()
 
     def end(self) -> None:
-        """Return all bytes of the lease, at most once: the buffer counts the received messages itself."""
+        """Return the lease's bytes to the budget, at most once: the buffer counts received messages by itself."""
         held, self._held = self._held, 0
         self._budget.leased -= self.size
         self.size = 0
@@ -121,7 +121,7 @@ class Lease:
 
 
 class Sizes(NamedTuple):
-    """Sizes of messages: characters of bodies, characters including attribute values, and estimated bytes in memory."""
+    """Total sizes of messages: bodies' characters, characters including attribute values, estimated bytes in memory."""
 
     bodies: int
     payload: int
@@ -130,12 +130,12 @@ class Sizes(NamedTuple):
 
     @property
     def memory(self) -> int:
-        """Bytes of the messages in memory."""
+        """Estimated bytes of the messages in memory."""
         return self.texts + self.objects
 
     @property
     def copied(self) -> int:
-        """Bytes including later copies of the texts, for messages that stay until these copies exist."""
+        """Estimated bytes of the messages and of later copies of their texts, which exist at the same time."""
         return COPIES * self.texts + self.objects
 
 

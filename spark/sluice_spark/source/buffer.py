@@ -1,4 +1,4 @@
-"""Buffer of received messages that aren't durable yet: first as messages, then as columns, all within a byte budget."""
+"""Buffer of received messages that aren't durable yet, first as objects, then as Arrow columns, in a byte budget."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,27 +14,27 @@ from sluice_spark.source.budget import COPIES, OBJECTS_BYTES, ByteBudget, Sizes
 from sluice_spark.source.fifo import is_fifo, sort_by_sequence
 from sluice_spark.sqs.received import Message, ReceiptHandles, Received, cut_messages, receipt_handles_by_queue
 
-CHUNK_MESSAGES = 4_000  # messages converted at once, in about 5 ms, which needs no other thread
+CHUNK_MESSAGES = 4_000  # number of messages converted at once: takes 5 ms, so needs no thread
 CHUNK_BYTES = 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits of the receiver's segments and of its lead over Spark. `maxBufferedBytes` limits its memory."""
+    """Limits of segments, and of messages that Spark hasn't read yet. Option `maxBufferedBytes` limits the memory."""
 
     segment_messages: int = ROWS_PER_TASK
     segment_bytes: int = 16 * 2**20
     segment_age_s: float = 0.25
-    undeleted: int = 100_000  # limit of durable messages that SQS hasn't deleted yet
-    backlog_messages: int = 1_000_000  # limit of durable messages that are in no batch yet
+    undeleted: int = 100_000  # maximum durable messages that aren't deleted from SQS yet
+    backlog_messages: int = 1_000_000  # maximum durable messages that no batch contains yet
     backlog_bytes: int = 2 * 2**30
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Messages in columns, ready to be staged, with the ids and receipt handles that are needed afterwards.
+    """Messages as Arrow columns, ready to be staged, with the ids and receipt handles that deletion will need.
 
-    `again` are receipt handles of messages that were staged before; `held_bytes` are the bytes in the budget.
+    `again` has receipt handles of messages that were staged before. `held_bytes` are the bytes in the budget.
     """
 
     rows: Sequence[pa.RecordBatch]
@@ -45,12 +45,12 @@ class Chunk:
 
     @property
     def handles(self) -> Sequence[ReceiptHandles]:
-        """The receipt handles of all messages, new and known ones."""
+        """The receipt handles of all messages, new and staged before."""
         return [*self.fresh, *self.again]
 
 
 class Buffer:
-    """Collects the next segment, of at most a quarter of `limit_bytes`. Used in one event loop."""
+    """Collects messages for the next segment, at most a quarter of `limit_bytes`. Used in one event loop."""
 
     def __init__(self, staged: StagedLog, limits: Limits, limit_bytes: int, queue_urls: Sequence[str]) -> None:
         self._staged, self._limits = staged, limits
@@ -63,7 +63,7 @@ class Buffer:
         self._oldest_at = 0.0
         self._bytes = 0
         self.messages = 0
-        self._sent: Sequence[pa.Array] = ()  # sending times of the last converted messages
+        self._sent: Sequence[pa.Array] = ()  # times when the last converted messages were sent
 
     @property
     def whole(self) -> bool:
@@ -72,15 +72,15 @@ class Buffer:
         return self.messages >= self._limits.segment_messages or self._bytes >= limit_bytes
 
     def due(self, answers: Sequence[int]) -> bool:
-        """Whether to stage the buffer now: it is whole or old, or a response of a size in `answers` has no room."""
+        """Whether to stage the buffer now: it is full or old, or a response of a size in `answers` has no room."""
         if not self.messages:
             return False
-        # An expected response counts as at most a quarter of the limit, as the expectation may be outdated.
+        # An expected response counts as at most a quarter of the limit, because the expectation can be outdated.
         full = any(self.budget.full(min(size, self._quarter)) for size in answers)
         return self.whole or full or time.monotonic() - self._oldest_at >= self._limits.segment_age_s
 
     def add(self, queue_url: str, messages: Sequence[Message], sizes: Sizes) -> None:
-        """Add the messages of one receive."""
+        """Add the messages of one receive to the buffer."""
         if not self.messages:
             self._oldest_at = time.monotonic()
         # A FIFO queue's messages become columns only when the segment is staged, as the whole segment is sorted first.
@@ -109,12 +109,12 @@ class Buffer:
             self.budget.free(held)
 
     def take_sent_ms(self) -> int | None:
-        """Return the earliest sending time of the last messages, in epoch milliseconds; None without new messages."""
+        """Return when the oldest of the last new messages was sent, in epoch milliseconds; None without messages."""
         columns, self._sent = self._sent, ()
         return earliest_ms(columns)
 
     def _settle(self) -> None:
-        """Convert the received messages to columns. Of the messages themselves only ids and receipt handles stay."""
+        """Convert the received messages to Arrow columns; keep only ids and receipt handles of the message objects."""
         taken, self._unsettled = self._unsettled, []
         size, self._unsettled_bytes, self._unsettled_messages = self._unsettled_bytes, 0, 0
         if not taken:
@@ -131,6 +131,6 @@ class Buffer:
 
 
 def earliest_ms(times: Iterable[pa.Array]) -> int | None:
-    """Return the earliest time in some columns, in epoch milliseconds; None if there is none."""
+    """Return the earliest time in columns of times, in epoch milliseconds; None without times."""
     microseconds = [at for column in times for at in column.view(pa.int64()).to_pylist() if at is not None]
     return min(microseconds) // 1000 if microseconds else None

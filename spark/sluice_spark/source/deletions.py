@@ -1,4 +1,4 @@
-"""Deletes durable messages from their queue, or keeps them invisible by heartbeats until Spark has committed."""
+"""Deletes durable messages from their queue, or extends their visibility timeouts until Spark has committed."""
 
 import asyncio
 import logging
@@ -15,20 +15,20 @@ from sluice_spark.sqs.received import BATCH_LIMIT, ReceiptHandles, batch_receipt
 log = logging.getLogger(__name__)
 
 VISIBILITY = "VisibilityTimeout"
-PROBE = "sluice-permission-probe"  # an invalid receipt handle, for a test of the permission
+PROBE = "sluice-permission-probe"  # an invalid receipt handle, for tests of permissions
 CALL_LEAST_S = 0.001
 LIMITED = (
     "at most %d messages are held until they are committed, as a call takes %.0f ms, on %d connections, and the "
     "visibility timeout is %d s: for more, raise maxConnections or visibilityTimeout"
 )
 UNMEASURED = 2**31
-RECEIVED_LIMIT = 100_000  # the receiver's own limit; warnings name no higher one
+RECEIVED_LIMIT = 100_000  # maximum messages that the receiver holds, by other limits
 
-_Identity = tuple[str, str]  # queue URL and message id
+_Identity = tuple[str, str]  # a message's queue URL and id
 
 
 class Deletions:
-    """Deletes messages in segment order. `confirmed` is called with a segment's number once SQS deleted all."""
+    """Deletes messages in segment order. Calls `confirmed` with a segment's number after deleting all its messages."""
 
     def __init__(
         self, client: SqsClient, *, at_once: int, confirmed: Callable[[int], None], failed: ReportError
@@ -37,22 +37,22 @@ class Deletions:
         self._orders: deque[tuple[_Deletion, str, Sequence[str]]] = deque()
         self._tasks = BackgroundTasks(failed)
         self._failed = self._running = 0
-        self.remaining = 0  # messages still to be deleted
+        self.remaining = 0  # number of messages to delete
 
     def order(self, number: int | None, staged: Sequence[ReceiptHandles]) -> None:
-        """Delete messages in the background. Segment `number`, or for None an earlier one, has made them durable."""
+        """Delete messages in the background. They are durable in segment `number`; if None, in an earlier segment."""
         batches = list(batch_receipt_handles(staged))
         deletion = _Deletion(number, len(batches))
         for queue_url, handles in batches:
             self.remaining += len(handles)
             self._orders.append((deletion, queue_url, handles))
-        # A task that has just run out of orders may still be among the tasks, and takes none of these.
+        # Running tasks are counted, because the set of tasks can contain a finished task, which takes no order.
         for _ in range(min(len(self._orders), self._at_once - self._running)):
             self._running += 1
             self._tasks.begin(self._delete_all())
 
     def take_failed(self) -> int:
-        """Return the number of failed deletions since the last call: these messages will be redelivered."""
+        """Return the number of failed deletions since the last call. SQS will redeliver these messages."""
         failed, self._failed = self._failed, 0
         return failed
 
@@ -86,7 +86,7 @@ class Deletions:
 
 @dataclass(slots=True)
 class _Deletion:
-    """The progress of a segment's deletion."""
+    """The progress of deleting a segment's messages."""
 
     number: int | None
     left: int
@@ -97,27 +97,26 @@ class _Deletion:
 class UncommittedMessages:
     """Messages that are staged but stay in the queue until Spark has committed them: `deleteMode=afterCommit`.
 
-    Heartbeats keep them invisible, on at most `connections` connections. Used in one event loop.
+    Heartbeats extend the visibility timeouts, on at most `connections` connections. Used in one event loop.
     """
 
     connections: int
-    limit: int = UNMEASURED  # maximum number of messages that the heartbeats can hold
+    limit: int = UNMEASURED  # maximum messages that heartbeats can keep invisible
     _visibility_s: int = 0
-    _queue_url: str = ""  # the URL of any of the queues
-    _said: int = 2 * RECEIVED_LIMIT  # the limit in the last warning
-    _by_number: dict[int, dict[_Identity, str]] = field(default_factory=dict)  # receipt handles, by segment number
+    _queue_url: str = ""  # one of the queues
+    _said: int = 2 * RECEIVED_LIMIT  # the limit that the last warning named
+    _by_number: dict[int, dict[_Identity, str]] = field(default_factory=dict)  # receipt handles by segment
     _numbers: dict[_Identity, int] = field(default_factory=dict)
 
     @property
     def messages(self) -> int:
-        """The number of messages held."""
+        """The number of messages that heartbeats keep invisible."""
         return len(self._numbers)
 
     def hold(self, number: int, handles: Sequence[ReceiptHandles]) -> None:
-        """Keep messages until all of segment `number` is committed. A redelivered message gets its new handle.
+        """Keep messages invisible until segment `number` is committed as a whole. Redelivered messages get new handles.
 
-        If an earlier driver staged it, it is held with the newest segment that has rows, which is committed after its
-        own segment.
+        For a message that an earlier driver staged, it is the newest segment with rows, which is committed later.
         """
         for queue_handles in handles:
             for pair in zip(queue_handles.message_ids, queue_handles.receipt_handles, strict=True):
@@ -125,7 +124,7 @@ class UncommittedMessages:
                 self._by_number.setdefault(self._numbers.setdefault(identity, number), {})[identity] = pair[1]
 
     def due(self, committed: Position) -> Iterator[tuple[int, Sequence[ReceiptHandles]]]:
-        """Yield and drop the committed segments' messages, which may be deleted now."""
+        """Yield the messages of committed segments, which can be deleted now, and stop keeping them invisible."""
         for number in sorted(number for number in self._by_number if number < committed.segment):
             held = self._by_number.pop(number)
             for identity in held:
@@ -137,9 +136,9 @@ class UncommittedMessages:
         return _list_handles(self._by_number.values())
 
     async def measure(self, client: SqsClient, queue_urls: Sequence[str], visibility_s: int | None) -> None:
-        """Measure how long a heartbeat takes; find the visibility timeout, by default the queues' own.
+        """Measure how long a heartbeat takes. Sets the visibility timeout: `visibility_s`, or else the queues' lowest.
 
-        Raises QueueRefused if a heartbeat isn't permitted: better at the start than after messages are staged.
+        Raises QueueRefused if a heartbeat isn't permitted, now instead of after messages are staged.
         """
         if visibility_s is None:
             answers = [await client.attributes(url, VISIBILITY) for url in queue_urls]
@@ -153,8 +152,8 @@ class UncommittedMessages:
     async def keep_invisible(self, client: SqsClient) -> None:
         """Extend the visibility timeout of all messages whenever half of it has passed, until cancelled.
 
-        A message that becomes visible nevertheless is redelivered and recognised. Raises the client's errors except
-        QueueBusy, as the next heartbeat may succeed.
+        If a message becomes visible nevertheless, SQS redelivers the message, and the deduplicator recognises it.
+        Raises the client's errors except QueueBusy, as the next heartbeat may succeed.
         """
         clock = asyncio.get_running_loop().time
 
@@ -170,18 +169,19 @@ class UncommittedMessages:
             due = max(due + self._visibility_s / 2, clock())
             await asyncio.sleep(due - clock())
             batches = list(batch_receipt_handles(self.all()))
-            if not self.limit:  # nothing is received while calls are too slow, so they are measured without messages
+            # While heartbeats are too slow nothing is received: measure a probe instead.
+            if not self.limit:
                 batches.append((self._queue_url, [PROBE]))
             if batches:
                 lanes, remaining, began = min(len(batches), self.connections), iter(batches), clock()
                 tasks = [asyncio.create_task(extend(remaining)) for _ in range(lanes)]
-                # The others don't wait for a call that is tried again.
+                # The next round doesn't wait for calls that are retried.
                 for task in (await asyncio.wait(tasks, timeout=self._visibility_s / 2))[0]:
                     task.result()
                 self._set_limit((clock() - began) / -(-len(batches) // lanes))
 
     def _set_limit(self, call_s: float) -> None:
-        """Limit the messages to those that heartbeats extend in a quarter of the timeout; half of it would be late."""
+        """Limit messages to as many as heartbeats extend in a quarter of the timeout. After a half it would be late."""
         calls = int(self._visibility_s / 4 / max(call_s, CALL_LEAST_S))
         self.limit = self.connections * BATCH_LIMIT * calls
         if self.limit <= self._said // 2:

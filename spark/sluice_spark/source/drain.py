@@ -1,4 +1,4 @@
-"""`availableNow` for Spark 4.0 and 4.1, where that trigger runs one micro-batch for a source written in Python."""
+"""Replaces trigger `availableNow` in Spark 4.0 and 4.1, which run only one micro-batch for a Python source."""
 
 import ast
 import asyncio
@@ -13,25 +13,24 @@ from sluice_spark.options import Options, client_factory, parse_options
 from sluice_spark.sqs.client import IN_FLIGHT, VISIBLE
 
 CHECK_EVERY_S = 0.5
-EMPTY_CHECKS = 4  # successive empty counts needed, as SQS's counts are approximate and delayed
+EMPTY_CHECKS = 4  # number of empty counts needed, because SQS's counts are approximate and delayed
 STAGED_WITHIN_S = 5.0  # seconds to wait until received messages are staged
 DELETED_WITHIN_S = 60.0  # seconds to wait for deletions, and for messages that other consumers have received
 
 
 @dataclass(frozen=True, slots=True)
 class DrainResult:
-    """The result of a drain. `empty` is False if the time ran out first: the remaining messages are still queued."""
+    """The result of a drain. `empty` is False if the time ran out before the queues were empty."""
 
     messages: int
     empty: bool
 
 
 def drain(writer: Any, options: Mapping[str, Any], *, within_s: float | None = None) -> DrainResult:
-    """Run the stream until the queues have been seen empty and their messages are committed; then stop the stream.
+    """Run the stream until the queues were empty and their messages are committed, then stop the stream.
 
-    `writer` is a DataStreamWriter with its sink and checkpoint, not yet started; `options` are those of its source. The
-    drain also ends while producers still send: at the first moment without visible messages. Later messages are for the
-    next run. Raises the query's errors.
+    `writer` is a DataStreamWriter with sink and checkpoint, not yet started. `options` are the options of its source.
+    The drain also ends if producers still send, as soon as there are no visible messages. Raises the query's errors.
     """
     source = parse_options({name: str(value) for name, value in options.items()})
     if not source.queue_urls:
@@ -49,7 +48,7 @@ def drain(writer: Any, options: Mapping[str, Any], *, within_s: float | None = N
 
 
 def _wait_until_empty(source: Options, query: Any, deadline: float | None) -> bool:
-    """Wait until EMPTY_CHECKS checks, not necessarily consecutive, saw no message; False if the deadline passes."""
+    """Wait until EMPTY_CHECKS checks, not necessarily consecutive, found no message. Returns False at the deadline."""
     empty_checks = 0
     while empty_checks < EMPTY_CHECKS:
         if deadline is not None and time.monotonic() >= deadline:
@@ -60,7 +59,7 @@ def _wait_until_empty(source: Options, query: Any, deadline: float | None) -> bo
 
 
 def _wait_until_staged(source: Options, query: Any, deadline: float | None) -> None:
-    """Wait until received messages are staged, and, with `deleteMode=staged`, until none is in flight."""
+    """Wait until received messages are staged, and, with `deleteMode=staged`, until no message is in flight."""
     began = time.monotonic()
     until = min(began + DELETED_WITHIN_S, deadline or began + DELETED_WITHIN_S)
     while (now := time.monotonic()) < began + STAGED_WITHIN_S or (
@@ -76,7 +75,7 @@ def _poll_query(query: Any) -> None:
 
 
 def count_messages(source: Options, name: str) -> int:
-    """Return the sum of a queue attribute, VISIBLE or IN_FLIGHT, over the queues."""
+    """Return the approximate number of messages in all queues. `attribute` is VISIBLE or IN_FLIGHT."""
 
     async def count() -> int:
         async with client_factory(source, 1)() as client:
@@ -93,7 +92,7 @@ def _wait_until_committed(source: Options, query: Any) -> int:
     while committed < total:
         progress = query.lastProgress
         if end := progress and progress["sources"][0]["endOffset"]:
-            committed = int(ast.literal_eval(end)["numRecordsIn"])  # PySpark passes an offset as a Python dict's text
+            committed = int(ast.literal_eval(end)["numRecordsIn"])  # PySpark passes an offset as a dict's repr
         if committed < total:
             _poll_query(query)
     return total

@@ -1,7 +1,7 @@
-"""Order per group: within a segment by sequence number, within a batch by keeping each group in one task. Pure.
+"""Order of message groups: a segment is sorted by sequence number, and a batch has each group in one task. Pure.
 
-Across segments SQS keeps the order: while a group has a message in flight, SQS delivers no other of the group, and a
-message is deleted only once its segment is durable.
+Across segments SQS keeps the order: while a message of a group is in flight, SQS delivers no other message of the
+group. A message is deleted only after its segment is durable.
 """
 
 import uuid
@@ -18,7 +18,7 @@ FIFO = ".fifo"
 
 @dataclass(frozen=True, slots=True)
 class GroupShare:
-    """One of `count` disjoint shares of all message groups."""
+    """One of `count` disjoint shares of all message groups: share number `index`."""
 
     index: int
     count: int
@@ -30,7 +30,7 @@ def is_fifo(queue_url: str) -> bool:
 
 
 def attempt_id_for(queue_url: str) -> str | None:
-    """Create the ReceiveRequestAttemptId of a receive and its retries, so that a retry gets the same locked messages.
+    """Create a ReceiveRequestAttemptId for a receive and its retries, so that a retry gets the same locked messages.
 
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ReceiveMessage.html
     """
@@ -38,7 +38,7 @@ def attempt_id_for(queue_url: str) -> str | None:
 
 
 def sort_by_sequence(received: Sequence[Received]) -> Sequence[Received]:
-    """Sort FIFO queues' messages by sequence number, because responses may overtake each other after a timeout.
+    """Sort FIFO queues' messages by sequence number, because responses can overtake each other after a timeout.
 
     Sequence numbers have 20 decimal digits and grow within a group. Messages of standard queues keep their order.
     """
@@ -53,7 +53,7 @@ def sort_by_sequence(received: Sequence[Received]) -> Sequence[Received]:
 
 
 def select_share(batch: pa.RecordBatch, share: GroupShare) -> pa.RecordBatch:
-    """Select the rows whose group belongs to the share, in order; each row is in exactly one share.
+    """Select the rows whose message group belongs to the share, in order. Each row belongs to exactly one share.
 
     The result is the same in every process, unlike with hash().
     """

@@ -1,4 +1,4 @@
-"""Limits the receive rate with a token bucket, which receives in progress may overdraw. Pure.
+"""Limits the receive rate by a token bucket, which receives in flight can overdraw. Pure.
 
 The rate is a number, or the result of a user's function that is called once a second.
 """
@@ -18,13 +18,13 @@ log = logging.getLogger(__name__)
 ASK_EVERY_S = 1.0
 WARN_EVERY_S = 60.0
 
-RateLimit = Callable[[], float | None]  # returns the current limit in messages/s, or None for no limit
+RateLimit = Callable[[], float | None]  # returns messages/s, or None for no limit
 
 
 def build_rate_limit(given: int | str | None) -> RateLimit | None:
     """Build the limit from a number, or from a function named as `package.module:name`.
 
-    Raises InvalidOption if there is no such function, or if its first call fails.
+    Raises InvalidOption if the function doesn't exist, or if its first call fails.
     """
     if given is None:
         return None
@@ -37,7 +37,7 @@ def build_rate_limit(given: int | str | None) -> RateLimit | None:
 
 @dataclass(slots=True)
 class RateFunction:
-    """A user's function as a rate limit. If it fails later on, the last rate stays and the query continues."""
+    """A rate limit that a user's function returns. If a later call fails, the last rate stays."""
 
     ask: Callable[[], Any]
     clock: Callable[[], float] = time.monotonic
@@ -45,14 +45,14 @@ class RateFunction:
     _warned_at: float = -math.inf
 
     def check(self) -> None:
-        """Call the function. Raises InvalidOption if it raises or returns no rate."""
+        """Call the user's function. Raises InvalidOption if the function raises an error or returns no rate."""
         try:
             self._last = _check_rate(self.ask())
         except Exception as error:
             raise InvalidOption("rateLimit", f"{type(error).__name__}: {error}") from error
 
     def __call__(self) -> float | None:
-        """Return the function's current rate, or its last one if it fails."""
+        """Return the rate that the user's function returns now, or the last rate if the function fails."""
         try:
             self.check()
         except InvalidOption as error:
@@ -64,9 +64,9 @@ class RateFunction:
 
 @dataclass(slots=True, kw_only=True)
 class TokenBucket:
-    """A token bucket: at most `per_second` messages on average, and as many at once. None means no limit.
+    """A token bucket: admits at most `per_second` messages on average, and as many at once. None means no limit.
 
-    If there is a `limit`, its result replaces `per_second` once a second. The times `now` are monotonic seconds.
+    If `limit` is set, its result replaces `per_second` once a second. The times `now` are monotonic seconds.
     """
 
     per_second: float | None = None
@@ -90,7 +90,7 @@ class TokenBucket:
         return self._left > 0
 
     def take(self, messages: int) -> None:
-        """Subtract received messages; if the bucket becomes negative, later receives wait."""
+        """Subtract received messages from the bucket. If the bucket becomes negative, later receives wait."""
         self._left -= messages
 
 
@@ -106,7 +106,7 @@ def _import_function(name: str) -> Callable[[], Any]:
 
 
 def _check_rate(rate: Any) -> float | None:
-    """Return the function's result as a rate. Raises ValueError for other values."""
+    """Return the user's function's result as a rate. Raises ValueError if it isn't a rate."""
     if rate is None:
         return None
     if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate < math.inf:

@@ -1,8 +1,8 @@
 """Spark's readers, bounded and streaming: they translate Spark's calls for the staged log and the receiver.
 
-Readers make no decisions. They live in Spark's driver-side Python process; `read` runs in the executors, on an
-unpickled copy that never starts a receiver. The same code serves every Spark version from 4.0 on: `latestOffset`
-accepts the arguments of 4.2, and newer interfaces are base classes if they can be imported.
+Readers make no decisions. A reader lives in Spark's driver-side Python process. Method `read` runs in executors, on an
+unpickled copy of the reader, which never starts a receiver. The same code serves every Spark version from 4.0 on:
+`latestOffset` accepts the arguments of 4.2, and newer interfaces are base classes if they can be imported.
 """
 
 import importlib
@@ -31,9 +31,9 @@ from sluice_spark.workers import limit_memory
 log = logging.getLogger(__name__)
 
 RETAIN_EVERY_S = 60.0
-AVAILABLE_EVERY_S = 0.1  # poll interval for staged messages in an `availableNow` run
+AVAILABLE_EVERY_S = 0.1  # how often an `availableNow` run looks for staged messages
 
-try:  # Spark 4.2 and later
+try:  # Spark 4.2 and later have these classes.
     _newer: Any = importlib.import_module("pyspark.sql.streaming.datasource")
 except ImportError:
     _newer = None
@@ -41,7 +41,7 @@ _TriggerAvailableNow: Any = _newer.SupportsTriggerAvailableNow if _newer else ob
 
 
 class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
-    """A streaming reader, for which a background receiver fills the log."""
+    """A streaming reader. A background receiver fills the staged log for the reader."""
 
     def __init__(self, options: Options) -> None:
         limit_memory()
@@ -58,7 +58,7 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
         return type(self), (self._options,)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name, 4.2 and later
-        """Have this run end when as many messages were received as the queues hold now, or when they are empty."""
+        """Make this run end after as many messages as the queues hold now, or when the queues are empty."""
         self._available_now = True
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802  Spark's name, 4.2 and later
@@ -66,7 +66,7 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
         return _newer.ReadAllAvailable()
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
-        """Return the oldest retained segment's offset, so that the new query adopts uncommitted messages."""
+        """Return the offset of the oldest retained segment, so that a new query gets uncommitted messages."""
         start = StagedLog(self._options.store()).oldest()
         return self._start_create_receiver(start).log.offset(start).json()
 
@@ -75,8 +75,8 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
     ) -> dict[str, Any]:
         """Return the end of the next batch, within the limits. Only an `availableNow` run waits for messages.
 
-        Before 4.2 Spark passes no start: then the start is the last returned end, which Spark has committed by now.
-        Raises the error that ended the receiver, InvalidOffset, and the log's errors.
+        Before version 4.2 Spark passes no start. The start is then the last returned end, which Spark has committed by
+        now. Raises the error that ended the receiver, InvalidOffset, and the log's errors.
         """
         start_offset = start if start is not None else self._last
         offset = Offset.parse(start_offset) if start_offset is not None else None
@@ -89,14 +89,14 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
             self._receiver.join(AVAILABLE_EVERY_S)
             self._receiver.check()
         view = staged.log
-        # Spark may ask for a read limit in addition to the options'.
+        # Spark can pass a read limit, which is combined with the limits in the options.
         admission = self._options.read_limit.combine(ReadLimit(messages=getattr(limit, "max_rows", None)))
         self._end = find_batch_end(view, position, admission)
         self._receiver.record_planned(self._end)
         if start_offset is not None and self._end == position:
-            return dict(start_offset)  # a changed offset would be new data to Spark
+            return dict(start_offset)  # Spark takes a changed offset for new data.
         end = view.offset(self._end)
-        if offset and not self._options.bodies.as_received:  # this batch's own bad records aren't known yet
+        if offset and not self._options.bodies.as_received:  # not this batch's
             errors = offset.errors + count_errors(self._options.store(), offset.errors_counted_to, position)
             end = replace(end, errors=errors, errors_counted_to=position)
         self._last = end.json()
@@ -108,7 +108,7 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
         return view.offset(view.end).json() if view else None
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
-        """Divide the rows between the offsets among tasks.
+        """Divide the rows between two offsets among tasks.
 
         At a restart Spark 4.0 and 4.1 call this method with two equal offsets, to pass the query's start.
         """
@@ -117,12 +117,12 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
         if self._last is None or last >= self._end:
             self._end, self._last = last, end
         view = staged.log
-        if first != last and first.segment < view.first:  # an earlier query planned the batch
+        if first != last and first.segment < view.first:  # An earlier query planned it.
             view = StagedLog(self._options.store()).view(first)
         return as_partitions(self._options, view.between(first, last))
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        """Record that Spark has committed the batch; once a minute, remove old segments in the background."""
+        """Record that Spark has committed a batch. Once a minute, remove old segments in the background."""
         offset = Offset.parse(end)
         staged = self._start_create_receiver(offset.position)
         staged.forget_before(offset.position)
@@ -134,7 +134,7 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
         """Stop the receiver, which drains in the background; afterwards the process ends."""
         if self._receiver:
             if threading.current_thread() is threading.main_thread():
-                # Spark may send more of them. An exception while Python exits would end it before the drain.
+                # Spark can send SIGTERM again, which would end the process before the receiver has drained.
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
             self._receiver.stop()
 
@@ -154,8 +154,8 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
             self._receiver.start(start)
             self._end, self._staged = start, staged
             # Spark ends this process by closing its socket, or with SIGTERM, which by default would interrupt receives.
-            # In both cases the main thread exits. The receiver drains then, before Python closes the executors that
-            # staging needs; functions of `atexit` are called only afterwards.
+            # In both cases the main thread exits. The receiver must drain before Python closes the thread pools that
+            # staging needs; functions of module `atexit` are called only later.
             threading._register_atexit(self._drain)  # type: ignore[attr-defined]  # noqa: SLF001  as said
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, _exit_once)
@@ -171,15 +171,15 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
 
 
 class SqsReader(TaskReader, DataSourceReader):
-    """A bounded reader. `partitions` receives the messages, on the driver.
+    """A bounded reader. Method `partitions` receives the messages, on the driver.
 
-    A retried task reads what was staged, and receives nothing.
+    A retried task reads staged messages, and receives no others.
     """
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Receive and stage until the queues are empty or a limit is reached; each action of a plan does so once.
+        """Receive and stage until the queues are empty or a limit is reached. Each Spark action does so once.
 
-        All received messages are read. They may be a few more than the limits, which don't stop receives in flight.
+        All received messages are read, also the few above the limits that receives in flight can bring.
         """
         staged = writable_log(self._options)
         if not self._options.queue_urls:
@@ -200,7 +200,7 @@ def _exit_once(number: int, _: object) -> None:
 
 
 def writable_log(options: Options) -> StagedLog:
-    """Open the log for writing. With envelope `s3` the log stages each record of a notification once."""
+    """Open the staged log for writing. With envelope `s3` the log stages each record of S3's notifications once."""
     envelopes = options.bodies.envelopes
     notified = NotificationDeduplicator(envelopes, options.s3) if envelopes[-1:] == ("s3",) else None
     return StagedLog(options.store(), notified)
@@ -210,7 +210,7 @@ def _create_receiver(options: Options, staged: StagedLog, *, until_empty: bool, 
     """Create a receiver. Raises InvalidOption if the queues' region is unknown or no credentials are found."""
     return Receiver(
         staged,
-        client_factory(options, 2 * options.connections),  # half of them delete
+        client_factory(options, 2 * options.connections),  # Half of the connections delete.
         options,
         until_empty=until_empty,
         enough=enough,

@@ -1,4 +1,4 @@
-"""The part of a bounded or streaming reader that runs in tasks: reads rows of the log and opens their bodies."""
+"""The part of a bounded or streaming reader that runs in tasks: reads the staged log's rows and opens bodies."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +21,7 @@ from sluice_spark.workers import speed_up_tasks
 
 
 class RowsPartition(InputPartition):
-    """Rows of the log for one task."""
+    """Rows of the staged log for one task."""
 
     def __init__(self, slices: Sequence[Slice] = (), share: GroupShare | None = None) -> None:
         super().__init__(None)
@@ -29,13 +29,13 @@ class RowsPartition(InputPartition):
 
 
 class TaskReader:
-    """The part of a reader that runs in executors, the same for a batch and a stream. Only options are pickled."""
+    """The part of a reader that runs in executors. Bounded and streaming readers share it. Only options are pickled."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the partition's rows, the same at every call. Raises the errors of the log and of S3."""
+        """Yield the partition's rows, the same rows at every call. Raises the errors of the staged log and of S3."""
         assert isinstance(partition, RowsPartition)  # noqa: S101  tells mypy what our own partitions() made
         speed_up_tasks()
         store, share = self._options.store(), partition.share
@@ -47,13 +47,13 @@ class TaskReader:
     def _open_part(
         self, part: Slice, batches: Iterable[pa.RecordBatch], share: GroupShare | None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield a part's rows. Bad rows are counted; with a quarantine they are written there instead."""
+        """Yield the rows of a part of a segment, and count bad rows. If there is a quarantine, it gets the bad rows."""
         options, index, errors = self._options, share.index if share else 0, 0
         if options.bodies.as_received:
             yield from batches
             return
-        # Each part has one count and one quarantine file, so its rows are combined into one batch.
-        for batch in pa.Table.from_batches(batches, schema=SCHEMA).combine_chunks().to_batches():  # at most one batch
+        # Each part of a segment has one count and one quarantine file, so its rows are combined into one batch.
+        for batch in pa.Table.from_batches(batches, schema=SCHEMA).combine_chunks().to_batches():  # one batch or none
             for piece, rows in enumerate(self._iter_pieces(batch)):
                 errors += rows.num_rows - rows.column(REASON).null_count
                 if location := options.bodies.quarantine:
@@ -78,9 +78,9 @@ class TaskReader:
 
 
 def as_partitions(options: Options, parts: Sequence[tuple[Extent, int, int]]) -> Sequence[InputPartition]:
-    """Divide rows among tasks. There is at least one partition, as Spark 4.0 and 4.1 fail on a batch without any.
+    """Divide rows among tasks. Returns at least one partition, because Spark 4.0 and 4.1 fail on a batch without one.
 
-    With FIFO queues each task reads all rows and selects its share of the groups, which so stay in order.
+    With FIFO queues each task reads all rows and selects its share of the message groups, so that groups stay in order.
     """
     tasks = divide_into_tasks(parts)
     if any(is_fifo(url) for url in options.queue_urls) and len(tasks) > 1:

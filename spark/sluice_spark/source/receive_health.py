@@ -1,4 +1,4 @@
-"""Tracks for each queue whether its receives succeed, and since when they fail. Pure: times are monotonic seconds."""
+"""Tracks whether each queue's receives succeed, and how long they have failed. Pure: times are monotonic seconds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,12 +19,12 @@ class _Queue:
 
 @dataclass(slots=True)
 class ReceiveHealth:
-    """Receive health of some queues since `began`. A queue is failing after a failed receive until one succeeds."""
+    """Receive health of queues since `began`. A queue is failing after a failed receive, until a receive succeeds."""
 
     queue_urls: Sequence[str]
     began: float
     failed: int = 0  # number of failed receives
-    messages_at: float | None = None  # time of the last receive with messages
+    messages_at: float | None = None  # when the last message was received
     _queues: dict[str, _Queue] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -61,7 +61,7 @@ class ReceiveHealth:
         return max((now - queue.good_at for queue in self._queues.values()), default=0.0)
 
     def check(self, now: float, failure_timeout_s: float | None) -> None:
-        """Raise NothingReceived if a queue has been failing for this long. With None no error is raised."""
+        """Raise NothingReceived if a queue has been failing for `failure_timeout_s`. None disables the check."""
         for queue_url, queue in self._queues.items():
             if failure_timeout_s is None or queue.failing_since is None:
                 continue

@@ -1,7 +1,7 @@
 """The background receiver: receives on many connections, stages messages as segments, and deletes them.
 
-The receiver is a thread with its own event loop, so Spark never waits for it. The guarantee is the order: a message is
-deleted only once its segment is durable.
+The receiver is a thread with its own event loop, so that Spark never waits for receives. No message is lost, because a
+message is deleted only after its segment is durable.
 """
 
 import asyncio
@@ -34,9 +34,9 @@ ALL = ReadLimit()
 
 
 class Receiver:
-    """Receives in a thread from `start` until `stop` or an error, which `check` raises.
+    """Receives messages in a thread, from `start` until `stop` or an error. Method `check` raises the error.
 
-    `staged.log` has the messages that can be read.
+    The staged log has the messages that can be read.
     """
 
     def __init__(
@@ -49,17 +49,17 @@ class Receiver:
         enough: ReadLimit = ALL,
         limits: Limits = NO_LIMITS,
     ) -> None:
-        """Create a receiver without starting it. With `until_empty` it ends once every queue was seen empty.
+        """Create a receiver without starting it. With `until_empty` it ends after every queue was empty.
 
-        `enough` limits a bounded read, which may exceed it a little. Raises InvalidOption if the rate function fails.
+        `enough` limits a bounded read, which can exceed it a little. Raises InvalidOption if the rate function fails.
         """
         self.staged, self._client, self._options, self._limits = staged, client, options, limits
         self._until_empty, self._enough = until_empty, enough
         self._rate_limit = build_rate_limit(options.rate_limit)
         self._thread = threading.Thread(target=self._thread_main, name="sluice-spark-receiver")
-        self._stopping = False  # no Event: a thread killed in its `set` would keep the lock
+        self._stopping = False  # An Event could stay locked by a killed thread.
         self._error: BaseException | None = None
-        self._receive_limit = 0  # total messages that may be received so far
+        self._receive_limit = 0  # maximum number of messages to receive, in total
         self._position = self._committed = Position(0)
 
     def start(self, position: Position) -> None:
@@ -68,14 +68,14 @@ class Receiver:
         self._thread.start()
 
     def stop(self) -> None:
-        """Start no more receives. In the background, receives in flight are awaited and their messages staged.
+        """Stop starting receives. In the background, receives in flight are awaited and their messages staged.
 
-        If the query's next driver has already claimed the log, they are released instead.
+        If the query's next driver has already claimed the log, these messages are made visible instead.
         """
         self._stopping = True
 
     def join(self, timeout_s: float | None = None) -> None:
-        """Wait until all messages are received, staged and deleted, or released."""
+        """Wait until the receiver has ended: all received messages are staged and deleted, or visible again."""
         self._thread.join(timeout_s)
 
     def record_planned(self, position: Position) -> None:
@@ -92,7 +92,7 @@ class Receiver:
         return self._thread.is_alive()
 
     def check(self) -> None:
-        """Raise the error that ended the receiver, if any."""
+        """Raise the error that ended the receiver, if it failed."""
         if self._error:
             raise self._error
 
@@ -111,7 +111,7 @@ class Receiver:
             await self._receive(client)
 
     async def _receive(self, client: SqsClient) -> None:
-        """Receive until the receiver is stopped, has failed or is complete; then drain."""
+        """Receive messages until the receiver is stopped, has failed or has received enough. Then drain."""
         options, staging = self._options, Staging(client, self.staged, self._options)
         buffer = Buffer(self.staged, self._limits, options.buffer_bytes, options.queue_urls)
         receives = Receives(
@@ -135,13 +135,13 @@ class Receiver:
             await staging.uncommitted.measure(client, options.queue_urls, options.visibility_s)
             background.begin(staging.uncommitted.keep_invisible(client))
         try:
-            # An interrupted batch read doesn't call `stop`, but its main thread ends.
+            # An interrupted batch read ends its main thread without calling `stop`.
             while threading.main_thread().is_alive() and not (self._stopping or staging.failed):
                 if receives.is_complete and not (buffer.messages or staging.uncommitted.messages):
                     break
-                # Buffered messages count too, as they will be staged.
+                # Buffered messages count as part of the backlog, because they will be staged.
                 ahead = self.staged.log.backlog(self._position)
-                is_behind = ahead.size >= self._limits.backlog_bytes  # true if Spark lags behind
+                is_behind = ahead.size >= self._limits.backlog_bytes  # Spark lags behind.
                 free = 0 if is_behind else max(0, self._limits.backlog_messages - ahead.messages)
                 self._receive_limit = receives.received - buffer.messages + free
                 receives.start_receives()
@@ -171,7 +171,7 @@ class Staging:
             client, at_once=options.connections, confirmed=staged.deduplicator.confirm_deletion, failed=self.fail
         )
         self.uncommitted = UncommittedMessages(options.connections)
-        self._publishing = 0  # messages that are being published
+        self._publishing = 0  # number of messages in the segment being published
         self.failed: BaseException | None = None
 
     def fail(self, error: BaseException) -> None:
@@ -180,16 +180,16 @@ class Staging:
 
     @property
     def undeleted(self) -> int:
-        """The number of messages that are durable, or soon, but still in their queue."""
+        """The number of messages that are durable or being published, but still in their queue."""
         return self._publishing + self.deletions.remaining + self.uncommitted.messages
 
     def delete_committed(self, committed: Position) -> None:
-        """Delete the messages that Spark has committed, with `deleteMode=afterCommit`."""
+        """With `deleteMode=afterCommit`, delete the messages that Spark has committed."""
         for number, handles in self.uncommitted.due(committed):
             self.deletions.order(number, handles)
 
     async def stage(self, chunks: Sequence[Chunk]) -> None:
-        """Publish the chunks as a segment and schedule their deletion; once a run has failed, release the messages."""
+        """Publish the chunks as a segment, and schedule deletion. After an error, make the messages visible instead."""
         handles = [queue_handles for chunk in chunks for queue_handles in chunk.handles]
         batches = [piece for chunk in chunks for piece in chunk.rows]
         number = None
@@ -213,7 +213,7 @@ class Staging:
             self.deletions.order(number, handles)
 
     async def stage_last(self, chunks: Sequence[Chunk]) -> None:
-        """Stage what a stopped driver still received, unless the log has been emptied since, to start over."""
+        """Stage the last messages of a stopped driver. If the log was emptied meanwhile, make the messages visible."""
         try:
             await asyncio.to_thread(self._staged.check_newest)
         except (SluiceSparkError, OSError) as error:
@@ -222,7 +222,7 @@ class Staging:
 
 
 async def keep_status(staged: StagedLog, receives: Receives, position: Callable[[], Position]) -> None:
-    """Write the receiver's status for the query's metrics, when the state changes and at intervals."""
+    """Write the receiver's status for the query's metrics, at each change of the state and at intervals."""
     began_ms, last = int(time.time() * 1000), None
     while True:
         await asyncio.sleep(STATUS_LOOK_S)

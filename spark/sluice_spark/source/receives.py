@@ -17,17 +17,17 @@ from sluice_spark.source.receive_health import ReceiveHealth
 from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.received import BATCH_LIMIT, Message
 
-FULL_ANSWER = 0.8  # a queue that returns this share of the requested messages probably has more
+FULL_ANSWER = 0.8  # A queue that returns this share of the requested messages probably has more messages.
 IDLE_CONNECTIONS = 1
-BATCH_WAIT_S = 2  # seconds of a long poll; a bounded read ends with an empty one
+BATCH_WAIT_S = 2  # seconds of a bounded read's long polls; an empty poll ends the read
 BILLED_BYTES = 64 * 2**10  # https://aws.amazon.com/sqs/pricing/
-TICK_S = 0.05  # poll interval for a stop, room in the backlog and the segment's age
+TICK_S = 0.05  # how often a stop, room in the backlog and the segment's age are checked
 
-ReportError = Callable[[BaseException], None]  # called with the error that ends the run
+ReportError = Callable[[BaseException], None]  # Its argument is the error that ends the run.
 
 
 class BackgroundTasks:
-    """Background tasks in the event loop. `failed` is called with each task's error."""
+    """Background tasks in the event loop. Calls `failed` with each task's error."""
 
     def __init__(self, failed: ReportError) -> None:
         self._failed = failed
@@ -37,18 +37,18 @@ class BackgroundTasks:
         return len(self._tasks)
 
     def begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Start a coroutine as a task."""
+        """Start a coroutine as a background task."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._finish)
 
     async def wait(self, timeout_s: float | None = None) -> None:
-        """Wait until all tasks are done, or until the timeout."""
+        """Wait until all background tasks are done, or until the timeout."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout_s)
 
     def cancel(self) -> None:
-        """Cancel all tasks."""
+        """Cancel all background tasks."""
         for task in self._tasks:
             task.cancel()
 
@@ -60,7 +60,7 @@ class BackgroundTasks:
 
 @dataclass(slots=True)
 class QueueConnections:
-    """One queue's receives: running and target connections, empty responses, and the expected response size."""
+    """One queue's receives: number of running and wanted connections, empty responses, and expected response size."""
 
     queue_url: str
     target: int = 1
@@ -70,7 +70,7 @@ class QueueConnections:
 
 
 def next_connection_count(now: int, received: int, limit: int, *, asked: int = BATCH_LIMIT) -> int:
-    """Return the target number of connections after one response: two more if it was full, half if it was empty."""
+    """Return the wanted number of connections after a response: two more if it was full, half if it was empty."""
     if received >= FULL_ANSWER * asked:
         return min(limit, now + 2)
     return max(IDLE_CONNECTIONS, now // 2) if not received else now
@@ -78,7 +78,7 @@ def next_connection_count(now: int, received: int, limit: int, *, asked: int = B
 
 @dataclass(frozen=True, slots=True)
 class ReceiveRequest:
-    """A receive to be sent: its lease of bytes, and the maximum number of messages."""
+    """A receive to send: its leased bytes, and the maximum number of messages."""
 
     lease: Lease
     most: int
@@ -88,7 +88,7 @@ class Receives:
     """Runs the receives of all queues and adapts their number. Used in one event loop.
 
     Receives continue while Spark isn't too far behind, at the user's rate limit. A receive is awaited and never
-    cancelled, because SQS would hide its messages from all consumers until their visibility timeout.
+    cancelled, because SQS would hide its messages from all consumers for their visibility timeout.
     """
 
     def __init__(
@@ -104,18 +104,18 @@ class Receives:
         ending: Callable[[], bool],
         may: Callable[[], bool],
     ) -> None:
-        """Create an idle instance. `ending` returns whether the run ends, `may` whether more may be received."""
+        """Create an idle instance. `ending` returns whether the run ends, `may` whether to receive more messages."""
         self.client, self.buffer, self._budget, self._options = client, buffer, buffer.budget, options
         self.queues = [QueueConnections(queue_url) for queue_url in options.queue_urls]
         self._under_way = BackgroundTasks(failed)
-        self._limit = max(1, options.connections // max(1, len(self.queues)))  # maximum number of connections per queue
+        self._limit = max(1, options.connections // max(1, len(self.queues)))  # connections per queue
         self._wait_s = options.wait_s or (BATCH_WAIT_S if until_empty else WAIT_LIMIT_S)
         self._until_empty, self._enough, self._ending, self._may = until_empty, enough, ending, may
         self._rate = TokenBucket(limit=rate_limit)
         self._messages = self._bytes = 0  # totals of received messages and bytes
-        self._payload_chunks = 0  # 64 KiB chunks after a response's first, each billed as a request
+        self._payload_chunks = 0  # 64 KiB after a response's first, billed like requests
         self.health = ReceiveHealth(options.queue_urls, time.monotonic())
-        self.ripe = asyncio.Event()  # set when a segment may have to be written
+        self.ripe = asyncio.Event()  # set if a segment might be due
 
     @property
     def received(self) -> int:
@@ -124,29 +124,29 @@ class Receives:
 
     @property
     def unanswered(self) -> int:
-        """The number of messages that running receives may bring."""
+        """The number of messages that running receives can return."""
         return BATCH_LIMIT * len(self._under_way)
 
     @property
     def is_complete(self) -> bool:
-        """Whether a bounded read has received all that it should."""
+        """Whether a bounded read has received enough messages, or emptied the queues."""
         empty = self._until_empty and all(queue.empty_answers and not queue.running for queue in self.queues)
         return empty or (self._has_enough and not self._under_way)
 
     @property
     def billed(self) -> int:
-        """The number of requests that SQS has billed so far."""
+        """The number of requests that SQS bills for the calls so far."""
         return sum(self.client.requests.values()) + self._payload_chunks
 
     def start_receives(self) -> None:
-        """Start receives while there is room, first for the queues with the fewest running receives."""
+        """Start receives as long as there is room, first for the queues with the fewest running receives."""
         for queue in sorted(self.queues, key=lambda queue: queue.running):
             while queue.running < queue.target and (ask := self._request_receive(queue, queue.running)):
                 queue.running += 1
                 self._under_way.begin(self._receive_repeatedly(queue, ask))
 
     async def drain(self, stage: Callable[[Sequence[Chunk]], Awaitable[None]]) -> None:
-        """Await running receives and stage their messages, which also makes room for responses that wait."""
+        """Await running receives and stage their messages. Staging also makes room for waiting responses."""
         while True:
             ending = not self._under_way
             with self.buffer.take_all() as chunks:
@@ -157,9 +157,9 @@ class Receives:
             await self._under_way.wait(TICK_S)
 
     async def _receive_repeatedly(self, queue: QueueConnections, ask: ReceiveRequest | None) -> None:
-        """Receive until the queue has too many connections, there is no room, or the run ends.
+        """Receive repeatedly from one queue, until it has too many connections, there is no room, or the run ends.
 
-        Then a segment may be due, which makes room. Raises NothingReceived if all receives failed for too long.
+        At the end, a segment might be due, which makes room. Raises NothingReceived if receives failed for too long.
         """
         attempt, attempt_id = 0, attempt_id_for(queue.queue_url)
         try:
@@ -175,24 +175,25 @@ class Receives:
                     )
                 except (QueueBusy, TooManyInFlight) as error:
                     ask.lease.end()
-                    if isinstance(error, QueueBusy):  # TooManyInFlight is a proper response of SQS
+                    if isinstance(error, QueueBusy):  # TooManyInFlight is no failure
                         self.health.record_failure(queue.queue_url, time.monotonic(), error)
                         self.health.check(time.monotonic(), self._options.failure_timeout_s)
                     attempt += 1
                     await self.client.back_off(attempt, error)
                     if self._ending() or queue.running > queue.target:
                         ask = None
-                    else:  # even without room, because only a retry gets the messages of a failed FIFO receive
+                    # The retry needs no room, because only a retry gets the messages of a failed FIFO receive.
+                    else:
                         ask = ReceiveRequest(self._budget.lease(queue.expectation.size), ask.most)
                     continue
                 queue.target = next_connection_count(queue.target, len(messages), self._limit, asked=ask.most)
                 self.health.record_success(queue.queue_url, time.monotonic(), len(messages))
                 if messages:
                     self._buffer_messages(queue, messages, ask)
-                    del messages  # frees their memory before the next response
+                    del messages  # Free memory before the next response.
                 else:
                     ask.lease.end()
-                    # An empty response doesn't prove an empty queue, as SQS may have asked too few of its servers.
+                    # An empty response doesn't prove an empty queue: SQS might have asked only some servers.
                     is_empty = not self._until_empty or not await self.client.count([queue.queue_url])
                     queue.empty_answers += is_empty
                 attempt, attempt_id = 0, attempt_id_for(queue.queue_url)
@@ -204,10 +205,10 @@ class Receives:
         self.ripe.set()
 
     def _request_receive(self, queue: QueueConnections, others: int) -> ReceiveRequest | None:
-        """Prepare one more receive of the queue, besides `others`; None if there is no room or no more is wanted.
+        """Prepare a receive from the queue, besides `others` running receives; None without room or need.
 
-        A queue's first receive leases only what a small response takes. Otherwise many idle queues, or one that had
-        large messages, could keep other queues from being asked. A large response then waits for room.
+        A queue's first receive leases only the bytes of a small response. Otherwise many idle queues, or a queue with
+        large messages, could take all bytes from other queues. If the response is large, it waits for room.
         """
         if self._ending() or (self._until_empty and queue.empty_answers):
             return None
@@ -218,7 +219,7 @@ class Receives:
         return ReceiveRequest(self._budget.lease(size), queue.expectation.most)
 
     def _buffer_messages(self, queue: QueueConnections, messages: Sequence[Message], ask: ReceiveRequest) -> None:
-        """Add messages to the buffer, and end the lease of their receive."""
+        """Add messages to the buffer, and end the lease of the messages' receive."""
         queue.empty_answers = 0
         sizes = measure_sizes(messages)
         queue.expectation.learn(sizes.memory, len(messages))

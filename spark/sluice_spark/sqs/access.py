@@ -1,6 +1,6 @@
-"""Credentials, regions, endpoints and partitions, all from botocore. This is not a hot path.
+"""Credentials, regions, endpoints and AWS partitions, all from botocore. This is not a hot path.
 
-Credentials are never pickled, logged or written: partitions and segments contain names (profile, role), never keys.
+Credentials are never pickled, logged or written. Spark's partitions contain only names (profile, role).
 """
 
 import re
@@ -16,7 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from sluice_spark.errors import InvalidOption, QueueBusy
 from sluice_spark.sqs.signing import Credentials
 
-# Examples of hosts: sqs.eu-west-1.amazonaws.com, eu-west-1.queue.amazonaws.com, sqs-fips.us-gov-west-1…, VPC endpoints
+# Matches sqs.eu-west-1.amazonaws.com, eu-west-1.queue.amazonaws.com, sqs-fips.us-gov-west-1…, and VPC endpoints.
 _REGION_IN_HOST = re.compile(
     r"(?:^|\.)(?:sqs(?:-fips)?\.)?([a-z]{2,}(?:-[a-z]+)+-\d)\.(?:queue\.|vpce\.|api\.|amazonaws)"
 )
@@ -27,9 +27,9 @@ CredentialsNow = Callable[[], Credentials]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """The AWS identity of calls: a role's, else the profile's, else from botocore's default chain.
+    """The AWS identity of calls: a role, else a profile, else the identity of botocore's default chain.
 
-    A single role is for all queues; with several roles each is for the queues of its account.
+    A single role is for all queues. Several roles are each for the queues of their own account.
     """
 
     profile: str | None = None
@@ -39,11 +39,11 @@ class Identity:
 
     @property
     def role_arn(self) -> str | None:
-        """The role, if there is exactly one. `for_queue` selects one of several."""
+        """The role, if there is exactly one. Method `for_queue` selects one of several roles."""
         return self.role_arns[0] if len(self.role_arns) == 1 else None
 
     def for_queue(self, queue_url: str) -> "Identity":
-        """Return the identity for a queue. Raises InvalidOption if none of several roles is in its account."""
+        """Return the identity for a queue. Raises InvalidOption if none of several roles is in the queue's account."""
         if len(self.role_arns) <= 1:
             return self
         account = account_from_url(queue_url)
@@ -59,11 +59,11 @@ class Endpoint:
 
     url: str
     region: str
-    ca_bundle: str | None = None  # certificate authorities, from AWS_CA_BUNDLE; None: the system's
+    ca_bundle: str | None = None  # file of certificate authorities; None for the system's
 
     @property
     def host(self) -> str:
-        """The value of header Host, with the port unless it is the scheme's default."""
+        """The value of header Host: the host name, with the port unless it is the scheme's default port."""
         parts = urlsplit(self.url)
         default = {"http": 80, "https": 443}.get(parts.scheme)
         return f"{parts.hostname}:{parts.port}" if parts.port and parts.port != default else str(parts.hostname)
@@ -71,7 +71,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """An endpoint and the function that returns the credentials for it."""
+    """An endpoint, and a function that returns credentials for calls to the endpoint."""
 
     endpoint: Endpoint
     credentials: CredentialsNow
@@ -95,7 +95,7 @@ def region_from_url(queue_url: str) -> str | None:
 
 
 class Places:
-    """Finds the endpoint and credentials for each queue. Asks botocore once for each region and identity."""
+    """Finds the endpoint and credentials for each queue. Calls botocore once for each region and identity."""
 
     def __init__(self, *, region: str | None, endpoint: str | None, identity: Identity) -> None:
         self._region, self._endpoint, self._identity = region, endpoint, identity
@@ -104,7 +104,7 @@ class Places:
     def __call__(self, queue_url: str) -> Place:
         """Return the endpoint and credentials for a queue.
 
-        Raises InvalidOption if no region is known, no credentials are found, or no role is in the queue's account.
+        Raises InvalidOption without a known region, credentials, or a role in the queue's account.
         """
         region, identity = self._region or region_from_url(queue_url), self._identity.for_queue(queue_url)
         if (region, identity) not in self._known:
@@ -113,7 +113,7 @@ class Places:
         return self._known[region, identity]
 
     def _resolve(self, queue_url: str, region: str | None) -> Endpoint:
-        """Resolve the endpoint by botocore, with its partition, FIPS, dual-stack and AWS_ENDPOINT_URL_SQS settings."""
+        """Resolve the endpoint with botocore, which applies partition, FIPS, dual-stack and AWS_ENDPOINT_URL_SQS."""
         session: Any = botocore.session.Session(profile=self._identity.profile)
         region = region or session.get_config_variable("region")
         if not region:
@@ -121,7 +121,7 @@ class Places:
         ca_bundle = session.get_config_variable("ca_bundle")
         if self._endpoint:
             return Endpoint(url=self._endpoint.rstrip("/") + "/", region=region, ca_bundle=ca_bundle)
-        no_key = {"aws_access_key_id": "none", "aws_secret_access_key": "none"}  # the client only resolves the endpoint
+        no_key = {"aws_access_key_id": "none", "aws_secret_access_key": "none"}  # only to resolve
         client = session.create_client("sqs", region_name=region, **no_key)
         url = client.meta.endpoint_url.rstrip("/") + "/"
         return Endpoint(url=url, region=client.meta.region_name, ca_bundle=ca_bundle)
@@ -138,7 +138,7 @@ def credentials_source(identity: Identity, *, region: str) -> CredentialsNow:
     def now() -> Credentials:
         try:
             frozen = source.get_frozen_credentials()
-        except (BotoCoreError, ClientError) as error:  # any refusal may be temporary: IAM delays changes of roles
+        except (BotoCoreError, ClientError) as error:  # IAM delays changes, so refusals can be temporary.
             raise QueueBusy("GetCredentials", type(error).__name__, str(error)) from error
         return Credentials(access_key=frozen.access_key, secret_key=frozen.secret_key, token=frozen.token)
 
@@ -160,7 +160,7 @@ def client_session(identity: Identity, *, region: str | None) -> Any:
         extra["ExternalId"] = identity.external_id
 
     def client(service: str, **arguments: Any) -> Any:
-        # The region selects STS's regional endpoint.
+        # The session's region selects STS's regional endpoint.
         return base_session.create_client(service, **{"region_name": region, **arguments})
 
     fetcher = AssumeRoleCredentialFetcher(client, _find_credentials(base_session), identity.role_arn, extra_args=extra)

@@ -1,4 +1,4 @@
-"""Signed calls to one endpoint. Keeps its connections, its current credentials, and signatures for reuse."""
+"""Makes signed calls to one endpoint. Keeps connections, current credentials, and signatures for reuse."""
 
 import asyncio
 import ssl
@@ -14,20 +14,21 @@ from sluice_spark.sqs.responses import HTTP_OK, HttpResponse
 from sluice_spark.sqs.signing import Credentials, sign_headers
 from sluice_spark.sqs.transport import Transport, WaitForRoom
 
-CREDENTIALS_FRESH_S = 60.0  # seconds between requests to botocore, which refreshes credentials 15 minutes before expiry
-SIGNATURE_FRESH_S = 60.0  # age in seconds up to which a signature is reused; AWS accepts five minutes
-SEND_WITHIN_S = 60.0  # seconds, as in boto3: after a time-out messages are sent again, though SQS may have them
+CREDENTIALS_FRESH_S = 60.0  # seconds after which botocore is asked for credentials again
+SIGNATURE_FRESH_S = 60.0  # maximum age of a reused signature in seconds; AWS accepts five minutes
+SEND_WITHIN_S = 60.0  # as in boto3; after a time-out messages are sent again, though SQS might have them
 HTTP_TOO_MANY_REQUESTS = 429
 HTTP_SERVER_ERROR = 500
 
-# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/CommonErrors.html and each call's own list
+# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/CommonErrors.html and the error list of each
+# action
 BUSY = {
     "InternalError", "InternalFailure", "KmsThrottled", "RequestThrottled", "RequestTimeout", "RequestTimeoutException",
     "ServiceUnavailable", "SlowDown", "Throttling", "ThrottlingException", "TooManyRequestsException",
 }  # fmt: skip
 EXPIRED = {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"}
-# Repeating these calls has no further effect, so they are sent again if a reused connection breaks before the response.
-# Receives and sends have their callers' retries.
+# Repeated, these calls have no further effect, so they are sent again if a reused connection breaks. Callers retry
+# others.
 REPEATABLE = {"ChangeMessageVisibilityBatch", "DeleteMessageBatch", "GetQueueAttributes", "GetQueueUrl"}
 
 
@@ -35,7 +36,7 @@ class Caller:
     """Calls one endpoint on at most `connections` connections. Created, used and closed in one event loop."""
 
     def __init__(self, place: Place, requests: Counter[str], connections: int, *, answer_within_s: float) -> None:
-        """Create without connecting; `requests` counts calls. Raises InvalidOption for a bad endpoint or proxy."""
+        """Create without connecting. `requests` counts calls. Raises InvalidOption for an invalid endpoint or proxy."""
         self._requests = requests
         self._endpoint, self._credentials, self._answer_within_s = place.endpoint, place.credentials, answer_within_s
         self._host = place.endpoint.host
@@ -49,13 +50,13 @@ class Caller:
             raise InvalidOption("endpoint", str(error)) from error
 
     async def close(self) -> None:
-        """Wait for running calls. None is cancelled, as SQS would hide the messages of a cancelled receive."""
+        """Wait for running calls, without cancelling: SQS would hide the messages of a cancelled receive."""
         await self._transport.close()
 
     async def call(
         self, action: str, body: bytes, *, wait_s: float = 0, room: WaitForRoom | None = None, same_again: bool = False
     ) -> HttpResponse:
-        """Make one attempt, and return a successful response. Raises QueueBusy, TooManyInFlight or QueueRefused.
+        """Make one attempt of a call, and return its response. Raises QueueBusy, TooManyInFlight or QueueRefused.
 
         With `same_again` the signature is kept for later calls with the same body.
         """
@@ -68,7 +69,7 @@ class Caller:
             )
         except TimeoutError as error:
             raise QueueBusy(action, "Timeout", f"within {within_s} s: {error}") from error
-        except ssl.SSLCertVerificationError as error:  # a retry would fail too
+        except ssl.SSLCertVerificationError as error:  # Retries would fail.
             raise QueueRefused(action, type(error).__name__, f"{self._host}: {error}") from error
         except OSError as error:
             raise QueueBusy(action, type(error).__name__, str(error)) from error
@@ -76,7 +77,7 @@ class Caller:
             return answer
         refusal = classify_error(action, answer)
         if refusal.code in EXPIRED:
-            self._key = None  # the retry gets new credentials from botocore, or its error
+            self._key = None  # The retry asks botocore for new credentials.
         raise refusal
 
     def _build_request(self, key: Credentials, action: str, body: bytes, *, same_again: bool) -> bytes:
@@ -99,12 +100,12 @@ class Caller:
         return request
 
     async def _key_now(self) -> Credentials:
-        async with self._asking:  # only one call asks botocore, which may use the network
+        async with self._asking:  # One call at a time asks botocore, which can use the network.
             if kept := self._key_kept():
                 return kept
             key = await asyncio.to_thread(self._credentials)
             self._key_asked = time.monotonic()
-            if self._key is None or key != self._key:  # unchanged keys stay the same object, as signatures depend on it
+            if self._key is None or key != self._key:  # Signatures depend on the object.
                 self._key = key
             return self._key
 
@@ -121,12 +122,12 @@ class _Signed:
     request: bytes
 
     def fresh(self, key: Credentials, now: float) -> bool:
-        """Whether the request was signed with this key within SIGNATURE_FRESH_S of now (the clock may be set back)."""
+        """Whether the request was signed with this key at most SIGNATURE_FRESH_S before or after `now`."""
         return self.key is key and abs(now - self.signed_at) < SIGNATURE_FRESH_S
 
 
 def classify_error(action: str, answer: HttpResponse) -> QueueError:
-    """Build the error for a response other than 200; an unknown error code is classified by the HTTP status."""
+    """Build the error for a response other than 200. An unknown error code is classified by its HTTP status."""
     try:
         error_body = orjson.loads(answer.body)
     except orjson.JSONDecodeError:
@@ -145,5 +146,5 @@ def classify_error(action: str, answer: HttpResponse) -> QueueError:
 
 
 def short_code(code: str) -> str:
-    """Return an error code's last word, as in `com.amazonaws.sqs#QueueDoesNotExist` or `AWS.…NonExistentQueue`."""
+    """Return an error code without a prefix such as `com.amazonaws.sqs#` or `AWS.SimpleQueueService.`."""
     return code.rpartition("#")[2].rpartition(".")[2]

@@ -1,7 +1,7 @@
 """A lean SQS client on asyncio, with only the calls that the source and the sink make.
 
-boto3 takes 176 µs of CPU per message for receive and delete, this client a twentieth: it needs no service model for the
-JSON protocol, and a repeated receive reuses its signature.
+boto3 takes 176 µs of CPU per message for receive and delete, this client needs a twentieth of that. The JSON protocol
+needs no service model here, and a repeated receive reuses its signature.
 """
 
 import asyncio
@@ -28,17 +28,17 @@ from sluice_spark.sqs.transport import WaitForRoom
 
 log = logging.getLogger(__name__)
 
-ATTEMPTS = 8  # attempts per call, except receives; with the waits below they take about 30 seconds
+ATTEMPTS = 8  # maximum attempts per call, except receives; with backoff they take about 30 seconds
 BACK_OFF_FIRST_S = 0.1
 BACK_OFF_LIMIT_S = 20.0
-ANSWER_WITHIN_S = 10.0  # seconds to wait for a response, beyond a receive's wait time; sends get more
+ANSWER_WITHIN_S = 10.0  # seconds to wait for a response, besides a receive's wait time; sends get more
 WARN_EVERY_S = 60.0
 VISIBLE = "ApproximateNumberOfMessages"
 IN_FLIGHT = "ApproximateNumberOfMessagesNotVisible"
 
 HANDLE_EXPIRED = {"ReceiptHandleIsInvalid", "InvalidParameterValue", "MessageNotInflight", "InvalidReceiptHandle"}
 
-IDS = tuple(map(str, range(BATCH_LIMIT)))  # ids of a batch call's entries
+IDS = tuple(map(str, range(BATCH_LIMIT)))  # entry ids in batch calls
 
 Sleep = Callable[[float], Awaitable[None]]
 Outcome = TypeVar("Outcome")
@@ -65,7 +65,7 @@ class WarningLimiter:
     _suppressed: Counter[str] = field(default_factory=Counter)
 
     def log(self, kind: str, error: Exception) -> None:
-        """Log the error, or count it for the next line about its kind."""
+        """Log the error, or count the error for the next log line about errors of this kind."""
         now = self.clock()
         if now - self._logged_at.get(kind, -WARN_EVERY_S) < WARN_EVERY_S:
             self._suppressed[kind] += 1
@@ -78,7 +78,7 @@ class SqsClient:
     """Calls each queue's endpoint, on at most `connections` connections to each. An async context manager.
 
     Refused calls raise QueueRefused at once. Transient errors are retried with full jitter; after ATTEMPTS they raise
-    QueueBusy. A receive isn't retried here but by its caller. Leaving the context waits for running calls.
+    QueueBusy. Only the caller retries receives. Leaving the context waits for running calls.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class SqsClient:
         chance: Callable[[], float] = random.random,
         answer_within_s: float = ANSWER_WITHIN_S,
     ) -> None:
-        """Create without connecting. `places` finds a queue's endpoint; `check_md5` rejects damaged messages."""
+        """Create without connecting. `places` finds a queue's endpoint. `check_md5` rejects damaged messages."""
         self._places, self._connections, self._check_md5 = places, connections, check_md5
         self._sleep, self._chance, self._answer_within_s = sleep, chance, answer_within_s
         self._callers: dict[Place, Caller] = {}
@@ -116,9 +116,9 @@ class SqsClient:
         attempt_id: str | None = None,
         room: WaitForRoom | None = None,
     ) -> Sequence[Message]:
-        """Receive up to `most` messages, waiting at most `wait_s`; a large response waits for `room`.
+        """Receive up to `most` messages by a poll of `wait_s` seconds. A large response waits for `room`.
 
-        Makes one attempt. Raises QueueBusy, TooManyInFlight or QueueRefused.
+        Makes one attempt, without retries. Raises QueueBusy, TooManyInFlight or QueueRefused.
         """
         action, same_again = "ReceiveMessage", attempt_id is None
         body = (_receive_again if same_again else _receive)(queue_url, wait_s, most, visibility_s, attempt_id)
@@ -127,7 +127,7 @@ class SqsClient:
         return _read(action, content, parse_messages)
 
     def delete(self, queue_url: str, handles: Sequence[str]) -> Awaitable[BatchOutcome]:
-        """Delete up to ten messages. Failed entries are retried by id. Makes no call without handles."""
+        """Delete up to ten messages by their receipt handles. Retries failed entries. Makes no call without handles."""
         return self._call_batch("DeleteMessageBatch", queue_url, handles)
 
     def hide(self, queue_url: str, handles: Sequence[str], visibility_s: int) -> Awaitable[BatchOutcome]:
@@ -135,7 +135,7 @@ class SqsClient:
         return self._call_batch("ChangeMessageVisibilityBatch", queue_url, handles, VisibilityTimeout=visibility_s)
 
     async def release(self, receipts: Iterable[ReceiptHandles]) -> None:
-        """Make messages visible at once; if that fails, they become visible after their visibility timeout."""
+        """Make messages visible at once. If a call fails, they become visible after their visibility timeout."""
         try:
             await asyncio.gather(
                 *(self.hide(queue_url, handles, 0) for queue_url, handles in batch_receipt_handles(receipts))
@@ -144,25 +144,25 @@ class SqsClient:
             log.warning("messages stay invisible until their visibility timeout: %s", error)
 
     async def attributes(self, queue_url: str, *names: str) -> Mapping[str, str]:
-        """Return the queue's attributes of these names, without those that the queue doesn't have."""
+        """Return the queue's attributes of these names. The result lacks attributes that the queue doesn't have."""
         answer = await self.call("GetQueueAttributes", {"QueueUrl": queue_url, "AttributeNames": list(names)})
         attributes: Mapping[str, str] = answer.get("Attributes") or {}
         return attributes
 
     async def count(self, queue_urls: Iterable[str], name: str = VISIBLE) -> int:
-        """Return the sum of an approximate count, VISIBLE or IN_FLIGHT, over the queues."""
+        """Return the approximate number of messages in all queues. `attribute` is VISIBLE or IN_FLIGHT."""
         return sum([int((await self.attributes(queue_url, name)).get(name, 0)) for queue_url in queue_urls])
 
     async def check_deletion(self, queue_urls: Iterable[str]) -> None:
-        """Raise QueueRefused unless messages may be deleted: better at the start than after they are staged.
+        """Raise QueueRefused if the identity isn't allowed to delete messages, before messages are staged.
 
-        Deletes with an invalid receipt handle. SQS checks permissions first; the handle's refusal is expected.
+        Makes a call with an invalid receipt handle. SQS checks permissions before it refuses the handle.
         """
         for queue_url in queue_urls:
             await self.delete(queue_url, ["sluice-permission-probe"])
 
     async def call(self, action: str, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Call an action with retries, and return its response as a dict."""
+        """Call an SQS action with retries, and return its response as a dict."""
         return await self._call_with_retries(action, request, _OBJECT.decode)
 
     async def back_off(self, attempt: int, error: QueueError) -> None:
@@ -171,7 +171,7 @@ class SqsClient:
         await self._sleep(back_off_s(attempt, self._chance()))
 
     async def _call_with_retries(self, action: str, request: Mapping[str, Any], decode: Decode[Outcome]) -> Outcome:
-        """Make one call with retries. `decode` converts the response, and raises ValueError for an invalid one."""
+        """Make one call with retries. `decode` converts the response, and raises ValueError if it is invalid."""
         body, attempt, caller = orjson.dumps(request), 0, self._get_caller(request["QueueUrl"])
         while True:
             try:
@@ -214,17 +214,17 @@ class SqsClient:
         return BatchOutcome(expired=tuple(expired), failed=tuple(entry["ReceiptHandle"] for entry in pending))
 
     def _keep_intact(self, content: bytes | memoryview, *, in_order: bool) -> bytes | memoryview:
-        """Keep only the messages of a response whose MD5 digests match. Raises QueueBusy if none does."""
+        """Remove messages whose MD5 digests don't match from a response. Raises QueueBusy if no message is left."""
         try:
             messages = orjson.loads(content or b"{}").get("Messages") or []
         except (ValueError, AttributeError):
-            return content  # the caller's decoder reports the invalid content
+            return content  # The decoder will report the invalid content.
         intact = [message for message in messages if is_intact(message)]
         if len(intact) == len(messages):
             return content
         counts = f"{len(messages) - len(intact)} of {len(messages)} messages"
         damaged = QueueBusy("ReceiveMessage", "Md5Mismatch", counts)
-        # FIFO messages stay in order: a receive with the same attempt id gets all of them again.
+        # To keep FIFO messages in order, the receive is retried: with the same attempt id it returns the same messages.
         if not intact or in_order:
             raise damaged
         self._warnings.log(f"{damaged.action}:{damaged.code}", damaged)
@@ -232,7 +232,7 @@ class SqsClient:
 
 
 class _Failure(msgspec.Struct, frozen=True, rename="pascal"):
-    """The failure of one entry of a batch call."""
+    """The failure of one entry in a batch call."""
 
     id: str
     code: str = ""
@@ -269,7 +269,7 @@ def _receive(queue_url: str, wait_s: int, most: int, visibility_s: int | None, a
     return orjson.dumps(request)
 
 
-_receive_again = lru_cache(maxsize=256)(_receive)  # the same request is sent thousands of times a second
+_receive_again = lru_cache(maxsize=256)(_receive)  # sent thousands of times a second
 
 
 def _read(action: str, content: bytes | memoryview, decode: Decode[Outcome]) -> Outcome:
@@ -280,16 +280,15 @@ def _read(action: str, content: bytes | memoryview, decode: Decode[Outcome]) -> 
 
 
 def back_off_s(attempt: int, chance: float) -> float:
-    """Return a wait with full jitter: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/."""
+    """Return the seconds of backoff: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/."""
     limit: float = min(BACK_OFF_LIMIT_S, BACK_OFF_FIRST_S * 2.0**attempt)
     return chance * limit
 
 
 def is_intact(message: Mapping[str, Any]) -> bool:
-    """Whether a message in SQS's JSON matches its MD5 digests. A message without digests passes.
+    """Whether a message, as SQS's JSON, matches its MD5 digests. True for a message without digests.
 
-    TLS already protects messages in transit. This check is for users who must show that nothing in between, for example
-    a proxy or an emulator, has changed them.
+    TLS already protects messages in transit. This check shows that no proxy or emulator has changed messages.
     """
     body, attributes = message.get("MD5OfBody"), message.get("MD5OfMessageAttributes")
     if body is not None and body != md5(message.get("Body", "").encode(), usedforsecurity=False).hexdigest():
@@ -298,7 +297,7 @@ def is_intact(message: Mapping[str, Any]) -> bool:
 
 
 def attributes_digest(attributes: Mapping[str, Mapping[str, Any]]) -> str:
-    """Compute SQS's digest of attributes: sorted by name, each name, type and value after its length."""
+    """Compute SQS's MD5 digest of attributes: sorted by name, each name, type and value with its length before it."""
     digest = md5(usedforsecurity=False)
     for name, value in sorted(attributes.items()):
         binary = value.get("BinaryValue")

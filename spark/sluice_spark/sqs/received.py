@@ -1,7 +1,7 @@
-"""Received messages: values that the log and the source use without depending on the client. Pure.
+"""Received messages: classes that the staged log and the source use without depending on the SQS client. Pure.
 
-SQS's JSON is decoded directly into these structs. A dict for each message would double the cost of decoding, and
-garbage collection would examine every dict.
+SQS's JSON is decoded directly into these structs. With dicts, decoding would take twice as long, and garbage collection
+longer.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ class SystemAttributes(msgspec.Struct, frozen=True, gc=False, rename="pascal", k
 
 
 class Attribute(msgspec.Struct, frozen=True, gc=False, rename="pascal", kw_only=True):
-    """A message attribute that the sender set."""
+    """A message attribute, which the sender has set."""
 
     data_type: str | None = None
     string_value: str | None = None
@@ -38,7 +38,7 @@ NO_SYSTEM = SystemAttributes()
 
 
 class Message(msgspec.Struct, frozen=True, gc=False, rename="pascal", kw_only=True):
-    """A message as it was received."""
+    """A message as received from SQS."""
 
     message_id: str
     body: str
@@ -61,7 +61,7 @@ def parse_messages(answer: bytes | memoryview) -> Sequence[Message]:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """Messages of one receive, and their queue."""
+    """The messages of one receive, and their queue."""
 
     queue_url: str
     messages: Sequence[Message]
@@ -69,7 +69,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class ReceiptHandles:
-    """The receipt handles of messages of one queue that only have to be deleted or released, and perhaps their ids."""
+    """Receipt handles of one queue's messages, and perhaps the message ids, for deletion or visibility changes."""
 
     queue_url: str
     receipt_handles: Sequence[str]
@@ -77,7 +77,7 @@ class ReceiptHandles:
 
 
 def receipt_handles_by_queue(received: Iterable[Received]) -> list[ReceiptHandles]:
-    """Collect the receipt handles and message ids by queue, in order."""
+    """Collect the messages' receipt handles and ids by queue, in order."""
     by_queue: dict[str, list[Message]] = {}
     for answer in received:
         by_queue.setdefault(answer.queue_url, []).extend(answer.messages)
@@ -92,7 +92,7 @@ def receipt_handles_by_queue(received: Iterable[Received]) -> list[ReceiptHandle
 def split_messages(
     received: Iterable[Received], fresh: Callable[[Message], Message | None]
 ) -> tuple[list[Received], list[Received]]:
-    """Split messages, in order: those that `fresh` returns, perhaps changed, and those for which it returns None."""
+    """Split messages, in order. Returns the messages that `fresh` returns, then messages for which it returns None."""
     first: list[Received] = []
     others: list[Received] = []
     for answer in received:
@@ -122,7 +122,7 @@ def attribute_values(messages: Iterable[Message]) -> list[str | bytes]:
 
 
 def cut_messages(received: Sequence[Received], size: int) -> Iterator[Sequence[Received]]:
-    """Split messages, in order, into pieces of about `size` characters; a larger message ends its piece."""
+    """Split messages, in order, into pieces of about `size` characters. A message that reaches `size` ends a piece."""
     taken, left = list[Received](), size
     for answer in received:
         start = 0

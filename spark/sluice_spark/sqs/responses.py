@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 import httptools
 import msgspec
 
-HEAD_LIMIT = 64 * 2**10  # maximum size without the body: head, chunk sizes and trailers
-ANSWER_LIMIT = 64 * 2**20  # maximum size of a response: ten messages of 1 MiB, with every byte escaped in JSON
-BUFFER_BYTES = 64 * 2**10  # bytes read at once, enough for ten messages of some KiB
+HEAD_LIMIT = 64 * 2**10  # maximum bytes besides the body: head, chunk sizes and trailers
+ANSWER_LIMIT = 64 * 2**20  # maximum bytes of a body: ten messages of 1 MiB, every byte escaped in JSON
+BUFFER_BYTES = 64 * 2**10  # bytes read at once, enough for ten messages of a few KiB
 HTTP_OK = 200
 
 
@@ -19,32 +19,32 @@ class HttpResponse(msgspec.Struct, frozen=True):
 
     status: int
     fields: Sequence[tuple[bytes, bytes]]
-    body: bytes | memoryview  # a view of the response's own buffer if it arrived in pieces
+    body: bytes | memoryview  # a memoryview if the body arrived in pieces
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The first header of each name, in lower case. Computed on access, as few responses need it."""
+        """The first value of each header, by name in lower case. Computed on access, as few callers need headers."""
         return {
             name.decode("latin-1").lower(): value.decode("latin-1").strip() for name, value in reversed(self.fields)
         }
 
 
 class ResponseParser:
-    """Parses one response after another. Raises ConnectionError for invalid HTTP/1.1 and for bodies beyond `limit`.
+    """Parses one response after another. Raises ConnectionError for invalid HTTP/1.1 and bodies of over `limit` bytes.
 
-    httptools calls the methods that begin with `on_`.
+    Package httptools calls the methods that begin with `on_`.
     """
 
     def __init__(self, limit: int = ANSWER_LIMIT) -> None:
         self._limit = limit
         self.begun = False
-        self.keeps = False  # whether the peer keeps the connection open after this response
+        self.keeps = False  # Does the peer keep the connection open?
         self._parser: httptools.HttpResponseParser | None = None
         self._bodiless = self._whole = False
         self._forget()
 
     def begin(self, *, bodiless: bool = False) -> None:
-        """Begin the next response. With `bodiless` it has no body, whatever its head says."""
+        """Begin the next response. A `bodiless` response has no body, even if its headers say so."""
         if not (self._whole and self.keeps) or self._bodiless:
             self._parser = httptools.HttpResponseParser(self)
         self.begun, self.keeps, self._bodiless, self._whole = False, True, bodiless, False
@@ -53,7 +53,7 @@ class ResponseParser:
 
     def _forget(self) -> None:
         self._fields: list[tuple[bytes, bytes]] = []
-        self._status: int | None = None  # None until the head is read
+        self._status: int | None = None  # None until the headers are read
         self._length: int | None = None
         self._chunked = False
         self._body: bytes | bytearray = b""
@@ -61,11 +61,11 @@ class ResponseParser:
 
     @property
     def to_come(self) -> int:
-        """The length of a body that has begun and exceeds one read; 0 for a shorter body or an unknown length."""
+        """The bytes of a body that has begun and is larger than one read; 0 for a smaller body or an unknown length."""
         return self._length if self._length is not None and self._length > BUFFER_BYTES else 0
 
     def feed(self, piece: memoryview) -> HttpResponse | None:
-        """Parse the next bytes, whose buffer may be reused afterwards. Returns the response if it is now complete."""
+        """Parse the next bytes, whose buffer can be reused afterwards. Returns the response if it is complete now."""
         self.begun = True
         if self._parser is None:
             raise ConnectionError("an answer that nobody asked for")
@@ -84,7 +84,7 @@ class ResponseParser:
         return None
 
     def end(self) -> HttpResponse | None:
-        """Handle the end of the connection. Returns the response if its body ends with the connection."""
+        """Handle the end of the connection. Returns the response if the connection's end is the end of its body."""
         self.keeps = False
         if self._status is None or self._chunked or self._length is not None:
             return None
@@ -102,12 +102,12 @@ class ResponseParser:
             raise ConnectionError("more bytes than the answer's length")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Store a header; trailers are ignored."""
+        """Store a header. Trailers, which follow the body, are ignored."""
         if self._status is None:
             self._fields.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """Read from the headers how the body ends, and check its length."""
+        """Find in the headers how the body ends, and check the body's length."""
         assert self._parser is not None  # noqa: S101  tells mypy who calls
         status = self._parser.get_status_code()
         if status < HTTP_OK:
@@ -124,7 +124,7 @@ class ResponseParser:
             raise ConnectionError(f"an answer of {self._length} bytes, more than {self._limit}")
 
     def on_body(self, piece: bytes) -> None:
-        """Store a piece of the body. The first piece is kept without a copy, as it may be the whole body."""
+        """Store a piece of the body. The first piece, which can be the whole body, isn't copied."""
         size = self._filled + len(piece)
         if size > self._limit:
             raise ConnectionError(f"an answer of more than {self._limit} bytes")
@@ -138,7 +138,7 @@ class ResponseParser:
         self._filled = size
 
     def on_message_complete(self) -> None:
-        """Finish the response, unless it is an interim one such as 100 Continue."""
+        """Finish the response. Discards an interim response such as 100 Continue."""
         if self._status is None:
             self._forget()
         else:

@@ -1,4 +1,4 @@
-"""Signature Version 4 for AWS's JSON protocol over POST /. Pure. Only what SQS needs; tests compare it with botocore.
+"""Signature Version 4 for SQS's JSON protocol over POST /. Pure. Tests compare signatures with botocore's.
 
 https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html
 """
@@ -16,7 +16,7 @@ CONTENT_TYPE = "application/x-amz-json-1.0"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """Current AWS credentials; only temporary ones have a `token`. The repr shows no secret, as it may be logged."""
+    """Current AWS credentials. Temporary ones have a `token`. The repr omits secrets, because it might be logged."""
 
     access_key: str
     secret_key: str
@@ -39,7 +39,7 @@ def sign_headers(
 ) -> dict[str, str]:
     """Return all request headers including Host and the signature.
 
-    `at_s` is in epoch seconds; `host` has its port unless that is the scheme's default.
+    `at_s` is in epoch seconds; `host` includes the port unless it is the scheme's default port.
     """
     common = _build_common_part(
         credentials, host=host, path=path, region=region, service=service, target=target, at_s=at_s
@@ -52,7 +52,7 @@ def sign_headers(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Common:
-    """Signature parts shared by all requests of one second; each ends before the request's own part."""
+    """The texts to sign that all requests of one second share, up to the part that differs between requests."""
 
     headers: Mapping[str, str]
     canonical: str
@@ -61,7 +61,7 @@ class _Common:
     keyed: hmac.HMAC
 
 
-@lru_cache(maxsize=64)  # thousands of requests per second have only a few actions
+@lru_cache(maxsize=64)  # thousands of requests per second, but few actions
 def _build_common_part(
     credentials: Credentials, *, host: str, path: str, region: str, service: str, target: str, at_s: int
 ) -> _Common:
@@ -69,7 +69,7 @@ def _build_common_part(
     headers = {"content-type": CONTENT_TYPE, "host": host, "x-amz-date": stamp}
     if credentials.token:
         headers["x-amz-security-token"] = credentials.token
-    headers["x-amz-target"] = target  # last, as headers must be in sorted order
+    headers["x-amz-target"] = target  # last, because headers must be sorted
     names = ";".join(headers)
     canonical_headers = "".join(f"{name}:{value}\n" for name, value in headers.items())
     scope = f"{stamp[:8]}/{region}/{service}/aws4_request"
@@ -82,7 +82,7 @@ def _build_common_part(
     )
 
 
-@lru_cache(maxsize=16)  # one per day and credentials; copies of the HMAC save OpenSSL's set-up time
+@lru_cache(maxsize=16)  # one entry per day and credentials; copying the HMAC is faster than creating it
 def _derive_signing_key(secret_key: str, day: str, region: str, service: str) -> hmac.HMAC:
     key = f"AWS4{secret_key}".encode()
     for part in (day, region, service, "aws4_request"):

@@ -1,4 +1,4 @@
-"""HTTP/1.1 to one endpoint: kept-alive connections, plain or TLS, one exchange at a time on each. Independent of SQS.
+"""HTTP/1.1 client of one endpoint, with kept-alive connections, each for one exchange at a time. Independent of SQS.
 
 Connections are bare asyncio protocols: a general HTTP client takes more CPU per exchange than the rest of the source.
 Raises only built-in errors: ConnectionError for broken connections and invalid HTTP, TimeoutError, ssl's errors.
@@ -18,18 +18,18 @@ from urllib.request import getproxies, proxy_bypass
 from sluice_spark.sqs.responses import ANSWER_LIMIT, BUFFER_BYTES, HTTP_OK, HttpResponse, ResponseParser
 
 CONNECT_WITHIN_S = 5.0  # seconds for name resolution, TCP, proxy tunnel and TLS together
-IDLE_LIMIT_S = 15.0  # seconds; SQS closes later, so requests rarely meet a closing connection
-DEADLINES_EVERY_S = 0.1  # longest delay until a deadline is noticed, as one timer serves all exchanges
+IDLE_LIMIT_S = 15.0  # seconds; shorter than SQS's, so that connections are rarely closing when reused
+DEADLINES_EVERY_S = 0.1  # how often one timer checks the deadlines of all exchanges
 HAPPY_EYEBALLS_S = 0.25
 HTTP_PORTS = {"http": 80, "https": 443}
 
-# Called with a large response's size before it is read, and with a callback for when there is room, at once or later.
+# Called before a large response is read, with its size. Calls its second argument, now or later, when there is room.
 WaitForRoom = Callable[[int, Callable[[], None]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """The way to an endpoint: directly, or through the proxy named by the environment."""
+    """How to reach an endpoint: directly, or through the proxy that the environment names."""
 
     host: str
     port: int
@@ -37,16 +37,16 @@ class Route:
     proxy_host: str | None = None
     proxy_port: int = 0
     proxy_authorization: str | None = None
-    target: str = "/"  # request line's target: an HTTP proxy needs the whole URL
+    target: str = "/"  # in the request line; an HTTP proxy needs the whole URL
 
     @property
     def tunnel(self) -> bool:
-        """Whether to open a CONNECT tunnel: TLS through a proxy, which then sees neither credentials nor messages."""
+        """Whether to open a CONNECT tunnel for TLS, so that the proxy sees neither credentials nor messages."""
         return self.tls and self.proxy_host is not None
 
 
 def route_to(url: str) -> Route:
-    """Return the route to `url`, by HTTP_PROXY, HTTPS_PROXY, NO_PROXY. Raises ValueError for an unsupported proxy."""
+    """Return the route to a URL, by HTTP_PROXY, HTTPS_PROXY and NO_PROXY. Raises ValueError unless a proxy is HTTP."""
     parts = urlsplit(url)
     if parts.scheme not in HTTP_PORTS or not parts.hostname:
         raise ValueError(f"{url!r} is no http or https URL")
@@ -58,7 +58,7 @@ def route_to(url: str) -> Route:
         return Route(host=parts.hostname, port=port, tls=tls, target=path)
     proxy_url = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
     if proxy_url.scheme != "http" or not proxy_url.hostname:
-        shown_url = proxy_url._replace(netloc=proxy_url.netloc.rpartition("@")[2]).geturl()  # omits the password
+        shown_url = proxy_url._replace(netloc=proxy_url.netloc.rpartition("@")[2]).geturl()  # without password
         raise ValueError(
             f"proxy {shown_url!r} for {parts.hostname}: only http:// proxies are used; NO_PROXY goes round it"
         )
@@ -78,7 +78,7 @@ def route_to(url: str) -> Route:
 
 
 class Transport:
-    """Exchanges with one endpoint on at most `connections` connections. Created, used and closed in one event loop."""
+    """Exchanges messages of HTTP with one endpoint, on at most `connections` connections. Used in one event loop."""
 
     def __init__(
         self, url: str, *, connections: int, ca_bundle: str | None = None, answer_limit: int = ANSWER_LIMIT
@@ -89,12 +89,12 @@ class Transport:
             self._first_lines += f"proxy-authorization: {self._route.proxy_authorization}\r\n"
         self._tls = ssl.create_default_context(cafile=ca_bundle) if self._route.tls else None
         self._slots = asyncio.Semaphore(connections)
-        # All connections share this buffer, as the event loop handles one read at a time: it stays in the CPU cache.
+        # All connections share this buffer, which stays in the CPU cache: the event loop handles one read at a time.
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
         self._idle: list[_Connection] = []
         self._busy: set[_Connection] = set()
         self._under_way = 0
-        self._quiet = asyncio.Event()  # set when closing and no exchange is running
+        self._quiet = asyncio.Event()  # set after `close` when no exchange is running
         self._closing = False
         self._timer: asyncio.TimerHandle | None = None
 
@@ -108,9 +108,9 @@ class Transport:
     ) -> HttpResponse:
         """Send a request and return its response within `within_s`, which excludes the wait for `room`.
 
-        Only use shows whether the peer has closed an idle connection. Then a `repeatable` request, which has no further
-        effect if repeated, is sent once more on a new connection. Other requests raise, as the peer may have processed
-        them.
+        The peer might have closed an idle connection, which shows only when it is used. A `repeatable` request, which
+        has no further effect if repeated, is then sent on a new connection. Others raise ConnectionError: the peer
+        might have processed them.
         """
         if self._closing:
             raise ConnectionError("closed")
@@ -152,7 +152,7 @@ class Transport:
         try:
             answer = await connection.ask(request, within_s, room)
         except BaseException:
-            connection.abort()  # a late response must not reach another request
+            connection.abort()  # A late response must not reach another request.
             raise
         finally:
             self._busy.discard(connection)
@@ -163,7 +163,7 @@ class Transport:
         return answer
 
     def _take_idle_connection(self) -> "_Connection | None":
-        """Take the most recently used connection, so that surplus connections become idle and are closed."""
+        """Take the most recently used idle connection, so that surplus connections stay idle and are closed."""
         while self._idle:
             connection = self._idle.pop()
             if connection.usable(time.monotonic() - IDLE_LIMIT_S):
@@ -183,7 +183,7 @@ class Transport:
 
     async def _open(self, host: str, port: int, tls: ssl.SSLContext | None) -> "_Connection":
         loop = asyncio.get_running_loop()
-        # Only asyncio's own loops support this option. uvloop tries a host's addresses one after the other.
+        # Only asyncio's own loops support option `happy_eyeballs_delay`. uvloop tries a host's addresses one by one.
         more: dict[str, Any] = {}
         if isinstance(loop, asyncio.BaseEventLoop):
             more["happy_eyeballs_delay"] = HAPPY_EYEBALLS_S
@@ -220,7 +220,7 @@ class Transport:
 
 
 class _Connection(asyncio.BufferedProtocol):
-    """A connection, used for one request and response at a time."""
+    """A connection, for one request and response at a time."""
 
     def __init__(self, buffer: memoryview, answer_limit: int, loop: asyncio.AbstractEventLoop) -> None:
         self._buffer, self._reading, self._loop = buffer, ResponseParser(answer_limit), loop
@@ -233,22 +233,22 @@ class _Connection(asyncio.BufferedProtocol):
 
     @property
     def answering(self) -> bool:
-        """Whether the response has begun, so the peer has accepted the request."""
+        """Whether the response has begun, which proves that the peer has accepted the request."""
         return self._reading.begun
 
     @property
     def reusable(self) -> bool:
-        """Whether the peer keeps the connection open."""
+        """Whether both sides keep the connection open after the response."""
         return self._reading.keeps and self._transport is not None and not self._transport.is_closing()
 
     def usable(self, since: float) -> bool:
-        """Whether the connection is open and was used after the time `since`."""
+        """Whether the connection is open and was used after `since`, a monotonic time in seconds."""
         return self._transport is not None and not self._transport.is_closing() and self._used_at > since
 
     def ask(
         self, request: bytes, within_s: float, room: WaitForRoom | None = None, *, bodiless: bool = False
     ) -> asyncio.Future[HttpResponse]:
-        """Send a request and return its future response. Raises ConnectionResetError if the peer has closed."""
+        """Send a request; return the response's future. Raises ConnectionResetError if the connection is closed."""
         self._within_s, self._room = within_s, room
         self.deadline = time.monotonic() + within_s
         self._reading.begin(bodiless=bodiless)
@@ -291,7 +291,7 @@ class _Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Parse `nbytes` new bytes in the buffer (called by asyncio)."""
         if self._waiting is None:
-            self.abort()  # no request is pending, so these bytes are no response
+            self.abort()  # Without a request, bytes are no response.
             return
         try:
             answer = self._reading.feed(self._buffer[:nbytes])
@@ -301,7 +301,7 @@ class _Connection(asyncio.BufferedProtocol):
         if answer is not None:
             self._finish(answer)
         elif self._room is not None and self._reading.to_come and self._transport is not None:
-            # Nothing more is read until there is room. Until then the data stays in the kernel and at the peer.
+            # Reading pauses until there is room. Until then the data stays in the kernel and at the peer.
             room, self._room, self.deadline = self._room, None, math.inf
             self._transport.pause_reading()
             room(self._reading.to_come, self._go_on)
@@ -312,14 +312,14 @@ class _Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def eof_received(self) -> bool:
-        """Handle the end of the peer's data, which may complete a response (called by asyncio). False closes."""
+        """Handle the end of the peer's data, which can complete a response (called by asyncio). Return False: close."""
         answer = self._reading.end() if self._waiting is not None else None
         if answer is not None:
             self._finish(answer)
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Raise an error in a pending exchange (called by asyncio)."""
+        """Raise an error in the pending exchange after the connection was lost (called by asyncio)."""
         self._transport = None
         self.fail(exc if isinstance(exc, OSError) else ConnectionResetError("closed by the peer"))
 
