@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from sluice.building.project import PROJECT, NotInstalled, install_command, take_place
+from sluice.building.project import PROJECT, NotInstalled, install_command, move_into_place
 
 LAMBDA_VERSION = "3.13"
 INSTALL_TIMEOUT_S = 600
@@ -41,7 +41,7 @@ def this_python() -> Interpreter:
 
 def node() -> Path:
     """Return the path of Node, which a package from PyPI contains. Raises `NotInstalled`."""
-    return _beside_python("node")
+    return _find_beside_python("node")
 
 
 def cdk() -> Path:
@@ -66,10 +66,10 @@ def node_modules() -> Path:
             new.mkdir()
             for name in LISTS:
                 shutil.copy(PROJECT.files / name, new)
-            npm = [str(_beside_python("npm")), "ci", "--no-audit", "--no-fund", "--loglevel=error"]
+            npm = [str(_find_beside_python("npm")), "ci", "--no-audit", "--no-fund", "--loglevel=error"]
             if error := run_tool(npm, timeout_s=INSTALL_TIMEOUT_S, folder=new):
                 raise NotInstalled(f"npm can't install the CDK's command line: {error}")
-            take_place(new, folder)
+            move_into_place(new, folder)
     return folder / "node_modules"
 
 
@@ -79,7 +79,7 @@ def run_tool(command: Sequence[str | Path], *, timeout_s: float, folder: Path | 
     return f"exit code {done.returncode}:\n{done.stdout}{done.stderr}" if done.returncode else ""
 
 
-def _beside_python(program: str) -> Path:
+def _find_beside_python(program: str) -> Path:
     path = Path(sys.executable).with_name(program)
     if not path.exists():
         raise NotInstalled(f"there is no {program} beside {sys.executable}: {install_command('deploy')}")

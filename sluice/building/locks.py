@@ -44,7 +44,7 @@ def resolve_pins(requirements: Collection[str], lock: str, *, without: Collectio
 
     `lock` is the text of uv's lock file, whose comments name the packages that need a package. Raises `NotPinned`.
     """
-    pins = read_lock(lock)
+    pins = parse_lock(lock)
     required = {normalize_name(requirement_name(requirement)) for requirement in requirements}
     while (
         more := {pin.name for pin in pins.values() if pin.needed_by & required and pin.name not in without} - required
@@ -55,7 +55,7 @@ def resolve_pins(requirements: Collection[str], lock: str, *, without: Collectio
     return tuple(pins[name] for name in sorted(required))
 
 
-def read_lock(lock: str) -> Mapping[str, Pin]:
+def parse_lock(lock: str) -> Mapping[str, Pin]:
     """Parse a lock's text into pins, by package name."""
     pins: dict[str, Pin] = {}
     for entry in re.split(r"\n(?=[A-Za-z0-9])", lock):

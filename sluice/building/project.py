@@ -94,13 +94,13 @@ class Project:
         return self.files / "spark"
 
 
-def take_place(new: Path, folder: Path) -> None:
-    """Rename `new` to `folder`, in the same parent folder, so that no process sees an incomplete folder.
+def move_into_place(new_folder: Path, folder: Path) -> None:
+    """Rename `new_folder` to `folder`, in the same parent folder, so that no process sees an incomplete folder.
 
-    If `folder` exists already, it stays, and the caller must remove `new`.
+    If `folder` exists already, it stays, and the caller must remove `new_folder`.
     """
     try:
-        new.rename(folder)
+        new_folder.rename(folder)
     except OSError:
         if not folder.exists():
             raise

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from sluice.building.interpreters import LAMBDA_VERSION, Interpreter, lambda_python, node, node_modules, run_tool
 from sluice.building.locks import Pin, normalize_name, requirement_name, resolve_pins
-from sluice.building.project import PROJECT, Project, take_place
+from sluice.building.project import PROJECT, Project, move_into_place
 from sluice.errors import BadConfiguration
 from sluice.parameters import Architecture
 
@@ -87,7 +87,7 @@ class BuiltFolder:
     key: str
 
 
-def compiler() -> str:
+def read_compiler_version() -> str:
     """Return the name and version of the bytecode compiler."""
     packages = json.loads((PROJECT.files / "package.json").read_text())["devDependencies"]
     return f"pyodide {packages['pyodide']}"
@@ -100,7 +100,7 @@ def compile_folder(folder: Path, deployed_at: str) -> None:
     equal bytes. Native interpreters' bytecode differs even within a minor version. Python doesn't check it.
     """
     if error := run_tool([node(), COMPILER, folder, deployed_at, node_modules()], timeout_s=COMPILE_TIMEOUT_S):
-        raise BundleFailed(f"{compiler()} can't compile {folder}: {error}")
+        raise BundleFailed(f"{read_compiler_version()} can't compile {folder}: {error}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +123,12 @@ class Assets:
     def layer(self, bundle: Bundle, target: Target) -> BuiltFolder:
         """Build the bundle as a Lambda layer with pip, unless it is built already. Raises `BundleFailed`."""
         pins = self.pins(bundle)
-        made_of = {"pins": "\n".join(map(str, pins)), "target": target.name, "compiler": compiler()}
-        key = content_key({name: text.encode() for name, text in made_of.items()})
+        made_of = {"pins": "\n".join(map(str, pins)), "target": target.name, "compiler": read_compiler_version()}
+        key = compute_content_key({name: text.encode() for name, text in made_of.items()})
         folder = self.project.build / "bundles" / f"{bundle.name}-{key}"
         if not folder.exists():
             with open_new_folder(folder) as new:
-                install(pins, target, into=new / "python")
+                install_pins(pins, target, folder=new / "python")
                 self.compile(new, LAYERS)
         return BuiltFolder(folder, key)
 
@@ -139,7 +139,7 @@ class Assets:
         unreadable.
         """
         handlers = self.project.files / "functions"
-        files = {path.relative_to(handlers.parent).as_posix(): path.read_bytes() for path in files_in(handlers)}
+        files = {path.relative_to(handlers.parent).as_posix(): path.read_bytes() for path in list_files_in(handlers)}
         files |= read_shared_modules(self.project, SUBPACKAGES)
         for name, path in (extra_files or {}).items():
             file = self.project.workspace / path
@@ -147,16 +147,16 @@ class Assets:
                 files[name] = file.read_bytes()
             except OSError as error:
                 raise BundleFailed(f"{file} can't be read: {error.strerror}") from error
-        key = content_key(files | {"": compiler().encode()})
+        key = compute_content_key(files | {"": read_compiler_version().encode()})
         folder = self.project.build / "code" / key
         if not folder.exists():
             with open_new_folder(folder) as new:
-                write(files, new)
+                write_files(files, new)
                 self.compile(new, CODE)
         return BuiltFolder(folder, key)
 
 
-def files_in(folder: Path) -> Sequence[Path]:
+def list_files_in(folder: Path) -> Sequence[Path]:
     """List a folder's files, without the bytecode that Python cached."""
     return [path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
 
@@ -168,7 +168,7 @@ def read_shared_modules(project: Project, subpackages: Sequence[str]) -> Mapping
     return {path.relative_to(project.sources).as_posix(): path.read_bytes() for path in paths}
 
 
-def install(pins: Sequence[Pin], target: Target, *, into: Path) -> None:
+def install_pins(pins: Sequence[Pin], target: Target, *, folder: Path) -> None:
     """Install the pins' wheels for the target into a folder of packages. Raises `BundleFailed`."""
     python = ["--python", str(target.interpreter)] if target.interpreter else []
     command = [sys.executable, "-m", "pip", *python, "--disable-pip-version-check", "install", "--quiet"]
@@ -180,13 +180,13 @@ def install(pins: Sequence[Pin], target: Target, *, into: Path) -> None:
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as requirements:
         requirements.write("\n".join(map(str, pins)))
         requirements.flush()
-        command += [*options, "--target", str(into), "--requirement", requirements.name]
+        command += [*options, "--target", str(folder), "--requirement", requirements.name]
         if error := run_tool(command, timeout_s=PIP_TIMEOUT_S):
             raise BundleFailed(f"pip can't install {', '.join(pin.name for pin in pins)}: {error}")
     # Scripts, and pip's records of the installation, would differ between machines.
-    shutil.rmtree(into / "bin", ignore_errors=True)
+    shutil.rmtree(folder / "bin", ignore_errors=True)
     for note in ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json"):
-        for file in into.glob(f"*.dist-info/{note}"):
+        for file in folder.glob(f"*.dist-info/{note}"):
             file.unlink()
 
 
@@ -200,19 +200,19 @@ def open_new_folder(folder: Path) -> Iterator[Path]:
         # Modes must not depend on the builder's umask, because functions run as another user.
         for path in (new, *new.rglob("*")):
             path.chmod(0o755 if path.is_dir() else 0o644)
-        take_place(new, folder)
+        move_into_place(new, folder)
     finally:
         shutil.rmtree(new, ignore_errors=True)
 
 
-def write(files: Mapping[str, bytes], folder: Path) -> None:
+def write_files(files: Mapping[str, bytes], folder: Path) -> None:
     """Write files into a folder. Keys are paths in the folder."""
     for path, content in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(content)
 
 
-def content_key(content: Mapping[str, bytes]) -> str:
+def compute_content_key(content: Mapping[str, bytes]) -> str:
     """Return a hash of the files' names and content, without their times and modes."""
     digest = hashlib.sha256()
     for name, value in sorted(content.items()):

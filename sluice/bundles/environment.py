@@ -22,12 +22,12 @@ from sluice.bundles.assets import (
     WHEEL_MACHINES,
     BuiltFolder,
     Target,
-    content_key,
-    files_in,
-    install,
+    compute_content_key,
+    install_pins,
+    list_files_in,
     open_new_folder,
     read_shared_modules,
-    write,
+    write_files,
 )
 from sluice.parameters import Architecture
 
@@ -47,7 +47,7 @@ COMPRESSION = 6  # Level 9 takes twice as long and saves half a percent.
 MTIME = 0  # With real times, archives of equal content would differ.
 
 
-def image_target(architecture: Architecture, python: str) -> Target:
+def get_image_target(architecture: Architecture, python: str) -> Target:
     """Return the platform of EMR Serverless's images: Amazon Linux 2023, as for Lambda. LOCAL is this machine.
 
     The embedded cloud runs jobs with a local Spark, which uses the running Python.
@@ -68,7 +68,7 @@ class SparkAssets:
     def entry_point(self) -> BuiltFolder:
         """The path of the script that EMR Serverless starts, which passes its arguments to the jobs' package."""
         script = self.project.spark / ENTRY_POINT
-        return BuiltFolder(script, content_key({ENTRY_POINT: script.read_bytes()}))
+        return BuiltFolder(script, compute_content_key({ENTRY_POINT: script.read_bytes()}))
 
     def pins(self, *, without: Collection[str] = ()) -> tuple[Pin, ...]:
         """List all dependencies of our Spark packages and jobs, as requirements.txt pins them. Raises `NotPinned`.
@@ -90,7 +90,7 @@ class SparkAssets:
 
     def _pack_pins(self, name: str, pins: Sequence[Pin], target: Target) -> BuiltFolder:
         def fill(folder: Path) -> None:
-            install(pins, target, into=folder)
+            install_pins(pins, target, folder=folder)
             models = {path for path in folder.glob("botocore/data/*") if path.is_dir() and path.name not in SERVICES}
             for path in models.union(*(folder.glob(pattern) for pattern in UNUSED)):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -98,17 +98,17 @@ class SparkAssets:
         listed = "\n".join(map(str, pins))
         unused = repr((sorted(SERVICES), UNUSED))
         made_of = {"pins": listed, "target": target.name, "unused": unused}
-        key = content_key({name: text.encode() for name, text in made_of.items()} | {"format": FORMAT})
+        key = compute_content_key({name: text.encode() for name, text in made_of.items()} | {"format": FORMAT})
         return self._pack(name, key, fill)
 
     def code(self) -> BuiltFolder:
         """Build the archive of our packages for Spark, and of the subpackages of `sluice` that they import."""
         spark = self.project.spark
-        own = [path for package in PACKAGES for path in files_in(spark / package)]
+        own = [path for package in PACKAGES for path in list_files_in(spark / package)]
         files = {path.relative_to(spark).as_posix(): path.read_bytes() for path in own}
         files |= read_shared_modules(self.project, SUBPACKAGES)
-        key = content_key(files | {"": FORMAT})
-        return self._pack("code", key, lambda folder: write(files, folder))
+        key = compute_content_key(files | {"": FORMAT})
+        return self._pack("code", key, lambda folder: write_files(files, folder))
 
     def _pack(self, name: str, key: str, fill: Callable[[Path], None]) -> BuiltFolder:
         """Pack the files that `fill` writes into a folder as an archive, unless the archive exists.

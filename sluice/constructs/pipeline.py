@@ -25,7 +25,7 @@ from msgspec import UNSET, to_builtins
 
 from sluice.building.project import PROJECT
 from sluice.bundles.assets import Assets
-from sluice.bundles.environment import SparkAssets, image_target
+from sluice.bundles.environment import SparkAssets, get_image_target
 from sluice.constructs import roles, storage
 from sluice.constructs.alarms import SPARK_NAMESPACE, AlarmRule, Capability, build_metric
 from sluice.constructs.arguments import SiteProps, check_arguments
@@ -182,7 +182,7 @@ class LandingPipeline(SiteConstruct):
 
 def _create_emr_resources(construct: LandingPipeline, assets: Assets, spark_assets: SparkAssets) -> list[Output]:
     job_logs = create_log_group(construct, "JobLogs", days=construct.parameters.log_retention_days)
-    target = image_target(construct.parameters.architecture, construct.options.python.value)
+    target = get_image_target(construct.parameters.architecture, construct.options.python.value)
     archives = (spark_assets.environment(target), spark_assets.driver(target), spark_assets.code())
     program = ProgramAssets(
         *(

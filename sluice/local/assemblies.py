@@ -68,7 +68,7 @@ class Assembly:
         return max((stack.get("requiresBootstrapStackVersion", 0) for stack in self.stacks.values()), default=0)
 
 
-def assembly_key(context: Mapping[str, str], *, project: Project = PROJECT) -> str:
+def compute_assembly_key(context: Mapping[str, str], *, project: Project = PROJECT) -> str:
     """Return a digest of everything that a synth reads: sources, context, and the files that the context names."""
     python = lambda_python()
     digest = hashlib.sha256(repr((sorted(context.items()), python.version, str(python.path))).encode())
@@ -78,7 +78,7 @@ def assembly_key(context: Mapping[str, str], *, project: Project = PROJECT) -> s
     return digest.hexdigest()[:KEY_CHARACTERS]
 
 
-def find(key: str, folder: Path = FOLDER) -> Assembly | None:
+def find_cached(key: str, folder: Path = FOLDER) -> Assembly | None:
     """Return the cached assembly of a key; None if it isn't cached."""
     place = folder / key
     try:
@@ -88,7 +88,7 @@ def find(key: str, folder: Path = FOLDER) -> Assembly | None:
     return Assembly(place)
 
 
-def delete_old(folder: Path = FOLDER) -> None:
+def delete_old_assemblies(folder: Path = FOLDER) -> None:
     """Delete cached assemblies that were not used for CACHED_FOR_S seconds, except the MIN_CACHED newest."""
     used_at = dict[Path, float]()
     for place in folder.iterdir():

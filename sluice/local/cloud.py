@@ -160,7 +160,7 @@ def start_cloud(
     folder.chmod(0o700)  # The folder contains the secret and issued keys.
     cloud = Cloud(
         pid=0,
-        endpoint=f"http://{LOOPBACK}:{_free_port(folder)}",
+        endpoint=f"http://{LOOPBACK}:{_find_free_port(folder)}",
         folder=folder,
         secret=secrets.token_urlsafe(SECRET_BYTES),
         sites=sites,
@@ -232,7 +232,7 @@ def clean_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
 
 
-def _free_port(folder: Path) -> int:
+def _find_free_port(folder: Path) -> int:
     """Return the port of this folder's last cloud, or a free port if the last port is taken.
 
     The server binds the port a second later. The operating system gives outgoing connections ports of a higher range,
@@ -308,9 +308,9 @@ def _is_process_running(pid: int) -> bool:
     return is_running(pid, f"/{REQUEST_LOG}\0")
 
 
-def _wait(done: Callable[[], bool], may_go_on: Callable[[], bool], timeout_s: float) -> None:
+def _wait(is_done: Callable[[], bool], can_continue: Callable[[], bool], timeout_s: float) -> None:
     deadline = time.monotonic() + timeout_s
-    while not done():
-        if not may_go_on() or time.monotonic() > deadline:
+    while not is_done():
+        if not can_continue() or time.monotonic() > deadline:
             raise TimeoutError
         time.sleep(POLL_S)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sluice.building.interpreters import cdk
-from sluice.building.project import PROJECT, take_place
+from sluice.building.project import PROJECT, move_into_place
 from sluice.errors import SluiceError
 from sluice.local import assemblies
 from sluice.local.assemblies import TOOLKIT, Assembly
@@ -114,20 +114,20 @@ class Deployer:
         own = {"sluice.architecture": "local", "sluice.operations.dashboard": "true", **concurrency, **at_stage}
         parameters = {**own, **self.context}
         context = {name: value if isinstance(value, str) else json.dumps(value) for name, value in parameters.items()}
-        key = assemblies.assembly_key(context)
-        cached = assemblies.find(key, self.assemblies)
+        key = assemblies.compute_assembly_key(context)
+        cached = assemblies.find_cached(key, self.assemblies)
         if cached is not None:
             return cached
         self.expect(1)
         self.progress("synthesizing the stacks")
         self.assemblies.mkdir(parents=True, exist_ok=True)
-        assemblies.delete_old(self.assemblies)
+        assemblies.delete_old_assemblies(self.assemblies)
         with tempfile.TemporaryDirectory(dir=self.assemblies, prefix="new-") as folder:
             new = Path(folder) / "cdk.out"
             options = [f"--context={name}={text}" for name, text in context.items()]
             synth = ["synth", "--app", PROJECT.app, "--quiet", "--output", str(new), *options]
             self._run(synth, clean_environment(), log="cdk.log", folder=PROJECT.workspace)
-            take_place(new, self.assemblies / key)
+            move_into_place(new, self.assemblies / key)
         return Assembly(self.assemblies / key)
 
     def _run_cdk(self, site: Site, arguments: Sequence[str]) -> None:

@@ -16,11 +16,11 @@ def main(record: str, *command: str) -> None:
     """Run a job's command until the job ends, and write its exit code."""
     job = subprocess.Popen(command)  # noqa: S603 - our own arguments
 
-    def pass_on(number: int, _: Any) -> None:
-        job.send_signal(number)
+    def forward_signal(signal_number: int, _: Any) -> None:
+        job.send_signal(signal_number)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, pass_on)
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signal_number, forward_signal)
     code = job.wait()
     ended = Path(record).with_suffix(SUFFIX)
     ended.with_suffix(".new").write_text(str(code))

@@ -40,12 +40,12 @@ class NoSpark(BadConfiguration):
     """No local Spark was found. The error's text says how to install Spark."""
 
 
-def find_spark_python(given: str | None) -> Path:
+def find_spark_python(given_path: str | None) -> Path:
     """Find a Python with PySpark: the given path, the environment variable's path, or the Python of `make test-spark`.
 
     Raises `NoSpark`.
     """
-    chosen = given or os.environ.get(SPARK_PYTHON)
+    chosen = given_path or os.environ.get(SPARK_PYTHON)
     if chosen:
         if not os.access(chosen, os.X_OK):
             raise NoSpark(f"{chosen} is not an executable Python: set --spark-python, or set {SPARK_PYTHON}")
@@ -63,7 +63,7 @@ def find_spark_python(given: str | None) -> Path:
     return max(made, key=lambda python: [int(part) for part in versions[python] if part.isdigit()])
 
 
-def code_digest() -> str:
+def compute_code_digest() -> str:
     """Return a digest of the code that jobs run."""
     digest = hashlib.sha256(ENTRY_POINT.read_bytes())
     for folder in (SPARK / "sluice_jobs", SPARK / "sluice_spark", PROJECT.sources / "sluice"):
@@ -77,7 +77,7 @@ def build_command(python: Path, arguments: Sequence[str]) -> list[str]:
     return [str(python), str(ENTRY_POINT), *arguments]
 
 
-def job_environment(python: Path, variables: Mapping[str, str]) -> dict[str, str]:
+def build_job_environment(python: Path, variables: Mapping[str, str]) -> dict[str, str]:
     """Return a job's environment variables: this process's without AWS settings, `variables`, and Python's paths."""
     path = os.pathsep.join(
         part for part in (str(SPARK), str(PROJECT.sources), os.environ.get("PYTHONPATH", "")) if part
@@ -125,7 +125,7 @@ class LocalRuns:
             process = subprocess.Popen(  # noqa: S603 - our own arguments
                 [sys.executable, "-m", "sluice.local.job_process", str(record), *build_command(python, job.arguments)],
                 cwd=PROJECT.workspace,
-                env=job_environment(python, self.variables),
+                env=build_job_environment(python, self.variables),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

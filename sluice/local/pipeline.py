@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from sluice.local.jobs import ENTRY_POINT, FileDesiredStates, LocalRuns, code_digest, exclusive
+from sluice.local.jobs import ENTRY_POINT, FileDesiredStates, LocalRuns, compute_code_digest, exclusive
 from sluice.operations import Operation, R
 from sluice.pipeline.catalogue import Catalogue
 from sluice.pipeline.jobs import Landing, Program, SqsEndpoint, StorageLocations
@@ -45,7 +45,7 @@ def local_settings(folder: Path, *, queue_url: str, ingress_url: str, sqs_endpoi
     """Return the jobs function's settings for local processes instead of EMR Serverless."""
     landed = local_landing(folder, queue_url=queue_url, sqs_endpoint=sqs_endpoint)
     program = Program(
-        entry_point=str(ENTRY_POINT), environment=HERE, driver=HERE, code=code_digest(), places=landed.places
+        entry_point=str(ENTRY_POINT), environment=HERE, driver=HERE, code=compute_code_digest(), places=landed.places
     )
     return JobsSettings(
         application_id=HERE,

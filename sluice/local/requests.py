@@ -23,14 +23,14 @@ class RequestLog:
         self._file: TextIO = path.open("a", buffering=1)
         self._lock = Lock()
 
-    def note(self, *, action: str, queue: str, by: str, status: int = 200) -> None:
+    def write_entry(self, *, action: str, queue: str, by: str, status: int = 200) -> None:
         """Write one line, a JSON object with these fields, to the log."""
         line = {"at_ms": time.time_ns() // 1_000_000, "action": action, "queue": queue, "by": by, "status": status}
         with self._lock:
             self._file.write(json.dumps(line) + "\n")
 
 
-def action_and_queue(headers: dict[str, str], body: bytes, query: dict[str, Any]) -> tuple[str, str]:
+def parse_action_and_queue(headers: dict[str, str], body: bytes, query: dict[str, Any]) -> tuple[str, str]:
     """Return an SQS request's action and queue, in either protocol. The queue is "" if the request names none."""
     target = headers.get("x-amz-target", "")
     if target.startswith("AmazonSQS."):

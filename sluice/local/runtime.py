@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sluice.building.interpreters import LAMBDA_VERSION, lambda_python
 from sluice.building.locks import resolve_pins
-from sluice.building.project import PROJECT, take_place
+from sluice.building.project import PROJECT, move_into_place
 
 PREINSTALLED_PACKAGES = ("boto3",)
 INSTALLER = Path(__file__).with_name("install-python")
@@ -69,7 +69,7 @@ def runtime_python(build: Path, lock: Path) -> Path:
             pip = ["-m", "pip", "--python", str(unfinished / "bin" / "python"), "--disable-pip-version-check"]
             pip += ["install", "--quiet", "--no-deps", "--require-hashes"]
             _run(Path(sys.executable), *pip, "--requirement", str(requirements))
-            take_place(unfinished, folder)
+            move_into_place(unfinished, folder)
     return python
 
 

@@ -39,7 +39,7 @@ def main(runtime_python: str, request_log: str, harsh: str = "", parent: str = "
     functions.patch(Path(runtime_python))
     sqs.patch()
     streams.patch()
-    cloud.keep_state_whole(lambda: end_session(os.getpid()))
+    cloud.save_changing_state(lambda: end_session(os.getpid()))
     metrics.patch(RequestLog(Path(request_log)))
     functions.fill_batches()
     if harsh:

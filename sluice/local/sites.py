@@ -37,11 +37,11 @@ class Site:
 DEFAULT_SITE = Site("000000000000", "eu-central-1")
 
 
-def sites_to_deploy(deployed: Sequence[Site], wanted: Sequence[Site]) -> tuple[Site, ...]:
+def sites_to_deploy(deployed: Sequence[Site], requested: Sequence[Site]) -> tuple[Site, ...]:
     """Return the sites to deploy: the wanted sites, and all deployed sites if an account or a stage is new to them."""
     accounts, stages = {site.account for site in deployed}, {site.stage for site in deployed}
-    are_known = not deployed or all(site.account in accounts and site.stage in stages for site in wanted)
-    return tuple(dict.fromkeys((*wanted, *(() if are_known else deployed))))
+    are_known = not deployed or all(site.account in accounts and site.stage in stages for site in requested)
+    return tuple(dict.fromkeys((*requested, *(() if are_known else deployed))))
 
 
 def peer_accounts(sites: Iterable[Site]) -> list[str]:

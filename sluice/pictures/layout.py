@@ -81,7 +81,7 @@ class Layout:
     lines: Sequence[PlacedLine]
 
 
-class _Stop(graphs.Vertex):  # type: ignore[misc]  # grandalf has no types
+class _Vertex(graphs.Vertex):  # type: ignore[misc]  # grandalf has no types
     """A vertex of grandalf for a box or a label. In `view`, x and w are along the layer, y and h across the layers."""
 
     def __init__(self, size: Size, *, downwards: bool) -> None:
@@ -90,12 +90,12 @@ class _Stop(graphs.Vertex):  # type: ignore[misc]  # grandalf has no types
         self.view = VertexViewer(w=along, h=across)
 
 
-class _Piece(graphs.Edge):  # type: ignore[misc]  # grandalf has no types
+class _EdgePart(graphs.Edge):  # type: ignore[misc]  # grandalf has no types
     """A part of a line, between two stops. grandalf sets the points: one in each layer between the stops."""
 
     points: Sequence[Point]
 
-    def __init__(self, source: _Stop, dest: _Stop) -> None:
+    def __init__(self, source: _Vertex, dest: _Vertex) -> None:
         super().__init__(source, dest)
         self.view = self
 
@@ -109,14 +109,14 @@ def lay_out(nodes: Mapping[str, Node], edges: Sequence[Edge], *, downwards: bool
 
     Not thread-safe: grandalf has global state, and sets the interpreter's recursion limit.
     """
-    stops = {name: _Stop(node.size, downwards=downwards) for name, node in nodes.items()}
-    labels = [None if edge.label is None else _Stop(edge.label, downwards=downwards) for edge in edges]
+    stops = {name: _Vertex(node.size, downwards=downwards) for name, node in nodes.items()}
+    labels = [None if edge.label is None else _Vertex(edge.label, downwards=downwards) for edge in edges]
     chains = [
-        [_Piece(*ends) for ends in pairwise(filter(None, (stops[edge.source], label, stops[edge.dest])))]
+        [_EdgePart(*ends) for ends in pairwise(filter(None, (stops[edge.source], label, stops[edge.dest])))]
         for edge, label in zip(edges, labels, strict=True)
     ]
     graph = graphs.Graph([*stops.values(), *filter(None, labels)], [piece for chain in chains for piece in chain])
-    layers = _place([_sort_layers(component, chains) for component in graph.C])
+    layers = _place_components([_sort_layers(component, chains) for component in graph.C])
     paths = [[chain[0].points[0], *(point for piece in chain for point in piece.points[1:])] for chain in chains]
     _spread_ends(paths, edges, stops)
 
@@ -124,8 +124,8 @@ def lay_out(nodes: Mapping[str, Node], edges: Sequence[Edge], *, downwards: bool
         along, across = (_MARGIN + round(number) for number in point)
         return (along, across) if downwards else (across, along)
 
-    def place_line(edge: Edge, label: _Stop | None, path: Sequence[Point]) -> PlacedLine:
-        points, heads = _route(path, layers, stops[edge.source], stops[edge.dest], both_ways=edge.both_ways)
+    def place_line(edge: Edge, label: _Vertex | None, path: Sequence[Point]) -> PlacedLine:
+        points, heads = _route_line(path, layers, stops[edge.source], stops[edge.dest], both_ways=edge.both_ways)
         return PlacedLine(
             points=tuple(map(place_point, points)),
             heads=tuple((place_point(start), place_point(tip)) for start, tip in heads),
@@ -145,7 +145,7 @@ def lay_out(nodes: Mapping[str, Node], edges: Sequence[Edge], *, downwards: bool
     )
 
 
-def _sort_layers(component: graphs.graph_core, chains: Sequence[Sequence[_Piece]]) -> SugiyamaLayout:
+def _sort_layers(component: graphs.graph_core, chains: Sequence[Sequence[_EdgePart]]) -> SugiyamaLayout:
     """Assign a connected component's boxes and labels to layers, and sort the layers so that few lines cross."""
     component.get_scs_with_feedback()
     # If a line closes a cycle, all parts of the line are inverted, so that its label stays between the boxes.
@@ -158,7 +158,7 @@ def _sort_layers(component: graphs.graph_core, chains: Sequence[Sequence[_Piece]
     return layout
 
 
-def _place(layouts: Sequence[SugiyamaLayout]) -> dict[float, float]:
+def _place_components(layouts: Sequence[SugiyamaLayout]) -> dict[float, float]:
     """Place separate components side by side, in common layers. Returns half of each layer's height by its centre."""
     start = 0.0
     for layout in layouts:
@@ -171,7 +171,7 @@ def _place(layouts: Sequence[SugiyamaLayout]) -> dict[float, float]:
         for view in views:
             view.xy = view.xy[0] + shift, 0.0
         start = max(view.xy[0] + view.w / 2 for view in views) + _APART
-    halves: dict[float, float] = {}
+    half_heights: dict[float, float] = {}
     end = -_BETWEEN_LAYERS
     for layer in zip_longest(*(layout.layers for layout in layouts), fillvalue=()):
         views = [vertex.view for part in layer for vertex in part]
@@ -179,14 +179,14 @@ def _place(layouts: Sequence[SugiyamaLayout]) -> dict[float, float]:
         centre = end + _BETWEEN_LAYERS + half
         for view in views:
             view.xy = view.xy[0], centre
-        halves[centre] = half
+        half_heights[centre] = half
         end = centre + half
     for layout in layouts:
         layout.draw_edges()
-    return halves
+    return half_heights
 
 
-def _spread_ends(paths: Sequence[list[Point]], edges: Sequence[Edge], stops: Mapping[str, _Stop]) -> None:
+def _spread_ends(paths: Sequence[list[Point]], edges: Sequence[Edge], stops: Mapping[str, _Vertex]) -> None:
     """Spread the ends of lines along the sides of boxes, in an order in which lines don't cross near the box."""
     sides: defaultdict[tuple[str, bool], list[tuple[list[Point], int, float]]] = defaultdict(list)
     for path, edge in zip(paths, edges, strict=True):
@@ -198,8 +198,8 @@ def _spread_ends(paths: Sequence[list[Point]], edges: Sequence[Edge], stops: Map
             path[end] = view.xy[0] + view.w * (number / (len(ends) + 1) - 0.5), view.xy[1]
 
 
-def _route(
-    path: Sequence[Point], layers: Mapping[float, float], source: _Stop, dest: _Stop, *, both_ways: bool
+def _route_line(
+    path: Sequence[Point], layers: Mapping[float, float], source: _Vertex, dest: _Vertex, *, both_ways: bool
 ) -> tuple[list[Point], list[tuple[Point, Point]]]:
     """Route a line so that it bends only between layers, never between boxes. Returns points and arrow heads."""
     sign = 1 if path[-1][1] > path[0][1] else -1

@@ -26,7 +26,7 @@ class Catalogue(msgspec.Struct, frozen=True):
 
     settings: JobsSettings
 
-    def land(self) -> Job:
+    def build_land_job(self) -> Job:
         """Build the streaming land job."""
         limits = self.settings.limits
         return Job(
@@ -38,7 +38,7 @@ class Catalogue(msgspec.Struct, frozen=True):
             timeout_minutes=0,
         )
 
-    def drain(self, slot: str) -> Job:
+    def build_drain_job(self, slot: str) -> Job:
         """Build the land job that drains the queue. It replaces the streaming job, and uses the same checkpoint."""
         return self._build_batch_job(LAND, self.settings.landing.arguments(drain=True), slot)
 
@@ -46,18 +46,18 @@ class Catalogue(msgspec.Struct, frozen=True):
         """Build the scheduled jobs, each for the latest time at which it was due."""
         limits, jobs = self.settings.limits, []
         if limits.statistics:
-            day = (limits.statistics.last_due(now_ms) - ONE_DAY).isoformat()
+            day = (limits.statistics.find_last_due_day(now_ms) - ONE_DAY).isoformat()
             jobs.append(self._build_batch_job(STATISTICS, statistics_arguments(self._places, day=day), day))
         if limits.compaction:
-            slot = limits.compaction.last_due(now_ms).isoformat()
+            slot = limits.compaction.find_last_due_day(now_ms).isoformat()
             jobs.append(
                 self._build_batch_job(COMPACT, compact_arguments(self._places, days=limits.compaction_days), slot)
             )
         return jobs
 
-    def build_manual_job(self, asked: StartBatch, slot: str) -> Job:
+    def build_manual_job(self, request: StartBatch, slot: str) -> Job:
         """Build the batch job that an operator has requested."""
-        match asked:
+        match request:
             case StartStatistics(day=day):
                 return self._build_batch_job(STATISTICS, statistics_arguments(self._places, day=day), f"{day}-{slot}")
             case StartCompaction(days=days):
@@ -65,10 +65,10 @@ class Catalogue(msgspec.Struct, frozen=True):
                 return self._build_batch_job(COMPACT, compact_arguments(self._places, days=days), slot)
         replay = Replay(
             queue_url=self.settings.ingress_url,
-            exchange=asked.exchange,
-            since=asked.since,
-            until=asked.until,
-            staged=asked.staged,
+            exchange=request.exchange,
+            since=request.since,
+            until=request.until,
+            staged=request.staged,
         )
         return self._build_batch_job(REPLAY, replay.arguments(self._places, self.settings.landing.sqs_endpoint), slot)
 

@@ -66,9 +66,9 @@ class VpcEndpoint(msgspec.Struct, frozen=True, kw_only=True):
 class EndpointPlan(msgspec.Struct, frozen=True):
     """Services whose endpoints to create, ids of endpoints to delete, and services that jobs can't reach yet."""
 
-    create: tuple[str, ...]
-    delete: tuple[str, ...]
-    unreachable: tuple[str, ...]
+    services_to_create: tuple[str, ...]
+    ids_to_delete: tuple[str, ...]
+    unreachable_services: tuple[str, ...]
 
 
 def plan_endpoints(
@@ -82,13 +82,13 @@ def plan_endpoints(
     usable = [endpoint for endpoint in actual if endpoint.digest == digest and endpoint.state in USABLE]
     taken = {endpoint.service for endpoint in actual}
     return EndpointPlan(
-        create=tuple(service for service in settings.services if is_needed and service not in taken),
-        delete=tuple(
+        services_to_create=tuple(service for service in settings.services if is_needed and service not in taken),
+        ids_to_delete=tuple(
             endpoint.endpoint_id
             for endpoint in actual
             if endpoint.state is not EndpointState.DELETING and (is_idle or endpoint not in usable)
         ),
-        unreachable=tuple(
+        unreachable_services=tuple(
             service
             for service in settings.services
             if not any(endpoint.service == service and endpoint.state is EndpointState.AVAILABLE for endpoint in usable)

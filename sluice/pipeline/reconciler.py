@@ -23,7 +23,7 @@ from sluice.pipeline.operations import (
     StartLand,
     StopJob,
 )
-from sluice.pipeline.runs import Decision, DesiredState, JobStep, Run, TargetState, decide
+from sluice.pipeline.runs import Decision, DesiredState, JobStep, Run, TargetState, decide_step
 from sluice.times import MINUTE_MS, format_time
 
 SHOWN_RUNS = 20
@@ -121,7 +121,7 @@ class Reconciler(msgspec.Struct, frozen=True, kw_only=True):
         return PipelineView(
             wanted=state.wanted,
             since=state.since,
-            digest=self.catalogue.land().digest,
+            digest=self.catalogue.build_land_job().digest,
             application=self.catalogue.settings.application_id,
             runs=tuple(
                 RunView(
@@ -146,17 +146,17 @@ class Reconciler(msgspec.Struct, frozen=True, kw_only=True):
     def _stream_job(self, state: DesiredState) -> Job | None:
         match state.wanted:
             case TargetState.RUNNING:
-                return self.catalogue.land()
+                return self.catalogue.build_land_job()
             case TargetState.DRAINED:
-                return self.catalogue.drain(state.since)
+                return self.catalogue.build_drain_job(state.since)
             case TargetState.STOPPED:
                 return None
 
     def _apply_decisions(self, jobs: Mapping[str, Job | None], *, pause_ms: int) -> tuple[JobOutcome, ...]:
         runs, now_ms, outcomes = self._list_runs(), self.now_ms(), []
-        decisions = {name: decide(name, job, runs, now_ms=now_ms, pause_ms=pause_ms) for name, job in jobs.items()}
+        decisions = {name: decide_step(name, job, runs, now_ms=now_ms, pause_ms=pause_ms) for name, job in jobs.items()}
         for decision in decisions.values():
-            for run_id in decision.cancel:
+            for run_id in decision.runs_to_cancel:
                 self.runs.cancel(run_id, grace_s=self.catalogue.settings.limits.shutdown_grace_s)
         unreachable = self._reconcile_endpoints(runs, decisions.values())
         for name, job in jobs.items():
@@ -173,8 +173,8 @@ class Reconciler(msgspec.Struct, frozen=True, kw_only=True):
                     step=decision.step,
                     reason=decision.reason,
                     run=run_id,
-                    cancelled=decision.cancel,
-                    failed=decision.failed,
+                    cancelled=decision.runs_to_cancel,
+                    failed=decision.has_last_run_failed,
                     wanted=job is not None,
                 )
             )
@@ -192,12 +192,12 @@ class Reconciler(msgspec.Struct, frozen=True, kw_only=True):
         plan = plan_endpoints(
             settings, actual, is_needed=is_needed, is_idle=not is_needed and now_ms >= last_ms + idle_ms
         )
-        if plan.delete:
-            self.endpoints.delete(plan.delete)
-        for service in plan.create:
+        if plan.ids_to_delete:
+            self.endpoints.delete(plan.ids_to_delete)
+        for service in plan.services_to_create:
             # Concurrent requests have the same token. A later request, after an endpoint is gone, has another token.
             self.endpoints.create(service, settings, token=f"{service}-{settings.digest}-{now_ms // MINUTE_MS}")
-        return plan.unreachable
+        return plan.unreachable_services
 
     def _list_runs(self) -> Sequence[Run]:
         return self.runs.list_runs(now_ms=self.now_ms())

@@ -128,12 +128,12 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
     step: JobStep
     reason: str
-    cancel: tuple[str, ...] = ()
+    runs_to_cancel: tuple[str, ...] = ()
     token: str = ""
-    failed: bool = False
+    has_last_run_failed: bool = False
 
 
-def decide(name: str, job: Job | None, runs: Iterable[Run], *, now_ms: int, pause_ms: int) -> Decision:
+def decide_step(name: str, job: Job | None, runs: Iterable[Run], *, now_ms: int, pause_ms: int) -> Decision:
     """Decide the step for job `name`. `job` is the job's definition; None means that it should not run.
 
     `runs` has all live runs and the runs that ended in the last days, of all jobs, in any order. A failed stream is
@@ -154,12 +154,12 @@ def decide(name: str, job: Job | None, runs: Iterable[Run], *, now_ms: int, paus
     cancel = tuple(run.run_id for run in live if run is not kept and run.state is not RunState.CANCELLING)
     if kept:
         # The oldest run continues. If a race has started more runs of the same job, they are cancelled.
-        said = f"{kept.run_id} is {kept.state.value}"
+        run_state = f"{kept.run_id} is {kept.state.value}"
         if job and kept.name.slot != job.slot and kept.name.digest != job.digest:
-            return Decision(step=JobStep.BUSY, reason=f"{said}, which is {kept.name}", cancel=cancel)
-        return Decision(step=JobStep.KEEP, reason=said, cancel=cancel)
+            return Decision(step=JobStep.BUSY, reason=f"{run_state}, which is {kept.name}", runs_to_cancel=cancel)
+        return Decision(step=JobStep.KEEP, reason=run_state, runs_to_cancel=cancel)
     if cancel:
-        return Decision(step=JobStep.STOP, reason=f"{', '.join(cancel)}: not as it should run", cancel=cancel)
+        return Decision(step=JobStep.STOP, reason=f"{', '.join(cancel)}: not as it should run", runs_to_cancel=cancel)
     if live:
         return Decision(step=JobStep.WAIT, reason=f"{live[0].run_id} is ending")
     if job is None:
@@ -182,9 +182,9 @@ def _decide_next(job: Job, job_runs: Sequence[Run], *, now_ms: int, pause_ms: in
         return start
     failed, was = last.state is RunState.FAILED, f"{last.run_id} was {last.state.value}"
     if job.slot:
-        return Decision(step=JobStep.REST, reason=was, failed=failed)
+        return Decision(step=JobStep.REST, reason=was, has_last_run_failed=failed)
     if pause_ms and now_ms < last.ended_at_ms + pause_ms:
-        return Decision(step=JobStep.WAIT, reason=f"{was}: started again later", failed=failed)
+        return Decision(step=JobStep.WAIT, reason=f"{was}: started again later", has_last_run_failed=failed)
     return start
 
 

@@ -23,13 +23,13 @@ class Daily(msgspec.Struct, frozen=True):
             raise ValueError(f"{text!r} is not a time of day, HH:MM")
         return cls(int(match[1]) * 60 + int(match[2]))
 
-    def last_due(self, now_ms: int) -> date:
+    def find_last_due_day(self, now_ms: int) -> date:
         """Return the day on which the job was last due: today, or yesterday before today's time."""
-        now = utc_datetime(now_ms)
+        now = convert_to_utc(now_ms)
         today = now.hour * 60 + now.minute >= self.minute
         return now.date() if today else now.date() - ONE_DAY
 
 
-def utc_datetime(now_ms: int) -> datetime:
+def convert_to_utc(now_ms: int) -> datetime:
     """Convert milliseconds since 1970 to a date and time in UTC."""
     return datetime.fromtimestamp(now_ms / 1000, tz=UTC)

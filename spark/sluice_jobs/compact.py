@@ -65,31 +65,31 @@ def compact_table(
         return asdict(compact_parquet(spark, location, days=days, target_bytes=target_bytes))
     if table_format == "delta":
         spark.conf.set(DELTA_TARGET, str(target_bytes))
-        statement = optimize_statement(location, days)
+        statement = build_optimize_statement(location, days)
     else:
-        statement = rewrite_statement(location, days, target_bytes)
+        statement = build_rewrite_statement(location, days, target_bytes)
     return {"metrics": [row.asDict(recursive=True) for row in spark.sql(statement).collect()]}
 
 
-def merge_files(spark: SparkSession, table: ParquetTable, small: Sequence[DataFile]) -> CompactionTotals:
+def merge_files(spark: SparkSession, table: ParquetTable, inputs: Sequence[DataFile]) -> CompactionTotals:
     """Replace the files by one merged file, in one version of the table. Do nothing if another run was faster.
 
     Raises LogError if rows would be lost.
     """
-    rows = table.read_files(spark, small).coalesce(1).sortWithinPartitions("sent_at")
+    rows = table.read_files(spark, inputs).coalesce(1).sortWithinPartitions("sent_at")
     large = table.write(rows, "compacted")
-    rows_before, rows_after = sum(file.rows for file in small), sum(file.rows for file in large)
+    rows_before, rows_after = sum(file.rows for file in inputs), sum(file.rows for file in large)
     if rows_before != rows_after:
-        raise LogError(f"{len(small)} files of {rows_before} rows became {rows_after} rows: the table stays as it is")
+        raise LogError(f"{len(inputs)} files of {rows_before} rows became {rows_after} rows: the table stays as it is")
 
-    def change(files: Sequence[DataFile]) -> Change | None:
-        if {file.path for file in small} - {file.path for file in files}:
+    def build_merge(files: Sequence[DataFile]) -> Change | None:
+        if {file.path for file in inputs} - {file.path for file in files}:
             return None  # Another run was faster. A later clean-up deletes our file.
-        return Change(add=large, remove=small, moves_rows=True)
+        return Change(add=large, remove=inputs, moves_rows=True)
 
-    if not table.log.change(change):
+    if not table.log.change(build_merge):
         return CompactionTotals()
-    return CompactionTotals(files_before=len(small), files_after=len(large), rows=rows_after)
+    return CompactionTotals(files_before=len(inputs), files_after=len(large), rows=rows_after)
 
 
 def list_closed_days(today: date, count: int) -> Sequence[date]:
@@ -115,12 +115,12 @@ def plan_merges(files: Sequence[DataFile], days: Sequence[date], target_bytes: i
                 group.append(following)
 
 
-def optimize_statement(location: str, days: Sequence[date]) -> str:
+def build_optimize_statement(location: str, days: Sequence[date]) -> str:
     """Return Delta's SQL statement to compact a table. The session's configuration sets its target size."""
     return f"OPTIMIZE delta.`{location}/{MESSAGES}` WHERE {_format_days_condition(days)}"
 
 
-def rewrite_statement(namespace: str, days: Sequence[date], target_bytes: int) -> str:
+def build_rewrite_statement(namespace: str, days: Sequence[date], target_bytes: int) -> str:
     """Return Iceberg's SQL statement to compact a table."""
     catalog, _, rest = namespace.partition(".")
     where = _format_days_condition(days).replace("'", "''")

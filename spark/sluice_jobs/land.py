@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  as everybody calls it
 
 from sluice_jobs.arguments import LATE_DAYS_DEFAULT, TRIGGER_SECONDS_DEFAULT
-from sluice_jobs.landing import NO_EXTRAS, Extras, classify_rows, messages_layout, quarantine_layout
-from sluice_jobs.session import await_query, handle_stop_signals, ignore_own_stop, stop_before
+from sluice_jobs.landing import NO_EXTRAS, ExtraColumns, classify_rows, messages_layout, quarantine_layout
+from sluice_jobs.session import await_query, handle_stop_signals, stop_before, suppress_stop_error
 from sluice_jobs.table_log import Transaction
 from sluice_jobs.table_schemas import MESSAGES, QUARANTINE, REASON
 from sluice_jobs.tables import ParquetTable, Table, open_table
@@ -47,9 +47,9 @@ class LandArguments:
     metrics: str | None = None  # CloudWatch namespace of the metrics; None writes no metrics
 
     @property
-    def extras(self) -> Extras:
+    def extras(self) -> ExtraColumns:
         """The optional columns that the arguments add to table `messages`."""
-        return Extras(envelope="envelope" in self.source, attributes=self.columns)
+        return ExtraColumns(envelope="envelope" in self.source, attributes=self.columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ class BatchWriter:
         quarantine: Table,
         late_days: int,
         landed: Callable[[int], None] = lambda _: None,
-        extras: Extras = NO_EXTRAS,
+        extras: ExtraColumns = NO_EXTRAS,
     ) -> None:
         self._messages, self._quarantine, self._late_days, self._landed = messages, quarantine, late_days, landed
         self._extras = extras
@@ -99,7 +99,7 @@ class BatchWriter:
         self._landed(number)
 
     def _write(self, batch: DataFrame, transaction: Transaction) -> LandedTotals:
-        rows = classify_rows(batch, late_days=self._late_days, extras=self._extras)
+        rows = classify_rows(batch, late_days=self._late_days, extra_columns=self._extras)
         try:
             return self._append(rows, transaction)
         except Exception:
@@ -186,7 +186,7 @@ def land(spark: SparkSession, landing: LandArguments, landed: Callable[[int], No
     writer = writer.foreachBatch(batches)
     with handle_stop_signals(batches.stopping):
         if landing.drain:
-            with ignore_own_stop():
+            with suppress_stop_error():
                 drain(writer.trigger(processingTime="0 seconds"), landing.source)
         else:
             await_query(writer.trigger(processingTime=f"{landing.trigger_seconds} seconds").start(), batches.stopping)

@@ -38,7 +38,7 @@ _AT = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,9})?Z$"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Extras:
+class ExtraColumns:
     """The optional columns: the envelopes' fields, and message attributes as columns with types."""
 
     envelope: bool = False
@@ -51,12 +51,12 @@ class Extras:
         return "".join(f"`{name}` {kind}, " for name, kind in {**envelope, **self.attributes}.items())
 
 
-NO_EXTRAS = Extras()
+NO_EXTRAS = ExtraColumns()
 
 
-def messages_layout(extras: Extras = NO_EXTRAS) -> Layout:
+def messages_layout(extra_columns: ExtraColumns = NO_EXTRAS) -> Layout:
     """Return all columns of table `messages`: the source's, the optional, the job's and the partition columns."""
-    columns = f"{SPARK_SCHEMA}, {extras.ddl}{OWN_COLUMNS}"
+    columns = f"{SPARK_SCHEMA}, {extra_columns.ddl}{OWN_COLUMNS}"
     return Layout(schema=StructType.fromDDL(columns), partition_columns=PARTITION_COLUMNS)
 
 
@@ -65,7 +65,7 @@ def quarantine_layout() -> Layout:
     return Layout(schema=StructType.fromDDL(f"{SPARK_SCHEMA}, {REASON} string, date date"), partition_columns=("date",))
 
 
-def classify_rows(received: DataFrame, *, late_days: int, extras: Extras = NO_EXTRAS) -> DataFrame:
+def classify_rows(received: DataFrame, *, late_days: int, extra_columns: ExtraColumns = NO_EXTRAS) -> DataFrame:
     """Add the job's columns to the source's; `reason` says why a row is bad and is null in good rows. Keeps every row.
 
     `happened_at` is the time in the body if the body is an event (see docs/jobs.md) whose time lies between 1970 and
@@ -90,16 +90,16 @@ def classify_rows(received: DataFrame, *, late_days: int, extras: Extras = NO_EX
     known = [SOURCES_REASON] if SOURCES_REASON in received.columns else []
     read = unread.select(
         *StructType.fromDDL(SPARK_SCHEMA).names,
-        *([ENVELOPE] if extras.envelope else []),
-        *[_cast(attributes[name]["string"], kind).alias(name) for name, kind in extras.attributes.items()],
-        F.coalesce(_event_time(), "_sent").alias("happened_at"),
+        *([ENVELOPE] if extra_columns.envelope else []),
+        *[_cast(attributes[name]["string"], kind).alias(name) for name, kind in extra_columns.attributes.items()],
+        F.coalesce(_build_event_time(), "_sent").alias("happened_at"),
         key.alias("routing_key"),
         F.substring_index("_metadata.id", ".", 1).alias("origin"),
         F.col("_metadata.id").alias("origin_id"),
         F.col("_metadata.trace").alias("sites"),
         F.when(published.between(0, MAX_PUBLISHED_MS), F.timestamp_millis(published)).alias("published_at"),
         exchange.alias("exchange"),
-        F.coalesce(*known, _reason_column(exchange)).alias(REASON),
+        F.coalesce(*known, _build_reason_column(exchange)).alias(REASON),
         "_sent",
     )
     late = F.datediff(F.to_date("_sent"), F.to_date("happened_at")) > late_days
@@ -109,15 +109,15 @@ def classify_rows(received: DataFrame, *, late_days: int, extras: Extras = NO_EX
     return dated.drop("_sent")
 
 
-def _cast(text: Column, kind: str) -> Column:
+def _cast(column: Column, spark_type: str) -> Column:
     """Convert a text column to a Spark type. Null if a text doesn't fit, or is a time that some readers can't read."""
-    value = text.try_cast(kind)
-    if isinstance(StructType.fromDDL(f"value {kind}")[0].dataType, DateType | TimestampType | TimestampNTZType):
-        return F.when(value.between(F.lit(FIRST_TIME).cast(kind), F.lit(LAST_TIME).cast(kind)), value)
+    value = column.try_cast(spark_type)
+    if isinstance(StructType.fromDDL(f"value {spark_type}")[0].dataType, DateType | TimestampType | TimestampNTZType):
+        return F.when(value.between(F.lit(FIRST_TIME).cast(spark_type), F.lit(LAST_TIME).cast(spark_type)), value)
     return value
 
 
-def _event_time() -> Column:
+def _build_event_time() -> Column:
     """Return the event's time. Null without an event, or if its time is unreadable, before 1970 or after the sending.
 
     A time before 1970 is a mistake. One before the year 1000 in a file's statistics makes readers skip the file.
@@ -137,16 +137,16 @@ def _has_mistyped_text() -> Column:
     texts = F.concat(F.array(*[metadata[name] for name in _TEXTS]), F.coalesce(metadata["trace"], F.array()))
     parsed = F.try_parse_json(F.col("attributes")[ATTRIBUTE]["string"])
 
-    def is_other(name: str, kind: str) -> Column:
+    def is_other_type(name: str, kind: str) -> Column:
         actual = F.schema_of_variant(F.try_variant_get(parsed, f"$.{name}", "variant"))
         return F.coalesce(actual != kind, F.lit(True))  # noqa: FBT003  a literal column
 
-    others = [metadata[name].isNotNull() & is_other(name, "STRING") for name in _TEXTS]
-    others.append((F.size("_metadata.trace") > 0) & is_other("trace", "ARRAY<STRING>"))
+    others = [metadata[name].isNotNull() & is_other_type(name, "STRING") for name in _TEXTS]
+    others.append((F.size("_metadata.trace") > 0) & is_other_type("trace", "ARRAY<STRING>"))
     return F.exists(texts, lambda text: text.rlike(_NO_TEXT)) & reduce(Column.__or__, others)
 
 
-def _reason_column(exchange: Column) -> Column:
+def _build_reason_column(exchange: Column) -> Column:
     metadata = F.col("_metadata")
     mistyped = F.coalesce(_has_mistyped_text(), F.lit(False))  # noqa: FBT003  a literal column
     unreadable = F.col("_sealed") & (metadata.isNull() | metadata["unreadable"].isNotNull() | mistyped)

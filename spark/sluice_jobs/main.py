@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(sys.argv[1:] if arguments is None else arguments, today=datetime.now(UTC).date())
     try:
         if location := os.environ.get(DRIVER_PACKAGES):
-            add_packages(location)
+            add_driver_packages(location)
         result = run_job(options)
     except SluiceSparkError as error:
         sys.stderr.write(f"sluice_job: {type(error).__name__}: {error}\n")
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def add_packages(location: str) -> None:
+def add_driver_packages(location: str) -> None:
     """Unpack an archive of Python packages into the working directory, and add it to the import path. Raises LogError.
 
     If Spark unpacked the archive, it would do so in every executor, too.
@@ -93,10 +93,10 @@ def run_job(options: argparse.Namespace) -> Result:
                 return asdict(replay(spark, _build_arguments(ReplayArguments, options)))
 
 
-def _build_arguments(kind: Callable[..., JobArguments], options: argparse.Namespace, **more: Any) -> JobArguments:
+def _build_arguments(class_: Callable[..., JobArguments], options: argparse.Namespace, **more: Any) -> JobArguments:
     """Build a job's arguments object: each field gets the value of the parsed option of the same name."""
-    names = {name for name in inspect.signature(kind).parameters if name not in more}
-    return kind(**{name: getattr(options, name) for name in names}, **more)
+    names = {name for name in inspect.signature(class_).parameters if name not in more}
+    return class_(**{name: getattr(options, name) for name in names}, **more)
 
 
 @contextmanager

@@ -93,17 +93,17 @@ def handle_stop_signals(stopping: threading.Event) -> Iterator[None]:
         yield
         return
 
-    def ask(number: int, _: Any) -> None:
-        if number == signal.SIGINT and stopping.is_set():
+    def request_stop(signal_number: int, _: Any) -> None:
+        if signal_number == signal.SIGINT and stopping.is_set():
             raise KeyboardInterrupt
         stopping.set()
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
+    old_handlers = {number: signal.signal(number, request_stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for signal_number, handler in old_handlers.items():
+            signal.signal(signal_number, handler)
 
 
 @contextmanager
@@ -112,15 +112,15 @@ def defer_interrupt() -> Iterator[None]:
 
     The signal is masked, because PySpark sets its own handler within the context.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, old_mask)
 
 
 @contextmanager
-def ignore_own_stop() -> Iterator[None]:
+def suppress_stop_error() -> Iterator[None]:
     """Suppress the query error that `stop_before` caused; raise every other error."""
     try:
         yield
@@ -131,7 +131,7 @@ def ignore_own_stop() -> Iterator[None]:
 
 def await_query(query: Any, stopping: threading.Event) -> None:
     """Wait until `stopping` is set, then stop the query between two batches. Raises the query's error if it fails."""
-    with ignore_own_stop():
+    with suppress_stop_error():
         while not stopping.is_set():
             if query.awaitTermination(LOOK_EVERY_S):
                 return

@@ -71,14 +71,14 @@ def statistics(spark: SparkSession, source: Source, day: date, output: str) -> S
     """Write the day's log and rows of the hourly table. They replace the log and rows of an earlier run."""
     table = open_table(source.table_format, source.tables, MESSAGES, messages_layout())
 
-    def may_have_day(partition: Mapping[str, str]) -> bool:
+    def can_contain_day(partition: Mapping[str, str]) -> bool:
         partition_date = date.fromisoformat(partition["date"])  # Partitions of later days contain this day's late rows.
         return partition_date > day if partition["late"] == "true" else partition_date == day
 
     # The condition includes the partition columns, so that Spark reads only the partitions of these days.
     in_time = ~F.col("late") & (F.col("date") == F.lit(day))
     late = F.col("late") & (F.col("date") > F.lit(day))
-    messages = table.read(spark, may_have_day).where(in_time | late)
+    messages = table.read(spark, can_contain_day).where(in_time | late)
     messages = messages.where(F.to_date("happened_at") == F.lit(day))
     day_events = select_events(messages, source.exchange)
     unique = day_events.dropDuplicates(["id"]).persist()  # cached, because several queries read these events
@@ -90,8 +90,8 @@ def statistics(spark: SparkSession, source: Source, day: date, output: str) -> S
         hourly = ParquetTable(f"{output}/{HOURLY}", hourly_layout())
         files = hourly.write(aggregate_hourly(unique), f"statistics-{day.isoformat()}")
 
-        def replace_day(known: Sequence[DataFile]) -> Change:
-            return Change(add=files, remove=[file for file in known if file.partition["date"] == day.isoformat()])
+        def replace_day(old_files: Sequence[DataFile]) -> Change:
+            return Change(add=files, remove=[file for file in old_files if file.partition["date"] == day.isoformat()])
 
         # A single version replaces the day, so a reader sees either the earlier run's rows or the new rows.
         hourly.log.change(replace_day)
@@ -119,14 +119,14 @@ def count_log_values(unique: DataFrame) -> Mapping[str, int]:
     offers = unique.where((F.col("kind") == OfferEvent.kind) & outcome.isin(*list_outcomes("offer")))
     method = F.coalesce("method", F.lit(UNKNOWN))
     return {
-        **_count_by(PROXIES, first, addresses, *[F.col(f"first.{label}") for label in labels]),
-        **_count_by(ADDRESSES_BY_TYPE, seen, addresses, "proxy_type"),
-        **_count_by(ADDRESSES_BY_NAT, seen, addresses, "nat"),
-        **_count_by(POLLS, polls.where(~rejected), events_, "nat", "proxy_type", "outcome"),
-        **_count_by(WITH_RELAY_URL, polls.where(extended), events_, "nat", "proxy_type"),
-        **_count_by(WITHOUT_RELAY_URL, polls.where(~extended), events_, "nat", "proxy_type"),
-        **_count_by(REJECTED, polls.where(rejected), events_, "nat", "proxy_type"),
-        **_count_by(OFFERS, offers, events_, "nat", "outcome", "country", method),
+        **_count_by_labels(PROXIES, first, addresses, *[F.col(f"first.{label}") for label in labels]),
+        **_count_by_labels(ADDRESSES_BY_TYPE, seen, addresses, "proxy_type"),
+        **_count_by_labels(ADDRESSES_BY_NAT, seen, addresses, "nat"),
+        **_count_by_labels(POLLS, polls.where(~rejected), events_, "nat", "proxy_type", "outcome"),
+        **_count_by_labels(WITH_RELAY_URL, polls.where(extended), events_, "nat", "proxy_type"),
+        **_count_by_labels(WITHOUT_RELAY_URL, polls.where(~extended), events_, "nat", "proxy_type"),
+        **_count_by_labels(REJECTED, polls.where(rejected), events_, "nat", "proxy_type"),
+        **_count_by_labels(OFFERS, offers, events_, "nat", "outcome", "country", method),
     }
 
 
@@ -139,10 +139,10 @@ def aggregate_hourly(unique: DataFrame) -> DataFrame:
     )
 
 
-def _count_by(family: Family, frame: DataFrame, number: Column, *labels: str | Column) -> Counts:
+def _count_by_labels(family: Family, frame: DataFrame, count: Column, *labels: str | Column) -> Counts:
     """Count rows by the label columns of a metric family."""
     counts: Counts = Counter()
-    for row in frame.groupBy(*labels).agg(number).collect():
+    for row in frame.groupBy(*labels).agg(count).collect():
         counts[family.build_count_name(*row[:-1])] += row[-1]
     return counts
 
@@ -165,7 +165,7 @@ def select_events(messages: DataFrame, exchange: str) -> DataFrame:
     candidates = messages.where(F.col("exchange") == exchange).select(
         "happened_at", F.from_json("body", _SCHEMA).alias("event")
     )
-    return candidates.where(~_is_bad()).select(
+    return candidates.where(~_build_bad_condition()).select(
         "happened_at",
         *[F.col(f"event.{name}") for name in ("kind", "outcome", "id", "site", "method", "relay_extension")],
         F.greatest(F.coalesce(F.col("event.polls"), F.lit(1)), F.lit(1)).alias("polls"),
@@ -183,10 +183,10 @@ def select_events(messages: DataFrame, exchange: str) -> DataFrame:
 def select_bad_records(messages: DataFrame, exchange: str) -> DataFrame:
     """Select the rows of the events exchange that are not valid events."""
     candidates = messages.where(F.col("exchange") == exchange)
-    return candidates.withColumn("event", F.from_json("body", _SCHEMA)).where(_is_bad()).drop("event")
+    return candidates.withColumn("event", F.from_json("body", _SCHEMA)).where(_build_bad_condition()).drop("event")
 
 
-def _is_bad() -> Column:
+def _build_bad_condition() -> Column:
     missing = F.col("event").isNull()
     for name in _COMMON:
         missing = missing | F.col(f"event.{name}").isNull()

@@ -111,16 +111,16 @@ class TableLog:
         table = self._open_newest()
         return [] if table is None else list(_list_files(table))
 
-    def has(self, transaction: Transaction) -> bool:
+    def has_transaction(self, transaction: Transaction) -> bool:
         """Whether the table contains the transaction's batch, or a later batch of the same query."""
         table = self._open_newest()
-        return table is not None and _has(table, transaction)
+        return table is not None and _has_transaction(table, transaction)
 
     def append(self, files: Sequence[DataFile], transaction: Transaction) -> bool:
         """Add the files, once for each transaction. Returns False if an earlier attempt has added the rows."""
 
         def build_change(table: DeltaTable) -> Change | bool:
-            if not _has(table, transaction):
+            if not _has_transaction(table, transaction):
                 return Change(add=files)
             # The table contains the files of this call if the commit succeeded but its response was lost.
             return bool(files) and files[0].path in {file.path for file in _list_files(table)}
@@ -134,15 +134,15 @@ class TableLog:
         `build_change` is called again each time another writer commits first. deltalake's own retry isn't used: if
         another writer has replaced the same files, the retry would add their rows a second time.
         """
-        tried: Change | None = None
+        prior: Change | None = None
 
         def rebuild_change(table: DeltaTable) -> Change | bool:
-            nonlocal tried
+            nonlocal prior
             files = list(_list_files(table))
-            if tried and tried.add and {file.path for file in tried.add} <= {file.path for file in files}:
+            if prior and prior.add and {file.path for file in prior.add} <= {file.path for file in files}:
                 return True  # The commit succeeded, but its response was lost.
-            tried = build_change(files)
-            return tried or False
+            prior = build_change(files)
+            return prior or False
 
         return self._commit(rebuild_change, CommitProperties(max_commit_retries=0))
 
@@ -267,8 +267,8 @@ def _translate_errors() -> Iterator[None]:
         raise (UnknownFormat if later else LogError)(f"the table's log: {error}") from error
 
 
-def _has(table: DeltaTable, transaction: Transaction) -> bool:
-    known = table.transaction_version(transaction.app_id)
+def _has_transaction(delta_table: DeltaTable, transaction: Transaction) -> bool:
+    known = delta_table.transaction_version(transaction.app_id)
     return known is not None and known >= transaction.version
 
 
@@ -310,14 +310,14 @@ def _measure_columns(footer: pq.FileMetaData) -> Mapping[str, Mapping[str, Any]]
         name = footer.schema.column(index).path
         statistics = [group.column(index).statistics for group in groups] if name in MEASURED else []
         if statistics and all(chunk is not None and chunk.has_min_max and chunk.has_null_count for chunk in statistics):
-            least[name] = _format_instant(min(chunk.min for chunk in statistics))
-            greatest[name] = _format_instant(max(chunk.max for chunk in statistics))
+            least[name] = _format_time(min(chunk.min for chunk in statistics))
+            greatest[name] = _format_time(max(chunk.max for chunk in statistics))
             nulls[name] = sum(column.null_count for column in statistics)
     return {"minValues": least, "maxValues": greatest, "nullCount": nulls} if least else {}
 
 
-def _format_instant(at: datetime) -> str:
-    return at.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"  # strftime wouldn't pad the year.
+def _format_time(time_: datetime) -> str:
+    return time_.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"  # strftime wouldn't pad the year.
 
 
 AWS_ENDPOINTS = (".amazonaws.com", ".amazonaws.com.cn")

@@ -21,48 +21,50 @@ WIDER_TYPES: Mapping[str, frozenset[str]] = {
 }
 
 
-def merge_schemas(known: str, new: str, *, table: str) -> str:
+def merge_schemas(table_schema: str, new_schema: str, *, table: str) -> str:
     """Return the table's columns, widened to the new schema's types if needed, followed by the new columns.
 
     A column that the new schema lacks stays, and is null in new rows. If the new type is narrower, the table's type
     stays. Raises UnknownFormat, which names table and column, for an incompatible type.
     """
-    new_fields = {field["name"]: field for field in json.loads(new)["fields"]}
+    new_fields = {field["name"]: field for field in json.loads(new_schema)["fields"]}
     fields = []
-    for field in json.loads(known)["fields"]:
+    for field in json.loads(table_schema)["fields"]:
         name = field["name"]
         mine = new_fields.pop(name, field)
-        fields.append({**field, "type": _widen(field["type"], mine["type"], f"{table}: column {name}")})
+        fields.append({**field, "type": _widen_type(field["type"], mine["type"], f"{table}: column {name}")})
     return json.dumps({"type": "struct", "fields": [*fields, *new_fields.values()]})
 
 
-def _widen(known: Any, new: Any, column: str) -> Any:
-    if isinstance(known, Mapping) and isinstance(new, Mapping) and known["type"] == new["type"]:
-        return _widen_nested(known, new, column)
-    if known == new:
-        return known
-    if isinstance(known, str) and isinstance(new, str):
-        if new in WIDER_TYPES.get(known, ()):
-            return new
-        if known in WIDER_TYPES.get(new, ()):
-            return known
-    raise UnknownFormat(f"{column} is {_type_name(known)} there, and can't become {_type_name(new)}")
+def _widen_type(table_type: Any, new_type: Any, column: str) -> Any:
+    if isinstance(table_type, Mapping) and isinstance(new_type, Mapping) and table_type["type"] == new_type["type"]:
+        return _widen_nested_type(table_type, new_type, column)
+    if table_type == new_type:
+        return table_type
+    if isinstance(table_type, str) and isinstance(new_type, str):
+        if new_type in WIDER_TYPES.get(table_type, ()):
+            return new_type
+        if table_type in WIDER_TYPES.get(new_type, ()):
+            return table_type
+    raise UnknownFormat(f"{column} is {_format_type(table_type)} there, and can't become {_format_type(new_type)}")
 
 
-def _widen_nested(known: Mapping[str, Any], new: Mapping[str, Any], column: str) -> Mapping[str, Any]:
-    match known["type"]:
+def _widen_nested_type(table_type: Mapping[str, Any], new_type: Mapping[str, Any], column: str) -> Mapping[str, Any]:
+    match table_type["type"]:
         case "struct":
-            pair = (json.dumps(schema) for schema in (known, new))
+            pair = (json.dumps(schema) for schema in (table_type, new_type))
             return dict(json.loads(merge_schemas(*pair, table=column)))
         case "array":
-            return {**known, "elementType": _widen(known["elementType"], new["elementType"], column)}
+            element_type = _widen_type(table_type["elementType"], new_type["elementType"], column)
+            return {**table_type, "elementType": element_type}
         case _:
-            keys = _widen(known["keyType"], new["keyType"], column)
-            return {**known, "keyType": keys, "valueType": _widen(known["valueType"], new["valueType"], column)}
+            keys = _widen_type(table_type["keyType"], new_type["keyType"], column)
+            values = _widen_type(table_type["valueType"], new_type["valueType"], column)
+            return {**table_type, "keyType": keys, "valueType": values}
 
 
-def _type_name(kind: Any) -> str:
-    return kind if isinstance(kind, str) else str(kind["type"])
+def _format_type(spark_type: Any) -> str:
+    return spark_type if isinstance(spark_type, str) else str(spark_type["type"])
 
 
 MESSAGES, QUARANTINE = "messages", "quarantine"

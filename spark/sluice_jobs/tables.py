@@ -67,7 +67,7 @@ class ParquetTable:
 
     def append(self, frame: DataFrame, transaction: Transaction) -> bool:
         """Write the rows to files, and publish a log version with these files. Raises LogError, UnknownFormat."""
-        if self.log.has(transaction):
+        if self.log.has_transaction(transaction):
             return False
         rows = frame.select(*self._layout.schema.names)
         return self.log.append(self.write(rows, f"{transaction.version:012d}"), transaction)
@@ -140,7 +140,7 @@ class IcebergTable:
         """Append the rows unless a snapshot has the batch. Snapshots must be kept for days, as by Iceberg's default."""
         spark = frame.sparkSession
         spark.sql(self.create_statement())
-        if spark.sql(self.lookup_statement(transaction)).head(1):
+        if spark.sql(self.build_lookup_statement(transaction)).head(1):
             return False
         writer = frame.select(*self._layout.schema.names).writeTo(self.identifier)
         writer = writer.option("fanout-enabled", "true")  # Without this option rows must be sorted by partition.
@@ -156,7 +156,7 @@ class IcebergTable:
         """Return the SQL statement that creates the table if it doesn't exist."""
         return _create_statement(self.identifier, self._layout, "iceberg")
 
-    def lookup_statement(self, transaction: Transaction) -> str:
+    def build_lookup_statement(self, transaction: Transaction) -> str:
         """Return the SQL query for a snapshot of this transaction, or of a later one of its streaming query."""
         uuid.UUID(transaction.app_id)  # ValueError for other text: the id becomes part of SQL
         return (

@@ -78,7 +78,7 @@ def decode(
     """
     reader = _choose_reader(format, schema, message, options or {})
     text, content = F.col(column), _strip_header(F.col(column), format, header)
-    known = F.col(REASON) if REASON in frame.columns else _no_text()
+    known = F.col(REASON) if REASON in frame.columns else _build_null_text()
     unpacked = frame.withColumn(
         _CONTENT,
         F.struct(
@@ -104,40 +104,40 @@ def _strip_header(text: Column, format_: str, header: str | None) -> _Content:
     binary = F.try_to_binary(text, F.lit("base64"))
     flaw = F.when(text.isNotNull() & binary.isNull(), "not base64")
 
-    def begins(mark: bytes) -> Column:
-        return F.startswith(binary, F.lit(mark))
+    def begins_with(prefix: bytes) -> Column:
+        return F.startswith(binary, F.lit(prefix))
 
     if header is None:
-        likely = F.when(begins(CONFLUENT_LIKELY), _advise("Confluent", CONFLUENT))
-        likely = likely.when(begins(GLUE_MARK) | begins(GLUE_ZLIB_MARK), _advise("Glue", GLUE))
+        likely = F.when(begins_with(CONFLUENT_LIKELY), _suggest_header("Confluent", CONFLUENT))
+        likely = likely.when(begins_with(GLUE_MARK) | begins_with(GLUE_ZLIB_MARK), _suggest_header("Glue", GLUE))
         if not is_binary:
-            return _Content(content=text, flaw=_no_text(), hint=likely)
+            return _Content(content=text, flaw=_build_null_text(), hint=likely)
         flaw = F.coalesce(flaw, likely)
     size = 0
     if header == CONFLUENT:
         size = CONFLUENT_BYTES
-        flaw = flaw.when(~begins(CONFLUENT_MARK) | (F.octet_length(binary) < size), "no Confluent header")
+        flaw = flaw.when(~begins_with(CONFLUENT_MARK) | (F.octet_length(binary) < size), "no Confluent header")
         if format_ == PROTOBUF:
             size += len(FIRST_MESSAGE)
             place = F.substring(binary, size, 1)
             flaw = flaw.when(place != F.lit(FIRST_MESSAGE), "Confluent's header names another message than the first")
     elif header == GLUE:
         size = GLUE_BYTES
-        flaw = flaw.when(begins(GLUE_ZLIB_MARK), "Glue's header with zlib, which Spark has no function for")
-        flaw = flaw.when(~begins(GLUE_MARK) | (F.octet_length(binary) < size), "no Glue header")
+        flaw = flaw.when(begins_with(GLUE_ZLIB_MARK), "Glue's header with zlib, which Spark has no function for")
+        flaw = flaw.when(~begins_with(GLUE_MARK) | (F.octet_length(binary) < size), "no Glue header")
     content = F.substring(binary, size + 1, ALL_BYTES)
     if format_ == AVRO:
         is_container = F.startswith(content, F.lit(CONTAINER_MARK))
         flaw = F.coalesce(flaw, F.when(is_container, "an Avro container file, not one datum"))
     text_of = content if is_binary else F.try_validate_utf8(content.cast("string"))
-    return _Content(content=text_of, flaw=flaw, hint=_no_text())
+    return _Content(content=text_of, flaw=flaw, hint=_build_null_text())
 
 
-def _advise(name: str, header: str) -> str:
+def _suggest_header(name: str, header: str) -> str:
     return f"it begins like {name}'s header: header={header!r} takes that off, header={NONE!r} reads it as content"
 
 
-def _no_text() -> Column:
+def _build_null_text() -> Column:
     return F.lit(None).cast("string")
 
 
@@ -168,9 +168,9 @@ def _choose_reader(
     raise InvalidOption("format", f"{format_!r} is none of {', '.join(needs)}")
 
 
-def _enclose_in_json(content: Column) -> Column:
+def _enclose_in_json(body: Column) -> Column:
     """Enclose a body in a JSON object, because Spark's readers don't report text after a body's first JSON value."""
-    return F.concat(F.lit('{"v":['), content, F.lit('],"end":true}'))
+    return F.concat(F.lit('{"v":['), body, F.lit('],"end":true}'))
 
 
 def _json_reader(schema: StructType, options: Mapping[str, str]) -> _Reader:
@@ -192,15 +192,15 @@ def _json_reader(schema: StructType, options: Mapping[str, str]) -> _Reader:
 
 
 def _variant_reader() -> _Reader:
-    def variant_at(path: str, kind: str = "variant") -> Column:
+    def get_variant(path: str, kind: str = "variant") -> Column:
         return F.try_variant_get(F.col(_PARSED), path, kind)
 
     return _Reader(
         parse=lambda content: F.try_parse_json(_enclose_in_json(content)),
         is_read=lambda _: (
-            variant_at("$.end", "boolean") & variant_at("$.v[0]").isNotNull() & variant_at("$.v[1]").isNull()
+            get_variant("$.end", "boolean") & get_variant("$.v[0]").isNotNull() & get_variant("$.v[1]").isNull()
         ),
-        value=variant_at("$.v[0]"),
+        value=get_variant("$.v[0]"),
         failure="not JSON",
     )
 

@@ -75,7 +75,7 @@ class Options:
 
 
 @lru_cache(maxsize=16)  # Spark reuses worker processes, and creating a botocore session is slow.
-def client_factory(options: Options, connections: int) -> Callable[[], SqsClient]:
+def build_client_factory(options: Options, connections: int) -> Callable[[], SqsClient]:
     """Return a factory of SQS clients with at most `connections` connections to each region for each role.
 
     Asks botocore once for each endpoint and identity. Raises InvalidOption if a queue has no region, no credentials, or
@@ -98,7 +98,7 @@ def parse_options(given: Mapping[str, str]) -> Options:
             raise InvalidOption(spelt, f"unknown; there are {', '.join(sorted(_PARSERS))}")
         name = NAMES[lowered]
         place, parse = _PARSERS[name]
-        options = _replace_at(options, place, parse_value(name, parse, str(value).strip()))
+        options = _replace_value(options, place, parse_value(name, parse, str(value).strip()))
     if not options.staging_location:
         raise InvalidOption(
             "stagingLocation", "missing: a path, or s3://bucket/prefix, that the driver and all executors see"
@@ -119,12 +119,12 @@ def parse_value(name: str, parse: Callable[[str], Meaning], value: str) -> Meani
         raise InvalidOption(name, str(error)) from error
 
 
-def _replace_at(values: Any, place: str, value: Any) -> Any:
+def _replace_value(values: Any, path: str, value: Any) -> Any:
     """Replace a field at a path such as `identity.profile`. With an empty path `value` has several fields by name."""
-    name, _, rest = place.partition(".")
+    name, _, rest = path.partition(".")
     if not name:
         return replace(values, **value)
-    return replace(values, **{name: _replace_at(getattr(values, name), rest, value) if rest else value})
+    return replace(values, **{name: _replace_value(getattr(values, name), rest, value) if rest else value})
 
 
 def _check_combinations(options: Options) -> Iterator[tuple[object, str, str]]:
@@ -157,14 +157,14 @@ def _check_combinations(options: Options) -> Iterator[tuple[object, str, str]]:
     yield options.payload_limit > PAYLOAD_LIMIT, "s3MaxObjectBytes", body
 
     opened = "a path needs an envelope or payloadBuckets: other bodies are rows as they are"
-    yield bodies.quarantine and bodies.as_received, "badRecords", opened
+    yield bodies.quarantine and bodies.keeps_bodies_as_received, "badRecords", opened
     choice = "s3Glob" if options.s3.glob != "*" else "s3Removed"
     yield options.s3 != S3Choice() and "s3" not in bodies.envelopes, choice, "needs envelope s3"
 
 
-def is_spark_internal(lowered: str) -> bool:
+def is_spark_internal(option_name: str) -> bool:
     """Whether Spark added this option for a table. Spark also repeats each table option as `option.…`."""
-    return lowered in _SPARK_INTERNAL or lowered.startswith("option.")
+    return option_name in _SPARK_INTERNAL or option_name.startswith("option.")
 
 
 def _list_parser(pattern: str, expected: str) -> Callable[[str], tuple[str, ...]]:
@@ -207,13 +207,13 @@ def _parse_duration(value: str) -> float:
     return float(int(match[1]) * _TIMES[match[2]])
 
 
-def choice_parser(offered: Mapping[str, Meaning]) -> Callable[[str], Meaning]:
-    """Return a parser that maps a word, in lower or upper case, to its value in `offered`, or raises ValueError."""
-    meanings = {name.lower(): meaning for name, meaning in offered.items()}
+def choice_parser(choices: Mapping[str, Meaning]) -> Callable[[str], Meaning]:
+    """Return a parser that maps a word, in lower or upper case, to its value in `choices`, or raises ValueError."""
+    meanings = {name.lower(): meaning for name, meaning in choices.items()}
 
     def parse(value: str) -> Meaning:
         if value.lower() not in meanings:
-            raise ValueError(f"{value!r} is none of {', '.join(offered)}")
+            raise ValueError(f"{value!r} is none of {', '.join(choices)}")
         return meanings[value.lower()]
 
     return parse

@@ -22,14 +22,14 @@ MALLOC = {-1: 2 * 2**20, -3: 2 * 2**20, -8: 1}
 Outcome = TypeVar("Outcome")
 
 
-def run(whole: Coroutine[Any, Any, Outcome]) -> Outcome:
+def run(coroutine: Coroutine[Any, Any, Outcome]) -> Outcome:
     """Run a coroutine in a new event loop: uvloop's if it is installed, because it needs less CPU."""
     try:
         loops = importlib.import_module("uvloop").new_event_loop
     except ImportError:
         loops = None
     with asyncio.Runner(loop_factory=loops) as runner:
-        return runner.run(whole)
+        return runner.run(coroutine)
 
 
 async def wait_for_event(event: asyncio.Event, within_s: float) -> None:

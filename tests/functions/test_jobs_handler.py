@@ -83,7 +83,7 @@ def test_the_first_look_starts_the_stream_and_what_is_due(deployed: Deployed) ->
     assert deployed.look() == {"land": "start", "statistics": "start", "compact": "start"}
     [run] = deployed.runs()
     assert run.job_driver["sparkSubmit"]["entryPoint"] == "s3://assets/job.py"
-    assert run.job_driver["sparkSubmit"]["entryPointArguments"] == list(CATALOGUE.land().arguments)
+    assert run.job_driver["sparkSubmit"]["entryPointArguments"] == list(CATALOGUE.build_land_job().arguments)
     assert "spark.archives=s3://assets/e.tgz#environment," in run.job_driver["sparkSubmit"]["sparkSubmitParameters"]
     assert run.execution_role_arn == ROLE
 
@@ -221,7 +221,7 @@ def test_a_start_asks_for_what_moto_doesn_t_look_at(stubbed: tuple[EmrRuns, Stub
         "executionTimeoutMinutes": 0,
     }
     stub.add_response("start_job_run", {"applicationId": "app", "jobRunId": "1", "arn": "a" * 60}, asked)
-    assert runs.start(CATALOGUE.land(), token="token") == "1"
+    assert runs.start(CATALOGUE.build_land_job(), token="token") == "1"
 
 
 def test_a_cancel_gives_the_run_its_grace_period(stubbed: tuple[EmrRuns, Stubber]) -> None:

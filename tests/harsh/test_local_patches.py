@@ -80,7 +80,7 @@ def test_a_state_that_changes_while_it_is_read_is_read_again(monkeypatch: pytest
         return "queues"
 
     monkeypatch.setattr(ministack.app, "save_all", save)
-    cloud.keep_state_whole(lambda: happened.append("end"))
+    cloud.save_changing_state(lambda: happened.append("end"))
     ministack.app.save_all({"sqs": queues, "iam": lambda: "users"})
     assert happened == [{"sqs": "queues", "iam": "users"}, "end"]
 

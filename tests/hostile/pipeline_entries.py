@@ -58,7 +58,7 @@ def notification(body: str) -> str:
                     parse_messages(json.dumps({"Messages": [{"MessageId": "m", "Body": body}]}).encode()),
                 )
             ]
-            fresh, again = NotificationDeduplicator(wrapping, CHOICE).split_new(taken)
+            fresh, again = NotificationDeduplicator(wrapping, CHOICE).split_new_messages(taken)
             assert len(list(itertools.chain(fresh, again))) == 1
     return "; ".join(said)
 

@@ -27,10 +27,10 @@ def test_only_what_lies_in_committed_segments_is_let_go_and_once(numbers: list[i
     held = UncommittedMessages(1)
     for index, number in enumerate(numbers):
         held.hold(number, [ReceiptHandles("q", [str(index)], [str(index)])])
-    gone = [h for _, part in held.due(Position(committed, 3)) for each in part for h in each.receipt_handles]
+    gone = [h for _, part in held.take_committed(Position(committed, 3)) for each in part for h in each.receipt_handles]
     assert sorted(gone, key=int) == [str(index) for index, number in enumerate(numbers) if number < committed]
-    assert list(held.due(Position(committed))) == []
-    assert held.messages == len(numbers) - len(gone) == sum(len(each.receipt_handles) for each in held.all())
+    assert list(held.take_committed(Position(committed))) == []
+    assert held.messages == len(numbers) - len(gone) == sum(len(each.receipt_handles) for each in held.list_held())
 
 
 def test_a_redelivered_message_has_one_handle_the_newest_and_stays_with_its_segment() -> None:
@@ -38,8 +38,10 @@ def test_a_redelivered_message_has_one_handle_the_newest_and_stays_with_its_segm
     held.hold(1, [ReceiptHandles("q", ["a1", "b1"], ["a", "b"]), ReceiptHandles("r", ["a2"], ["a"])])
     held.hold(3, [ReceiptHandles("q", ["b2", "c1"], ["b", "c"])])
     assert held.messages == 4
-    assert list(held.due(Position(2))) == [(1, [ReceiptHandles("q", ["a1", "b2"]), ReceiptHandles("r", ["a2"])])]
-    assert (held.messages, held.all()) == (1, [ReceiptHandles("q", ["c1"])])
+    assert list(held.take_committed(Position(2))) == [
+        (1, [ReceiptHandles("q", ["a1", "b2"]), ReceiptHandles("r", ["a2"])])
+    ]
+    assert (held.messages, held.list_held()) == (1, [ReceiptHandles("q", ["c1"])])
 
 
 def test_what_is_ordered_as_the_last_deletion_ends_is_deleted_too() -> None:
@@ -99,7 +101,7 @@ class SlowQueue:
         await asyncio.sleep(self.call_s)
         return {"VisibilityTimeout": str(self.visibility_s)}
 
-    async def hide(self, queue_url: str, handles: Sequence[str], visibility_s: int) -> BatchOutcome:
+    async def set_visibility(self, queue_url: str, handles: Sequence[str], visibility_s: int) -> BatchOutcome:
         now = asyncio.get_running_loop().time
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
@@ -123,7 +125,7 @@ def test_as_many_as_can_be_held_stay_invisible(
     queue, held = SlowQueue(call_s, visibility_s), UncommittedMessages(connections)
 
     async def whole() -> None:
-        await held.measure(queue, ["q"], None if from_queue else visibility_s)  # type: ignore[arg-type]  # as a client
+        await held.measure_heartbeat(queue, ["q"], None if from_queue else visibility_s)  # type: ignore[arg-type]  # as a client
         handles = [f"{number}" for number in range(min(held.limit, 100_000))]
         held.hold(1, [ReceiptHandles("q", handles, handles)])
         queue.visible_at = dict.fromkeys(handles, asyncio.get_running_loop().time() + visibility_s)
@@ -145,7 +147,7 @@ def test_slower_calls_lower_what_is_held_and_the_log_says_why(caplog: pytest.Log
     queue, held = SlowQueue(0.02, 10), UncommittedMessages(8)
 
     async def whole() -> tuple[int, int]:
-        await held.measure(queue, ["q"], 10)  # type: ignore[arg-type]  # as a client
+        await held.measure_heartbeat(queue, ["q"], 10)  # type: ignore[arg-type]  # as a client
         before = held.limit
         held.hold(1, [ReceiptHandles("q", ["h"], ["m"])])
         beating = asyncio.create_task(held.keep_invisible(queue))  # type: ignore[arg-type]  # as a client
@@ -166,7 +168,7 @@ def test_calls_that_are_too_slow_to_hold_anything_are_measured_again() -> None:
     queue, held, limits = SlowQueue(2, 4), UncommittedMessages(8), list[int]()
 
     async def whole() -> None:
-        await held.measure(queue, ["q"], 4)  # type: ignore[arg-type]  # as a client
+        await held.measure_heartbeat(queue, ["q"], 4)  # type: ignore[arg-type]  # as a client
         limits.append(held.limit)
         beating = asyncio.create_task(held.keep_invisible(queue))  # type: ignore[arg-type]  # as a client
         queue.call_s = 0.5
@@ -181,16 +183,16 @@ def test_calls_that_are_too_slow_to_hold_anything_are_measured_again() -> None:
 
 def test_a_call_that_is_tried_again_delays_no_other_heartbeat() -> None:
     class Stuck(SlowQueue):
-        async def hide(self, queue_url: str, handles: Sequence[str], visibility_s: int) -> BatchOutcome:
+        async def set_visibility(self, queue_url: str, handles: Sequence[str], visibility_s: int) -> BatchOutcome:
             if "0" in handles:
                 await asyncio.sleep(30)
                 raise QueueBusy("ChangeMessageVisibilityBatch", "Timeout", "no answer")
-            return await super().hide(queue_url, handles, visibility_s)
+            return await super().set_visibility(queue_url, handles, visibility_s)
 
     queue, held = Stuck(0.02, 10), UncommittedMessages(8)
 
     async def whole() -> None:
-        await held.measure(queue, ["q"], 10)  # type: ignore[arg-type]  # as a client
+        await held.measure_heartbeat(queue, ["q"], 10)  # type: ignore[arg-type]  # as a client
         handles = [f"{number}" for number in range(100)]
         held.hold(1, [ReceiptHandles("q", handles, handles)])
         queue.visible_at = dict.fromkeys(handles, asyncio.get_running_loop().time() + 10)
@@ -232,7 +234,7 @@ def test_a_successor_deletes_what_was_staged_once_its_log_is_committed(sqs: Any,
     totals = []
     for done in (_staged, _committed):
         staged = StagedLog(FileStore(tmp_path))
-        staged.take_over(staged.oldest())
+        staged.take_over(staged.find_oldest_position())
         receiver = _receiver(sqs, staged)
         receiver.start(Position(0))
         _until(partial(done, receiver, staged, sqs))

@@ -4,14 +4,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sluice_spark.log.bad_records import ERRORS, count_errors, forget_errors, record_errors
+from sluice_spark.log.bad_records import ERRORS, count_errors, remove_error_counts, write_error_count
 from sluice_spark.log.planning import Offset, Position, Slice
 from sluice_spark.log.store import FileStore
 
 
 @pytest.fixture
 def note(tmp_path: Path) -> Callable[..., None]:
-    return lambda *part, errors, share=0: record_errors(FileStore(tmp_path), Slice(*part), errors, share)
+    return lambda *part, errors, share=0: write_error_count(FileStore(tmp_path), Slice(*part), errors, share)
 
 
 def test_a_task_tried_again_is_counted_once_and_shares_each(tmp_path: Path, note: Callable[..., None]) -> None:
@@ -34,9 +34,9 @@ def test_only_what_is_old_and_committed_is_forgotten(tmp_path: Path, note: Calla
     note(1, 0, 5, errors=1)
     note(2, 0, 5, errors=1)
     store = FileStore(tmp_path)
-    forget_errors(store, Position(2), before=0.0)
+    remove_error_counts(store, Position(2), before_s=0.0)
     assert count_errors(store, Position(0), Position(9)) == 2
-    forget_errors(store, Position(2), before=2.0**40)
+    remove_error_counts(store, Position(2), before_s=2.0**40)
     assert count_errors(store, Position(0), Position(9)) == 1
 
 

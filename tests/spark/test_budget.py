@@ -8,8 +8,8 @@ from sluice_spark.source.budget import (
     MINIMUM_BYTES,
     OBJECTS_BYTES,
     ByteBudget,
-    Expectation,
     Lease,
+    ResponseEstimate,
     measure_sizes,
 )
 from sluice_spark.sqs.received import parse_messages
@@ -20,16 +20,16 @@ LIMIT = 2**20
 def full(budget: ByteBudget, size: int = MINIMUM_BYTES) -> int:
     """How many receives of this size may be asked for at once."""
     count = 0
-    while budget.open(size):
+    while budget.has_room_to_lease(size):
         budget.lease(size)
         count += 1
     return count
 
 
-def after(size: int, messages: int) -> Expectation:
+def after(size: int, messages: int) -> ResponseEstimate:
     """What is expected after one answer."""
-    expectation = Expectation()
-    expectation.learn(size, messages)
+    expectation = ResponseEstimate()
+    expectation.update_estimate(size, messages)
     return expectation
 
 
@@ -47,26 +47,29 @@ def test_what_is_expected_of_an_answer_is_for_ten_messages_and_forgotten_with_ti
     expectation = after(LIMIT // 100, 1)
     assert expectation.size == 10 * (COPIES * (LIMIT // 100) - (COPIES - 1) * OBJECTS_BYTES)
     for _ in range(100):
-        expectation.learn(1, 10)
+        expectation.update_estimate(1, 10)
     assert expectation.size == MINIMUM_BYTES
 
 
 def test_of_large_messages_fewer_are_asked_for() -> None:
-    assert Expectation().most == 10
+    assert ResponseEstimate().max_messages == 10
     for size, most in ((ANSWER_BYTES // 10, 10), (ANSWER_BYTES // 2, 2), (4 * ANSWER_BYTES, 1)):
         expectation = after(size, 1)
-        assert (expectation.most, expectation.size) == (most, (COPIES * size - (COPIES - 1) * OBJECTS_BYTES) * most)
+        assert (expectation.max_messages, expectation.size) == (
+            most,
+            (COPIES * size - (COPIES - 1) * OBJECTS_BYTES) * most,
+        )
 
 
 def test_receives_that_wait_for_messages_fill_no_budget() -> None:
     budget, size = ByteBudget(limit=LIMIT), after(LIMIT // 30, 1).size
     leases = [budget.lease(size) for _ in range(full(budget, size))]
-    assert not budget.open(size)
-    assert not budget.full(size)
+    assert not budget.has_room_to_lease(size)
+    assert not budget.is_full_for(size)
     budget.hold(LIMIT - size // 2)
-    assert budget.full(size)
+    assert budget.is_full_for(size)
     budget.free(LIMIT - size // 2)
-    assert not budget.full(size)
+    assert not budget.is_full_for(size)
     for lease in leases:
         lease.end()
 
@@ -93,8 +96,8 @@ def test_a_wide_character_widens_all_of_its_text() -> None:
 def test_an_answer_for_which_there_is_no_room_waits_until_there_is() -> None:
     budget, went = ByteBudget(limit=LIMIT), list[str]()
     first, second = budget.lease(MINIMUM_BYTES), budget.lease(MINIMUM_BYTES)
-    first.room(LIMIT // COPIES, lambda: went.append("first"))
-    second.room(1000, lambda: went.append("second"))
+    first.await_room(LIMIT // COPIES, lambda: went.append("first"))
+    second.await_room(1000, lambda: went.append("second"))
     assert went == ["first"]
     first.end()
     assert went == ["first", "second"]
@@ -107,7 +110,7 @@ def test_one_that_has_failed_leaves_its_turn_and_its_room_to_others() -> None:
     budget, went = ByteBudget(limit=LIMIT), list[str]()
     leases = [budget.lease(MINIMUM_BYTES) for _ in range(3)]
     for name, lease in zip("abc", leases, strict=True):
-        lease.room(LIMIT // COPIES, lambda name=name: went.append(name))  # type: ignore[misc]  # a name of each
+        lease.await_room(LIMIT // COPIES, lambda name=name: went.append(name))  # type: ignore[misc]  # a name of each
     leases[1].end()
     leases[0].end()
     assert went == ["a", "c"]
@@ -125,7 +128,7 @@ def test_no_more_is_held_than_the_limit_or_one_answer(steps: list[tuple[int, int
             granted.discard(who)
             continue
         leases[who] = budget.lease(MINIMUM_BYTES)
-        leases[who].room(size, lambda who=who: granted.add(who))  # type: ignore[misc]  # of each
+        leases[who].await_room(size, lambda who=who: granted.add(who))  # type: ignore[misc]  # of each
         largest = max(largest, COPIES * size)
         assert granted  # somebody always goes on
         assert budget.used <= max(LIMIT, largest)

@@ -6,8 +6,16 @@ from typing import Any
 import pytest
 from botocore.endpoint import DEFAULT_TIMEOUT
 from sluice_spark.errors import InvalidOption, QueueBusy, QueueRefused, TooManyInFlight
-from sluice_spark.sqs.caller import SIGNATURE_FRESH_S, _Signed, classify_error
-from sluice_spark.sqs.client import _OBJECT, ATTEMPTS, BACK_OFF_LIMIT_S, BatchOutcome, SqsClient, _read, back_off_s
+from sluice_spark.sqs.caller import SIGNATURE_FRESH_S, _SignedRequest, classify_error
+from sluice_spark.sqs.client import (
+    _OBJECT,
+    ATTEMPTS,
+    BACK_OFF_LIMIT_S,
+    BatchOutcome,
+    SqsClient,
+    _read,
+    compute_backoff_s,
+)
 from sluice_spark.sqs.received import ReceiptHandles
 from sluice_spark.sqs.responses import HttpResponse
 from sluice_spark.sqs.signing import Credentials
@@ -50,7 +58,7 @@ def test_what_is_received_and_deleted_is_gone(used: Used, fill: Callable[[int], 
     outcome = used.run(lambda client: client.delete(used.url, handles))
     assert len(handles) == 7
     assert outcome == BatchOutcome()
-    assert used.run(lambda c: c.attributes(used.url, "ApproximateNumberOfMessagesNotVisible")) == {
+    assert used.run(lambda c: c.get_attributes(used.url, "ApproximateNumberOfMessagesNotVisible")) == {
         "ApproximateNumberOfMessagesNotVisible": "0"
     }
 
@@ -81,20 +89,20 @@ def test_trouble_that_passes_is_waited_out(used: Used) -> None:
     used.sqs.script.add({"action": "GetQueueAttributes", "count": 1, "status": 400, "code": "ThrottlingException"})
     # Twice, as what breaks on a kept connection is sent again at once, on a new one.
     used.sqs.script.add({"action": "GetQueueAttributes", "how": "lose", "count": 2})
-    assert used.run(lambda client: client.attributes(used.url, "QueueArn"))
-    assert used.waits == [back_off_s(attempt, 1.0) for attempt in (1, 2, 3, 4)]
+    assert used.run(lambda client: client.get_attributes(used.url, "QueueArn"))
+    assert used.waits == [compute_backoff_s(attempt, 1.0) for attempt in (1, 2, 3, 4)]
 
 
 def test_trouble_that_stays_is_given_up_after_a_number_of_attempts(used: Used) -> None:
     used.sqs.script.add({"action": "GetQueueAttributes", "count": 100})
     with pytest.raises(QueueBusy, match="InternalError"):
-        used.run(lambda client: client.attributes(used.url, "QueueArn"))
+        used.run(lambda client: client.get_attributes(used.url, "QueueArn"))
     assert used.sqs.calls["GetQueueAttributes"] == ATTEMPTS
 
 
 def test_no_answer_is_a_time_out_that_is_retried(used: Used) -> None:
     used.sqs.script.add({"action": "GetQueueAttributes", "how": "hang"})
-    assert used.run(lambda client: client.attributes(used.url, "QueueArn"), answer_within_s=0.2)
+    assert used.run(lambda client: client.get_attributes(used.url, "QueueArn"), answer_within_s=0.2)
     assert len(used.waits) == 1
 
 
@@ -128,7 +136,7 @@ def test_a_refusal_is_raised_at_once(used: Used, code: str) -> None:
         {"action": "GetQueueAttributes", "count": 9, "status": 400, "code": f"com.amazonaws.sqs#{code}"}
     )
     with pytest.raises(QueueRefused, match=code):
-        used.run(lambda client: client.attributes(used.url, "QueueArn"))
+        used.run(lambda client: client.get_attributes(used.url, "QueueArn"))
     assert used.waits == []
 
 
@@ -148,13 +156,13 @@ def test_over_limit_is_its_own_kind(used: Used, fill: Callable[[int], None]) -> 
 def test_released_messages_are_there_at_once(used: Used, fill: Callable[[int], None]) -> None:
     fill(3)
     handles = used.handles()
-    used.run(lambda client: client.release([ReceiptHandles(used.url, handles)]))
+    used.run(lambda client: client.make_visible([ReceiptHandles(used.url, handles)]))
     assert len(used.handles()) == 3
 
 
 def test_an_expired_token_is_asked_for_again(used: Used) -> None:
     used.sqs.script.add({"action": "GetQueueAttributes", "status": 403, "code": "ExpiredToken"})
-    assert used.run(lambda client: client.attributes(used.url, "QueueArn"))
+    assert used.run(lambda client: client.get_attributes(used.url, "QueueArn"))
 
 
 def test_an_answer_that_is_no_json_is_judged_by_its_status() -> None:
@@ -164,10 +172,10 @@ def test_an_answer_that_is_no_json_is_judged_by_its_status() -> None:
 
 
 def test_back_off_grows_to_a_limit() -> None:
-    waits = [back_off_s(attempt, 1.0) for attempt in range(1, 30)]
+    waits = [compute_backoff_s(attempt, 1.0) for attempt in range(1, 30)]
     assert waits == sorted(waits)
     assert waits[-1] == BACK_OFF_LIMIT_S
-    assert back_off_s(5, 0.0) == 0
+    assert compute_backoff_s(5, 0.0) == 0
 
 
 def test_a_receives_signature_is_used_again_and_a_deletes_is_not(used: Used) -> None:
@@ -187,11 +195,11 @@ def test_a_receives_signature_is_used_again_and_a_deletes_is_not(used: Used) -> 
 
 def test_a_kept_signature_ends_with_its_key_its_minute_and_a_clock_that_is_set_back() -> None:
     key = Credentials(access_key="AKIA", secret_key="s")
-    kept = _Signed(1000.0, key, b"")
-    assert kept.fresh(key, 1000 + SIGNATURE_FRESH_S - 1)
-    assert not kept.fresh(key, 1000 + SIGNATURE_FRESH_S)
-    assert not kept.fresh(key, 1000 - SIGNATURE_FRESH_S)
-    assert not kept.fresh(replace(key), 1000.0)
+    kept = _SignedRequest(1000.0, key, b"")
+    assert kept.is_fresh(key, 1000 + SIGNATURE_FRESH_S - 1)
+    assert not kept.is_fresh(key, 1000 + SIGNATURE_FRESH_S)
+    assert not kept.is_fresh(key, 1000 - SIGNATURE_FRESH_S)
+    assert not kept.is_fresh(replace(key), 1000.0)
 
 
 def test_one_call_asks_for_the_key_and_the_others_wait(sqs: Any) -> None:
@@ -203,7 +211,7 @@ def test_one_call_asks_for_the_key_and_the_others_wait(sqs: Any) -> None:
 
     async def whole() -> None:
         async with client_at(sqs.url, key, connections=4) as client:
-            await asyncio.gather(*(client.attributes(sqs.queue_url("q"), "QueueArn") for _ in range(20)))
+            await asyncio.gather(*(client.get_attributes(sqs.queue_url("q"), "QueueArn") for _ in range(20)))
 
     asyncio.run(whole())
     assert len(asked) == 1
@@ -226,7 +234,7 @@ def test_an_unusable_proxy_is_an_option_error(used: Used, monkeypatch: pytest.Mo
     monkeypatch.setenv("http_proxy", "socks5://proxy:1080")
     monkeypatch.setenv("no_proxy", "")
     with pytest.raises(InvalidOption, match=r"endpoint.*socks5://proxy:1080"):
-        used.run(lambda client: client.attributes(used.url, "QueueArn"))
+        used.run(lambda client: client.get_attributes(used.url, "QueueArn"))
 
 
 def test_an_answer_that_is_no_json_object_is_trouble_that_may_pass() -> None:

@@ -42,7 +42,7 @@ def test_a_queue_is_called_at_its_own_region() -> None:
 
 def test_a_queue_is_called_as_the_role_of_its_account(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str | None] = []
-    monkeypatch.setattr(access, "credentials_source", lambda identity, **_: asked.append(identity.role_arn))
+    monkeypatch.setattr(access, "build_credentials_source", lambda identity, **_: asked.append(identity.role_arn))
     roles = tuple(f"arn:aws:iam::{account}:role/reader" for account in ("222222222222", "111111111111"))
     places(HERE, THERE, f"{HERE}-too", identity=Identity(role_arns=roles))
     assert asked == [roles[1], roles[0]]
@@ -64,7 +64,7 @@ def test_one_source_empties_queues_of_two_places(tmp_path: Path, sqs: Any, other
     }
     options = Options(queue_urls=tuple(by_queue), connections=4, wait_s=1)
     staged = StagedLog(FileStore(tmp_path))
-    staged.take_over(staged.oldest())
+    staged.take_over(staged.find_oldest_position())
     client = SqsClient(by_queue.__getitem__, connections=4)
     receiver = Receiver(staged, lambda: client, options, until_empty=True)
     receiver.start(staged.log.end)

@@ -17,7 +17,7 @@ from sluice_spark.log.staging import StagedLog, read_slices
 from sluice_spark.log.store import FileStore
 from sluice_spark.options import Options, parse_options
 from sluice_spark.source.receiver import Receiver
-from sluice_spark.sqs.client import attributes_digest, is_intact
+from sluice_spark.sqs.client import compute_attributes_digest, is_intact
 
 from tests.spark.clients import client_of
 from tests.sqs.queues import Queue
@@ -37,7 +37,7 @@ def test_the_digest_of_attributes_is_sqs_s_own() -> None:
         sqs.send_message(QueueUrl=url, MessageBody="é", MessageAttributes=ATTRIBUTES)
         [message] = sqs.receive_message(QueueUrl=url, MessageAttributeNames=["All"])["Messages"]
     sent: dict[str, Any] = {**message, "MessageAttributes": as_json(message["MessageAttributes"])}
-    assert attributes_digest(sent["MessageAttributes"]) == message["MD5OfMessageAttributes"]
+    assert compute_attributes_digest(sent["MessageAttributes"]) == message["MD5OfMessageAttributes"]
     assert is_intact(sent)
     assert not is_intact({**sent, "Body": "e"})
     for name, value in (("number", {"DataType": "Number", "StringValue": "8"}), ("more", ATTRIBUTES["number"])):
@@ -63,11 +63,11 @@ def test_what_has_no_digests_is_intact(body: str) -> None:
 def received(sqs: Any, folder: Path, queue: str, until: Callable[[], bool] = lambda: False) -> list[str]:
     """The bodies that a bounded run stages."""
     staged = StagedLog(FileStore(folder))
-    staged.take_over(staged.oldest())
+    staged.take_over(staged.find_oldest_position())
     options = Options(queue_urls=(sqs.queue_url(queue),), connections=2, wait_s=1)
     receiver = Receiver(staged, lambda: client_of(sqs, connections=4, check_md5=True), options, until_empty=True)
     receiver.start(staged.log.end)
-    while receiver.running and not until():
+    while receiver.is_running and not until():
         receiver.join(0.05)
     receiver.stop()
     receiver.join(30)

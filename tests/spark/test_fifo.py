@@ -48,7 +48,7 @@ def test_numbers_of_any_length_are_numbers() -> None:
 
 def received(sqs: Any, staging: Path, **more: Any) -> StagedLog:
     staged = StagedLog(FileStore(staging))
-    staged.take_over(staged.oldest())
+    staged.take_over(staged.find_oldest_position())
     options = Options(queue_urls=(sqs.queue_url("q.fifo"),), connections=4, wait_s=1)
     receiver = Receiver(staged, lambda: client_of(sqs, connections=8), options, until_empty=True, **more)
     receiver.start(staged.log.end)
@@ -119,7 +119,7 @@ def test_a_rate_is_kept_on_average_whatever_was_under_way(steps: list[tuple[floa
     rate, now, taken = TokenBucket(per_second=per_second), 0.0, 0
     for wait, messages in steps:
         now += wait
-        if rate.open(now):
+        if rate.can_receive(now):
             rate.take(messages)
             taken += messages
     assert taken <= per_second * (now + 1) + 10  # a second's worth at once, and one receive beyond
@@ -128,4 +128,4 @@ def test_a_rate_is_kept_on_average_whatever_was_under_way(steps: list[tuple[floa
 def test_without_a_rate_there_is_no_limit() -> None:
     rate = TokenBucket()
     rate.take(10**9)
-    assert rate.open(0.0)
+    assert rate.can_receive(0.0)

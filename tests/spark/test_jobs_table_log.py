@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sluice_jobs.compact import list_closed_days, optimize_statement, plan_merges, rewrite_statement
+from sluice_jobs.compact import build_optimize_statement, build_rewrite_statement, list_closed_days, plan_merges
 from sluice_jobs.table_log import CHECKPOINT_EVERY, Change, DataFile, TableLocation, TableLog, Transaction, encode_path
 from sluice_jobs.table_schemas import merge_schemas
 from sluice_spark.errors import LogError, UnknownFormat
@@ -68,7 +68,7 @@ def test_a_table_without_a_version_is_empty(tmp_path: Path) -> None:
     log = opened(tmp_path)
     assert (log.files(), log.schema) == ([], None)
     assert log.clean_up() == 0
-    assert not log.has(transaction(0))
+    assert not log.has_transaction(transaction(0))
 
 
 def test_what_one_process_commits_another_reads(tmp_path: Path) -> None:
@@ -87,8 +87,8 @@ def test_a_batch_is_in_the_table_once(tmp_path: Path) -> None:
     assert log.append(wrote(tmp_path, "1", ["a"]), transaction(4))
     assert not log.append(wrote(tmp_path, "2", ["a"]), transaction(4))
     assert not log.append(wrote(tmp_path, "3", ["b"]), transaction(3))
-    assert [opened(tmp_path).has(transaction(version)) for version in (3, 4, 5)] == [True, True, False]
-    assert not log.has(transaction(0, "another"))
+    assert [opened(tmp_path).has_transaction(transaction(version)) for version in (3, 4, 5)] == [True, True, False]
+    assert not log.has_transaction(transaction(0, "another"))
     assert log.append(wrote(tmp_path, "4", ["c"]), transaction(0, "another"))
     assert ids(tmp_path) == ["a", "c"]
 
@@ -97,8 +97,8 @@ def test_of_two_drivers_that_write_a_batch_one_does(tmp_path: Path) -> None:
     """Both had looked before either wrote."""
     first, second = opened(tmp_path), opened(tmp_path)
     first.append([], transaction(0))
-    assert not first.has(transaction(1))
-    assert not second.has(transaction(1))
+    assert not first.has_transaction(transaction(1))
+    assert not second.has_transaction(transaction(1))
     assert first.append(wrote(tmp_path, "1", ["a"]), transaction(1))
     assert not second.append(wrote(tmp_path, "2", ["a"]), transaction(1))
     assert ids(tmp_path) == ["a"]
@@ -290,7 +290,7 @@ def test_a_log_is_read_from_its_checkpoint_and_what_that_covers_is_forgotten_onc
     assert len(list((tmp_path / "_delta_log").glob("*.json"))) < CHECKPOINT_EVERY
     assert ids(tmp_path) == expected
     again = opened(tmp_path)
-    assert again.has(transaction(CHECKPOINT_EVERY + 9))
+    assert again.has_transaction(transaction(CHECKPOINT_EVERY + 9))
 
 
 def test_delta_s_readers_of_changes_get_new_rows_and_not_those_that_were_moved(tmp_path: Path) -> None:
@@ -335,7 +335,7 @@ def test_on_s3_a_version_is_one_writer_s(s3: str) -> None:
     first, second = (TableLog(s3, schema=schema(), partition_columns=["date", "exchange"]) for _ in range(2))
     file = DataFile(path=encode_path("1/é"), partition={"date": "2026-11-20", "exchange": "e"}, size=1, rows=1)
     first.append([], transaction(0))
-    assert not second.has(transaction(1))
+    assert not second.has_transaction(transaction(1))
     assert first.append([file], transaction(1))
     assert not second.append([], transaction(1))
     assert [each.path for each in second.files()] == [file.path]
@@ -393,9 +393,9 @@ def test_no_file_is_merged_twice_and_no_group_exceeds_the_target(sizes: list[tup
 def test_delta_and_iceberg_are_told_by_sql() -> None:
     days = list_closed_days(DAY, 3)
     where = "date >= DATE '2026-11-17' AND date <= DATE '2026-11-19'"
-    assert optimize_statement("s3://b/t", days) == f"OPTIMIZE delta.`s3://b/t/messages` WHERE {where}"
+    assert build_optimize_statement("s3://b/t", days) == f"OPTIMIZE delta.`s3://b/t/messages` WHERE {where}"
     escaped = where.replace("'", "''")
-    assert rewrite_statement("glue.sluice", days, 64) == (
+    assert build_rewrite_statement("glue.sluice", days, 64) == (
         f"CALL glue.system.rewrite_data_files(table => 'sluice.messages', where => '{escaped}', "
         "options => map('target-file-size-bytes', '64', 'partial-progress.enabled', 'true'))"
     )

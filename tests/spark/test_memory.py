@@ -53,7 +53,7 @@ def test_receiving_stops_at_the_byte_limit_while_staging_is_stuck_and_goes_on_af
     queue.fill((f"{number:06d}".ljust(body_bytes, "x") for number in range(count)), time.time())
     store = Stuck(tmp_path)
     staged = StagedLog(store)
-    staged.take_over(staged.oldest())
+    staged.take_over(staged.find_oldest_position())
     limits = Limits(segment_bytes=LIMIT // 8, segment_messages=100)
     options = Options(queue_urls=(sqs.queue_url("q"),), connections=CONNECTIONS, wait_s=1, buffer_bytes=LIMIT)
     receiver = Receiver(
@@ -62,7 +62,7 @@ def test_receiving_stops_at_the_byte_limit_while_staging_is_stuck_and_goes_on_af
     receiver.start(staged.log.end)
     try:
         _bounded(sqs, receiver, store, body_bytes)
-        assert staged.log.backlog(staged.oldest()).messages == count
+        assert staged.log.backlog(staged.find_oldest_position()).messages == count
     finally:
         store.let.set()
         receiver.stop()

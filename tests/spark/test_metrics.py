@@ -14,11 +14,11 @@ from sluice_spark.metrics.measures import (
     QueryMetrics,
     Reading,
     Sample,
+    convert_receiver_status,
     emf_lines,
     measure_idle,
     measure_trigger,
     parse_offset,
-    receiver_metrics,
 )
 
 
@@ -155,7 +155,7 @@ def test_emf_lines_go_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_the_receiver_says_is_measured() -> None:
     first = Status(at_ms=60_000, began_ms=0, state="receiving", requests=1_000, staged_bytes=7, staged_messages=2)
     later = replace(first, at_ms=120_000, requests=1_500, waiting=9, oldest_ms=300, receives_failed=1)
-    assert receiver_metrics(later) == {
+    assert convert_receiver_status(later) == {
         "numReceivesFailed": 1,
         "timeSinceLastReceive": 0,
         "stagedRecords": 2,
@@ -164,4 +164,4 @@ def test_what_the_receiver_says_is_measured() -> None:
         "oldestRecordAge": 300,
         "numRequests": 1_500,
     }
-    assert set(receiver_metrics(later)) <= set(UNITS)
+    assert set(convert_receiver_status(later)) <= set(UNITS)

@@ -149,17 +149,17 @@ class Line:
         self._answered("DeleteMessageBatch")
         return BatchOutcome(tuple(expired), tuple(failed))
 
-    async def hide(self, queue_url: str, handles: Sequence[str], visibility_s: float) -> BatchOutcome:
+    async def set_visibility(self, queue_url: str, handles: Sequence[str], visibility_s: float) -> BatchOutcome:
         self._reached("ChangeMessageVisibilityBatch")
         for handle in handles:
             with suppress(SqsError):
                 self.world.queue.change_visibility(handle, visibility_s, self.world.now)
         return BatchOutcome()
 
-    async def release(self, held: Iterable[ReceiptHandles]) -> None:
+    async def make_visible(self, held: Iterable[ReceiptHandles]) -> None:
         for queue_url, handles in batch_receipt_handles(held):
             with suppress(SluiceSparkError):
-                await self.hide(queue_url, handles, 0.0)
+                await self.set_visibility(queue_url, handles, 0.0)
 
 
 class Driver:
@@ -171,10 +171,10 @@ class Driver:
         if len(world.planned) > world.committed:
             start = Offset.parse(world.planned[-1][0]).position
         self.staged = StagedLog(world.store)
-        self.start = start or self.staged.oldest()
+        self.start = start or self.staged.find_oldest_position()
         self.staged.take_over(self.start)
         url = f"http://localhost/1/{world.queue.name}"
-        limits = Limits(segment_messages=25, segment_age_s=0.0, undeleted=200)
+        limits = Limits(segment_messages=25, segment_age_s=0.0, undeleted_messages=200)
         options = Options(queue_urls=(url,), connections=4, after_commit=after_commit, visibility_s=int(VISIBILITY_S))
         self.receiver = Receiver(self.staged, lambda: line, options, limits=limits)  # type: ignore[arg-type, return-value]  # as a client
         self.receiver.start(self.start)

@@ -12,7 +12,7 @@ from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionEr
 from hypothesis import given
 from hypothesis import strategies as st
 from sluice_spark.errors import InvalidOption, ObjectRefused, ObjectUnreadable
-from sluice_spark.formats.payloads import PARALLEL_FETCHES, cut_batch, parse_pointer
+from sluice_spark.formats.payloads import PARALLEL_FETCHES, parse_pointer, split_by_pointers
 from sluice_spark.formats.s3_objects import Pointer, fetch_object, open_objects
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import FileStore
@@ -78,7 +78,7 @@ def test_whatever_a_body_says_it_is_a_pointer_or_itself(name: str, bucket: Any, 
 @pytest.mark.parametrize("pointers", [0, 1, PARALLEL_FETCHES, PARALLEL_FETCHES + 1, 3 * PARALLEL_FETCHES])
 def test_few_payloads_are_held_at_once_and_no_row_is_left(pointers: int) -> None:
     bodies = [body for number in range(pointers) for body in ("a", pointer(str(number)), "b")] + ["c"]
-    cut = [part.column(0).to_pylist() for part in cut_batch(pa.RecordBatch.from_pydict({"body": bodies}))]
+    cut = [part.column(0).to_pylist() for part in split_by_pointers(pa.RecordBatch.from_pydict({"body": bodies}))]
     assert [body for part in cut for body in part] == bodies
     assert all(sum("S3Pointer" in body for body in part) <= PARALLEL_FETCHES for part in cut)
 
@@ -188,7 +188,7 @@ def test_a_role_is_assumed_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def staged(folder: Path, *bodies: str) -> StagedLog:
     log = StagedLog(FileStore(folder))
-    log.take_over(log.oldest())
+    log.take_over(log.find_oldest_position())
     messages = [
         {"MessageId": str(number), "Body": body, "ReceiptHandle": "h", "MessageAttributes": SIZE | OTHER}
         for number, body in enumerate(bodies)

@@ -18,7 +18,7 @@ from sluice_spark.log.planning import (
     find_removable_segments,
 )  # fmt: skip
 from sluice_spark.log.segments import Header
-from sluice_spark.source.receives import next_connection_count
+from sluice_spark.source.receives import compute_connections
 
 SIZES = st.lists(st.integers(0, 30), max_size=12)
 LIMIT = st.none() | st.integers(1, 50)
@@ -110,7 +110,7 @@ def test_a_hole_in_the_log_is_an_error() -> None:
 def test_only_old_committed_segments_are_removed_and_never_the_newest(
     published: dict[int, float], committed: int, before: float
 ) -> None:
-    for number in find_removable_segments(published, Position(committed, 3), before=before):
+    for number in find_removable_segments(published, Position(committed, 3), until_s=before):
         assert number < committed
         assert published[number] < before
         assert number != max(published)
@@ -152,10 +152,10 @@ def test_what_drivers_before_staged_is_never_forgotten_and_leaves_room_for_as_mu
 
 
 def test_connections_follow_the_answers() -> None:
-    assert next_connection_count(1, 10, 64) > 1
-    assert next_connection_count(64, 10, 64) == 64
-    assert next_connection_count(64, 0, 64) == 32
-    assert next_connection_count(1, 0, 64) == 1
+    assert compute_connections(1, 10, 64) > 1
+    assert compute_connections(64, 10, 64) == 64
+    assert compute_connections(64, 0, 64) == 32
+    assert compute_connections(1, 0, 64) == 1
 
 
 def test_an_offset_survives_the_checkpoint() -> None:

@@ -62,7 +62,7 @@ def test_it_is_asked_once_a_second_and_may_stop_everything_and_let_go() -> None:
 
     rate, allowed = TokenBucket(limit=limit), []
     while now < 4:
-        allowed.append(rate.open(now))
+        allowed.append(rate.can_receive(now))
         rate.take(10 if allowed[-1] else 0)
         now += 0.25
     assert asked == [0.0, 1.0, 2.0, 3.0]

@@ -17,7 +17,7 @@ from sluice_spark.log.store import FileStore
 from sluice_spark.options import Options
 from sluice_spark.source.receive_health import QUIET_S, ReceiveHealth
 from sluice_spark.source.receiver import Receiver
-from sluice_spark.sqs.access import Identity, credentials_source
+from sluice_spark.sqs.access import Identity, build_credentials_source
 from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.signing import Credentials
 
@@ -43,7 +43,7 @@ def receiver(
     sqs: Any, staging: Path, made: Callable[[], SqsClient], *, until_empty: bool = False, **more: Any
 ) -> Receiver:
     staged = StagedLog(FileStore(staging))
-    staged.take_over(staged.oldest())
+    staged.take_over(staged.find_oldest_position())
     given = {"queue_urls": (sqs.queue_url("q"),), "connections": 2, "wait_s": 1, "delete": False, **more}
     found = Receiver(staged, made, Options(**given), until_empty=until_empty)
     found.start(staged.log.end)
@@ -94,7 +94,7 @@ def test_a_refused_receive_ends_the_receiver_at_once(
     sqs.script.add({"action": "ReceiveMessage", "status": 403, "code": "AccessDenied", "count": 1_000_000, "skip": 2})
     refused = receiver(sqs, tmp_path, client(sqs.url), delete=True, after_commit=after_commit, failure_timeout_s=None)
     refused.join(WITHIN_S)
-    assert not refused.running
+    assert not refused.is_running
     with pytest.raises(QueueRefused, match="AccessDenied"):
         refused.check()
     assert sqs.calls["ReceiveMessage"] <= 4
@@ -134,7 +134,7 @@ def test_what_botocore_cannot_refresh_may_be_asked_again(monkeypatch: pytest.Mon
 
     expired = DeferredRefreshableCredentials(refused, "iam-role")
     monkeypatch.setattr(botocore.session.Session, "get_credentials", lambda _: expired)
-    now = credentials_source(Identity(), region="eu-west-1")
+    now = build_credentials_source(Identity(), region="eu-west-1")
     with pytest.raises(QueueBusy, match="gone"):
         now()
 
@@ -145,7 +145,7 @@ def test_a_queue_that_fails_is_told_of_though_another_works() -> None:
     reception.record_failure("b", 90.0, BUSY)
     assert reception.state(100.0) == "failing"
     assert "no answer" in reception.reason
-    assert reception.since_good_s(100.0) == 100.0
+    assert reception.seconds_since_success(100.0) == 100.0
     reception.check(99.0, 10.0)
     with pytest.raises(NothingReceived, match="from b has worked for 10 s"):
         reception.check(100.0, 10.0)
@@ -158,7 +158,7 @@ def test_it_receives_is_quiet_and_is_well_again() -> None:
     reception.record_success("a", 1.0, 3)
     assert reception.state(2.0) == "receiving"
     reception.record_failure("a", 2.0, BUSY)
-    assert (reception.state(2.0), reception.failed) == ("failing", 1)
+    assert (reception.state(2.0), reception.failed_receives) == ("failing", 1)
     reception.record_success("a", 3.0, 0)
     assert (reception.state(3.0), reception.reason) == ("receiving", "")
     assert reception.state(1.0 + QUIET_S) == "idle"

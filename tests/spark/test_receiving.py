@@ -34,7 +34,7 @@ def receiving(
 ) -> Iterator[Receiver]:
     """Of queues q0 and so on."""
     staged = StagedLog(store or FileStore(folder))
-    staged.take_over(staged.oldest())
+    staged.take_over(staged.find_oldest_position())
     urls = tuple(sqs.queue_url(f"q{number}") for number in range(queues))
     options = Options(queue_urls=urls, connections=CONNECTIONS, wait_s=1, buffer_bytes=buffer_bytes)
     receiver = Receiver(staged, lambda: client_of(sqs, connections=2 * CONNECTIONS), options, limits=Limits(**limits))
@@ -54,7 +54,7 @@ def made(sqs: Any, count: int) -> list[Queue]:
 
 
 def staged_by(receiver: Receiver) -> int:
-    return receiver.staged.log.backlog(receiver.staged.oldest()).messages
+    return receiver.staged.log.backlog(receiver.staged.find_oldest_position()).messages
 
 
 def test_large_messages_of_some_queues_keep_no_other_from_being_asked(sqs: Any, tmp_path: Path) -> None:

@@ -32,9 +32,9 @@ from sluice_spark.log.segments import (
 from sluice_spark.log.staging import StagedLog, read_slices
 from sluice_spark.log.store import FileStore, S3Store, Store, open_store
 from sluice_spark.options import Options
-from sluice_spark.source.buffer import earliest_ms
+from sluice_spark.source.buffer import find_earliest_ms
 from sluice_spark.source.receiver import Receiver
-from sluice_spark.sqs.received import Received, cut_messages, parse_messages
+from sluice_spark.sqs.received import Received, parse_messages, split_by_size
 
 from tests.spark.clients import client_of, table
 from tests.spark.conftest import ROOT
@@ -82,7 +82,7 @@ def received_all(staged: StagedLog, sqs: Any, **options: Any) -> Receiver:
 
 def begun(store: Store) -> StagedLog:
     log = StagedLog(store)
-    log.take_over(log.oldest())
+    log.take_over(log.find_oldest_position())
     return log
 
 
@@ -205,7 +205,7 @@ def test_what_others_put_beside_segments_is_passed_over(store: Store, name: str)
         store.publish(name, pa.py_buffer(b""))
     assert ids(log) == ["id-1"]
     begun(store).append(some(2))
-    assert log.retain(Position(2), retention_s=-2) == 2
+    assert log.remove_old_segments(Position(2), retention_s=-2) == 2
     assert ids(log) == ["id-2"]
 
 
@@ -257,7 +257,7 @@ def test_the_newest_driver_fences_the_one_before(store: Store) -> None:
 def test_orphans_are_adopted_with_their_totals(store: Store) -> None:
     begun(store).append(some(1, 2))
     later = StagedLog(store)
-    later.take_over(later.oldest())
+    later.take_over(later.find_oldest_position())
     assert later.log.offset(later.log.end).totals.messages == 2
     assert "id-2" in later.deduplicator
 
@@ -283,7 +283,7 @@ def test_retention_keeps_what_is_not_committed(store: Store) -> None:
     for number in range(3):
         log.append(some(number))
     time.sleep(0.01)  # file times, which the store takes from the system
-    assert log.retain(Position(2), retention_s=-2) == 2
+    assert log.remove_old_segments(Position(2), retention_s=-2) == 2
     assert ids(log) == ["id-1", "id-2"]
     with pytest.raises(SegmentMissing):
         StagedLog(store).take_over(Position(1))
@@ -489,15 +489,15 @@ def test_the_first_of_times_is_found_in_whichever_column_it_is() -> None:
         .chunk(0)
         for times in given
     ]
-    assert earliest_ms(columns) == 1
-    assert earliest_ms(columns[3:]) is None
-    assert earliest_ms(()) is None
+    assert find_earliest_ms(columns) == 1
+    assert find_earliest_ms(columns[3:]) is None
+    assert find_earliest_ms(()) is None
 
 
 @given(st.lists(st.lists(st.integers(0, 30), max_size=10), max_size=6), st.integers(1, 60))
 def test_pieces_are_of_some_size_and_lose_nothing(sizes: list[list[int]], size: int) -> None:
     taken = [received([message(n, Body="x" * length) for n, length in enumerate(lengths)]) for lengths in sizes]
-    cut = list(cut_messages(taken, size))
+    cut = list(split_by_size(taken, size))
     assert [m for piece in cut for answer in piece for m in answer.messages] == [
         m for each in taken for m in each.messages
     ]

@@ -360,13 +360,13 @@ def test_a_proxy_is_asked_for_a_plain_endpoint_by_its_whole_url(monkeypatch: pyt
     route = route_to("http://emulator:4566/")
     assert (route.proxy_host, route.proxy_port, route.target) == ("proxy", 3128, "http://emulator:4566/")
     assert route.proxy_authorization == "Basic dXNlcjpwYXNz"
-    assert not route.tunnel
+    assert not route.needs_tunnel
 
 
 def test_no_proxy_goes_round_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "http://proxy:3128")
     monkeypatch.setenv("no_proxy", "vpce.amazonaws.com")
-    assert route_to("https://sqs.eu-west-1.amazonaws.com/").tunnel
+    assert route_to("https://sqs.eu-west-1.amazonaws.com/").needs_tunnel
     assert route_to("https://x.sqs.eu-west-1.vpce.amazonaws.com/").proxy_host is None
 
 
@@ -476,7 +476,7 @@ def test_nothing_is_taken_for_a_large_answer_before_it_comes() -> None:
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
     finally:
         tracemalloc.stop()
-    assert reading.to_come == 500_000_000
+    assert reading.unread_body_bytes == 500_000_000
 
 
 def test_one_answer_follows_another() -> None:

@@ -14,7 +14,7 @@ from aws_cdk.cx_api import CloudAssembly
 from app import add_stacks
 from sluice.building.project import Project
 from sluice.bundles.assets import Assets, Target
-from sluice.bundles.environment import SparkAssets, image_target
+from sluice.bundles.environment import SparkAssets, get_image_target
 from sluice.parameters import Architecture, Parameters
 from sluice.stages import add_stage_prefix
 from stacks import create_reproducible_app
@@ -106,7 +106,7 @@ def layer() -> Path:
         assets.layer(assets.bundle("functions", "splitter"), target)
         spark, image = (
             SparkAssets(Project.clone(PROJECT)),
-            image_target(Architecture.ARM64, CONTEXT["sluice"]["pipeline"]["python"]),
+            get_image_target(Architecture.ARM64, CONTEXT["sluice"]["pipeline"]["python"]),
         )
         spark.environment(image), spark.driver(image)
         return assets.layer(assets.bundle("functions"), target).folder

@@ -10,7 +10,7 @@ import boto3
 import pytest
 
 from sluice.building import interpreters
-from sluice.building.locks import normalize_name, read_lock, requirement_name
+from sluice.building.locks import normalize_name, parse_lock, requirement_name
 from sluice.building.project import Project
 from sluice.bundles.assets import CODE, LAYERS, Assets, Bundle, BundleFailed, Target
 from sluice.bundles.environment import SparkAssets
@@ -160,29 +160,29 @@ def test_what_is_deployed_is_pinned_with_hashes_and_for_every_platform() -> None
 
 @pytest.mark.parametrize("lock", LOCKS, ids=str)
 def test_whatever_is_installed_is_pinned_with_its_hash(lock: Path) -> None:
-    pins = read_lock(lock.read_text())
+    pins = parse_lock(lock.read_text())
     named = [line for line in lock.read_text().splitlines() if line and not line.startswith((" ", "#"))]
     assert len(pins) == len(named)
     assert [pin.name for pin in pins.values() if not pin.hashes] == []
 
 
 def test_a_package_has_one_version_and_one_set_of_files_in_all_locks() -> None:
-    pins = [pin for lock in LOCKS if lock.name not in PYSPARK for pin in read_lock(lock.read_text()).values()]
+    pins = [pin for lock in LOCKS if lock.name not in PYSPARK for pin in parse_lock(lock.read_text()).values()]
     assert len({pin.name for pin in pins}) == len({(pin.name, pin.version, frozenset(pin.hashes)) for pin in pins})
 
 
 def test_a_version_of_spark_is_pyspark_alone_and_the_lock_of_spark_has_all_else() -> None:
     assert len(PYSPARK) > 1
     for name in PYSPARK:
-        pins = read_lock((PROJECT / "spark" / name).read_text())
+        pins = parse_lock((PROJECT / "spark" / name).read_text())
         assert {pin.name: f"pyspark-{pin.version}.txt" for pin in pins.values()} == {"pyspark": name}
-    shared = read_lock((PROJECT / "spark" / "requirements.txt").read_text())
+    shared = parse_lock((PROJECT / "spark" / "requirements.txt").read_text())
     assert "pyspark" not in shared
     assert "pyspark" in shared["py4j"].needed_by
 
 
 def test_requirements_txt_has_what_deploys_and_is_deployed_and_nothing_of_tests_and_documents() -> None:
-    pins = read_lock((PROJECT / "requirements.txt").read_text())
+    pins = parse_lock((PROJECT / "requirements.txt").read_text())
     assert {"aws-cdk-lib", "aws-lambda-powertools", "boto3", "constructs", "ministack", "typer"} <= pins.keys()
     assert pins.keys() & {"hypothesis", "matplotlib", "mkdocs", "moto", "mypy", "pre-commit", "pytest", "ruff"} == set()
 
@@ -199,7 +199,7 @@ def test_what_pyproject_lists_is_locked() -> None:
         names = {normalize_name(requirement_name(requirement)) for requirement in requirements} - {
             described["project"]["name"]
         }
-        assert names - read_lock((PROJECT / lock).read_text()).keys() == set()
+        assert names - parse_lock((PROJECT / lock).read_text()).keys() == set()
 
 
 def test_a_file_with_another_hash_isnt_installed(project: Path) -> None:

@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from sluice.building.locks import read_lock
+from sluice.building.locks import parse_lock
 from sluice.building.project import Project
 from sluice.bundles.assets import Assets
 from sluice.bundles.environment import SparkAssets
@@ -60,7 +60,7 @@ def test_the_bill_has_each_package_with_its_version_and_the_hashes_of_its_files(
     bill = tmp_path / "sbom.json"
     subprocess.run(command.replace("build/sbom.json", str(bill)).split(), cwd=PROJECT, check=True)
     components = {component["name"]: component for component in json.loads(bill.read_text())["components"]}
-    pins = read_lock((PROJECT / "requirements.txt").read_text())
+    pins = parse_lock((PROJECT / "requirements.txt").read_text())
     assert {name: component["version"] for name, component in components.items()} == {
         name: pin.version for name, pin in pins.items()
     }

@@ -17,7 +17,7 @@ import pytest
 from sluice.building.locks import NotPinned
 from sluice.building.project import Project
 from sluice.bundles.assets import BundleFailed
-from sluice.bundles.environment import ENTRY_POINT, PACKAGES, SparkAssets, image_target
+from sluice.bundles.environment import ENTRY_POINT, PACKAGES, SparkAssets, get_image_target
 from sluice.local.jobs import find_spark_python
 from sluice.parameters import Architecture
 from sluice.pipeline.jobs import Program, StorageLocations
@@ -111,19 +111,19 @@ def test_the_key_changes_with_the_code_and_with_nothing_beside_it(project: Path)
 def test_packages_that_aren_t_pinned_aren_t_packed(project: Path) -> None:
     (project / "spark" / "pyproject.toml").write_text('[project]\ndependencies = ["beta>=1"]\n')
     with pytest.raises(NotPinned, match="doesn't pin beta"):
-        SparkAssets(Project.clone(project)).environment(image_target(Architecture.ARM64, PYTHON))
+        SparkAssets(Project.clone(project)).environment(get_image_target(Architecture.ARM64, PYTHON))
 
 
 def test_packages_that_can_t_be_installed_leave_nothing_behind(project: Path) -> None:
     (project / "spark" / "pyproject.toml").write_text('[project]\ndependencies = ["alpha"]\n')
     (project / "requirements.txt").write_text("alpha==not-a-version\n")
     with pytest.raises(BundleFailed, match="pip can't install alpha:"):
-        SparkAssets(Project.clone(project)).environment(image_target(Architecture.ARM64, PYTHON))
+        SparkAssets(Project.clone(project)).environment(get_image_target(Architecture.ARM64, PYTHON))
     assert list((project / "build" / "spark-archives").iterdir()) == []
 
 
 def test_an_archive_that_is_there_isn_t_built_again() -> None:
-    target = image_target(Architecture.ARM64, PYTHON)
+    target = get_image_target(Architecture.ARM64, PYTHON)
     before = ASSETS.environment(target)
     packed_at = before.folder.stat().st_mtime_ns
     assert (ASSETS.environment(target), before.folder.stat().st_mtime_ns) == (before, packed_at)
@@ -131,10 +131,10 @@ def test_an_archive_that_is_there_isn_t_built_again() -> None:
 
 @pytest.mark.parametrize("python", ["3.11", "3.13"])
 def test_images_take_wheels_of_their_python_and_machine(python: str) -> None:
-    target = image_target(Architecture.ARM64, python)
+    target = get_image_target(Architecture.ARM64, python)
     assert (target.python, target.machine) == (python, Architecture.ARM64)
     assert "manylinux_2_28_aarch64" in target.wheels
-    assert target.name != image_target(Architecture.X86_64, python).name
+    assert target.name != get_image_target(Architecture.X86_64, python).name
 
 
 Packed = dict[str, dict[str, int]]
@@ -143,7 +143,7 @@ Packed = dict[str, dict[str, int]]
 @pytest.fixture(scope="module", params=[Architecture.ARM64, pytest.param(Architecture.X86_64, marks=pytest.mark.slow)])
 def packed(request: pytest.FixtureRequest) -> tuple[str, Packed]:
     """A machine's name, and what is in each of its archives: sizes by name."""
-    target = image_target(request.param, PYTHON)
+    target = get_image_target(request.param, PYTHON)
     return MACHINES[request.param], {
         name: sizes(built.folder)
         for name, built in {"environment": ASSETS.environment(target), "driver": ASSETS.driver(target)}.items()
@@ -194,7 +194,7 @@ def test_compiled_modules_are_for_the_image_s_python_and_machine(packed: tuple[s
 
 def elf_machines(architecture: Architecture, modules: set[str]) -> set[str]:
     """Read what their headers say: of a module for any Python the name doesn't."""
-    with tarfile.open(ASSETS.driver(image_target(architecture, PYTHON)).folder) as tar:
+    with tarfile.open(ASSETS.driver(get_image_target(architecture, PYTHON)).folder) as tar:
         files = [tar.extractfile(name) for name in modules]
         return {ELF_MACHINES[int.from_bytes(file.read(20)[18:20], "little")] for file in files if file}
 
@@ -236,8 +236,8 @@ def unpacked(archive: Path, into: Path) -> Path:
 def job_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """As a driver's working directory: the archives for this machine, unpacked; and of Spark what an image has."""
     folder = tmp_path_factory.mktemp("job")
-    unpacked(ASSETS.environment(image_target(Architecture.LOCAL, "")).folder, folder / "environment")
-    unpacked(ASSETS.driver(image_target(Architecture.LOCAL, "")).folder, folder / "driver")
+    unpacked(ASSETS.environment(get_image_target(Architecture.LOCAL, "")).folder, folder / "environment")
+    unpacked(ASSETS.driver(get_image_target(Architecture.LOCAL, "")).folder, folder / "driver")
     unpacked(ASSETS.code().folder, folder / "code")
     spark = subprocess.run(
         [find_spark_python(None), "-c", "import pyspark; print(pyspark.__file__)"],
@@ -307,7 +307,7 @@ def test_executors_find_the_packages_where_spark_unpacks_the_archives(job_folder
     home.mkdir()
     for path in (job_folder / "spark" / "pyspark").resolve().iterdir():
         (home / path.name).symlink_to(path)
-    environment = ASSETS.environment(image_target(Architecture.LOCAL, "")).folder
+    environment = ASSETS.environment(get_image_target(Architecture.LOCAL, "")).folder
     program = Program(
         entry_point="",
         environment=str(environment),

@@ -192,7 +192,7 @@ def told(templates: Templates) -> JobsSettings:
 def test_what_is_asked_for_reaches_the_jobs_and_makes_others_of_them(
     templates: Templates, otherwise: Templates
 ) -> None:
-    land = Catalogue(told(otherwise)).land()
+    land = Catalogue(told(otherwise)).build_land_job()
     configuration = land.program.configuration
     assert configuration["spark.executor.cores"] == configuration["spark.driver.cores"] == "2"
     assert configuration["spark.executor.memory"] == configuration["spark.executor.memoryOverhead"] == "4096m"
@@ -201,7 +201,7 @@ def test_what_is_asked_for_reaches_the_jobs_and_makes_others_of_them(
     assert executors == {"enabled": "true", "minExecutors": "1", "initialExecutors": "1", "maxExecutors": "7"}
     assert land.arguments[land.arguments.index("--trigger-seconds") + 1] == "5"
     assert {job.name for job in Catalogue(told(templates)).build_due_jobs(0)} == {STATISTICS, COMPACT}
-    assert land.digest != Catalogue(told(templates)).land().digest
+    assert land.digest != Catalogue(told(templates)).build_land_job().digest
 
 
 def test_batch_jobs_are_scheduled_where_a_time_is_given(otherwise: Templates) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.building.locks import NotPinned, main, read_lock, resolve_pins
+from sluice.building.locks import NotPinned, main, parse_lock, resolve_pins
 
 LOCK = f"""\
 # a comment
@@ -42,7 +42,7 @@ def test_what_isnt_pinned_is_named() -> None:
 
 
 def test_a_pin_has_the_hashes_of_its_files_and_its_platforms() -> None:
-    pins = read_lock(LOCK)
+    pins = parse_lock(LOCK)
     assert str(pins["alpha"]) == f"alpha==1.0 --hash=sha256:{'a' * 64} --hash=sha256:{'b' * 64}"
     assert str(pins["beta-two"]) == f"beta-two==2.0 ; sys_platform == 'win32' --hash=sha256:{'c' * 64}"
     assert (pins["epsilon"].version, pins["epsilon"].hashes, pins["epsilon"].marker) == ("5.0", (), "")
@@ -71,4 +71,4 @@ def test_a_part_of_a_lock_is_printed_for_some_extras(
         "delta",
         "epsilon",
     ]
-    assert printed.splitlines()[0] == str(read_lock(LOCK)["alpha"])
+    assert printed.splitlines()[0] == str(parse_lock(LOCK)["alpha"])

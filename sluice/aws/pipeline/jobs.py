@@ -12,7 +12,7 @@ from sluice.aws.clients import calls, get_error_code
 from sluice.aws.items import get_item
 from sluice.pipeline.jobs import Job, Mode
 from sluice.pipeline.runs import DESIRED_STATE, LIVE, DesiredState, Run, build_start_request
-from sluice.pipeline.schedule import utc_datetime
+from sluice.pipeline.schedule import convert_to_utc
 
 LISTED_FOR = timedelta(days=7)
 PAGE = 50
@@ -30,7 +30,7 @@ class EmrRuns(msgspec.Struct, frozen=True, kw_only=True):
         """List all live runs that Sluice has started, and those that ended in the last days. Raises `CallFailed`."""
         listed = {run["id"]: run for run in self._list_pages(states=[state.value for state in LIVE])}
         # The second list replaces the first, so that a run that ended in between counts as ended.
-        listed |= {run["id"]: run for run in self._list_pages(createdAtAfter=utc_datetime(now_ms) - LISTED_FOR)}
+        listed |= {run["id"]: run for run in self._list_pages(createdAtAfter=convert_to_utc(now_ms) - LISTED_FOR)}
         return [run for fields in listed.values() if (run := Run.parse(fields))]
 
     def start(self, job: Job, *, token: str) -> str:

@@ -16,7 +16,7 @@ from sluice.cli.splitting.programs import run_in_foreground
 from sluice.cli.terminal import print_note
 from sluice.codec import to_document
 from sluice.errors import BadConfiguration
-from sluice.local.jobs import build_command, job_environment
+from sluice.local.jobs import build_command, build_job_environment
 from sluice.local.jobs import find_spark_python as find_python
 from sluice.local.pipeline import local_landing
 from sluice.operations import parse_request
@@ -175,7 +175,7 @@ def run_local(
         arguments = [job, *places.tables, *output, *(sqs_endpoint.arguments if job == "replay" else ())]
     job_command = build_command(python, [*arguments, *context.args])
     print_note("starting Spark, which takes seconds; ctrl-C ends the job after its batch, which may take a minute")
-    raise typer.Exit(run_in_foreground(job_command, job_environment(python, build_program_variables(connection))))
+    raise typer.Exit(run_in_foreground(job_command, build_job_environment(python, build_program_variables(connection))))
 
 
 def _connect_pipeline(site: SiteOptions, python: str | None = None) -> PipelineClient:

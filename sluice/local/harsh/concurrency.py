@@ -39,7 +39,7 @@ def limit_concurrency(limit: int) -> None:
             return functions.error_response_json("InvalidParameterValueException", refusal, 400)
         return put(name, data)
 
-    def provision(name: str | None, properties: Mapping[str, Any], act: Any, *arguments: Any) -> Any:
+    def provision_within_limit(name: str | None, properties: Mapping[str, Any], act: Any, *arguments: Any) -> Any:
         reserved = properties.get(RESERVED)
         if refusal := _find_refusal(limit, name, int(reserved or 0)):
             raise ValueError(refusal)
@@ -48,10 +48,10 @@ def limit_concurrency(limit: int) -> None:
         return made
 
     def create_within_limit(logical_id: str, properties: dict[str, Any], *rest: Any) -> Any:
-        return provision(properties.get("FunctionName"), properties, create, logical_id, properties, *rest)
+        return provision_within_limit(properties.get("FunctionName"), properties, create, logical_id, properties, *rest)
 
     def update_within_limit(physical_id: str, old: Any, properties: dict[str, Any], *rest: Any) -> Any:
-        return provision(physical_id, properties, update, physical_id, old, properties, *rest)
+        return provision_within_limit(physical_id, properties, update, physical_id, old, properties, *rest)
 
     def describe_limit() -> Any:
         status, headers, body = settings()

@@ -13,7 +13,7 @@ from sluice.local.harsh.behaviours import Behaviours
 WAIT, DEFAULT_WAIT = "WaitTimeSeconds", "ReceiveMessageWaitTimeSeconds"
 
 
-def deliver_carelessly(behaviours: Behaviours, random: Random) -> None:
+def deliver_unreliably(behaviours: Behaviours, random: Random) -> None:
     """Deliver standard queues' messages twice, in any order, or not to a short poll. FIFO queues are unaffected.
 
     On AWS a message "might be delivered more than once" and "out of order". Here a copy of a received message is
@@ -56,7 +56,7 @@ def deliver_carelessly(behaviours: Behaviours, random: Random) -> None:
     sqs._dispatch, sqs._collect_msgs = dispatch_poll, collect_in_disorder  # noqa: SLF001 - see above
 
 
-def limit_in_flight(most: int) -> None:
+def limit_in_flight(limit: int) -> None:
     """Deliver no message of a queue that has reached the limit of messages in flight.
 
     At the limit of "approximately 120,000 in flight messages" SQS answers short polls of standard queues with
@@ -68,9 +68,9 @@ def limit_in_flight(most: int) -> None:
 
     def collect_within_limit(queue: dict[str, Any], wanted: int, visibility_timeout_s: int) -> Any:
         messages, now = queue["messages"], time.time()
-        if len(messages) >= most:
+        if len(messages) >= limit:
             in_flight = sum(message["receive_count"] > 0 and message["visible_at"] > now for message in messages)
-            return collect(queue, min(wanted, max(0, most - in_flight)), visibility_timeout_s)
+            return collect(queue, min(wanted, max(0, limit - in_flight)), visibility_timeout_s)
         return collect(queue, wanted, visibility_timeout_s)
 
     sqs._collect_msgs = collect_within_limit  # noqa: SLF001 - see above

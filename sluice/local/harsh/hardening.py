@@ -16,7 +16,7 @@ from sluice.local.patches.expiry import expire_items
 def harden(behaviours: Behaviours) -> None:
     """Install every selected behaviour, once, before the cloud serves. Each behaviour wraps those installed earlier."""
     random = Random(behaviours.seed)  # noqa: S311 - chances, not secrets
-    delivery.deliver_carelessly(behaviours, random)
+    delivery.deliver_unreliably(behaviours, random)
     delivery.limit_in_flight(behaviours.in_flight)
     is_changing = access.change_access_slowly(behaviours)
     access.change_queue_policies_slowly(behaviours)
@@ -45,7 +45,7 @@ def freeze_between_invocations() -> None:
     pending events". Work that a function has left running continues at the environment's next invocation, or never.
     https://docs.aws.amazon.com/lambda/latest/dg/lambda-runtime-environment.html
 
-    Each environment is a process group, because of `sluice.local.patches.functions.end_environments_whole`.
+    Each environment is a process group, because of `sluice.local.patches.functions.end_whole_environments`.
     """
     worker = ministack.core.lambda_runtime.Worker
     invoke = worker.invoke

@@ -61,18 +61,18 @@ def enforce_queue_limits() -> None:
     handler, document = sqs._HANDLERS["SendMessage"], provisioners._policy_document_json  # noqa: SLF001 - see above
 
     async def dispatch_limited(action: str, data: dict[str, Any], queue_url: str) -> Any:
-        _raise_first(_request_refusals(action, data))
-        _raise_first(_dead_letter_refusals(data, queue_url))
+        _raise_first(_find_request_faults(action, data))
+        _raise_first(_find_dead_letter_faults(data, queue_url))
         return await dispatch(action, data, queue_url)
 
     def send_limited(sending: Any, data: dict[str, Any], queue_url: str) -> Any:
-        _raise_first(_message_refusals(data))
+        _raise_first(_find_message_faults(data))
         return sending(data, queue_url)
 
     def document_limited(properties: dict[str, Any]) -> str:
         text: str = document(properties)
         if "Queues" in properties:
-            _raise_first(_policy_refusals(text))
+            _raise_first(_find_policy_faults(text))
         return text
 
     sqs._dispatch, sqs._act_send_message = dispatch_limited, partial(send_limited, send)  # noqa: SLF001 - see above
@@ -85,16 +85,16 @@ def enforce_function_limits() -> None:
 
     https://docs.aws.amazon.com/lambda/latest/dg/configuration-envvars.html
     """
-    _refuse_of_lambda("AWS::Lambda::Function", ("_create_function", "_update_config"), _environment_refusal)
+    _limit_resources("AWS::Lambda::Function", ("_create_function", "_update_config"), _find_environment_refusal)
 
 
 def enforce_mapping_limits() -> None:
     """Refuse a queue's event source mapping if `find_mapping_fault` finds a fault, also in CloudFormation."""
     mappings = ministack.services.lambda_svc._esms  # noqa: SLF001 - no public hook
-    _refuse_of_lambda("AWS::Lambda::EventSourceMapping", ("_create_esm", "_update_esm"), _batch_refusal, mappings)
+    _limit_resources("AWS::Lambda::EventSourceMapping", ("_create_esm", "_update_esm"), _find_mapping_refusal, mappings)
 
 
-def _refuse_of_lambda(
+def _limit_resources(
     type_: str,
     calls: tuple[str, str],
     find_refusal: Callable[[Mapping[str, Any]], tuple[str, str, int] | None],
@@ -109,26 +109,26 @@ def _refuse_of_lambda(
     table = provisioners._RESOURCE_HANDLERS[type_]  # noqa: SLF001 - no public hook
     provision, reprovision = table["create"], table["update"]
 
-    def answer(properties: Mapping[str, Any], call: Callable[..., Any], *arguments: Any) -> Any:
+    def call_or_refuse(properties: Mapping[str, Any], call: Callable[..., Any], *arguments: Any) -> Any:
         refusal = find_refusal(properties)
         return functions.error_response_json(*refusal) if refusal else call(*arguments)
 
-    def check(properties: Mapping[str, Any], call: Callable[..., Any], *arguments: Any) -> Any:
+    def call_or_raise(properties: Mapping[str, Any], call: Callable[..., Any], *arguments: Any) -> Any:
         if refusal := find_refusal(properties):
             raise ValueError(refusal[1])
         return call(*arguments)
 
     def create_limited(data: dict[str, Any]) -> Any:
-        return answer(data, create, data)
+        return call_or_refuse(data, create, data)
 
     def update_limited(name: str, data: dict[str, Any]) -> Any:
-        return answer({**(stored.get(name) or {}), **data}, update, name, data)
+        return call_or_refuse({**(stored.get(name) or {}), **data}, update, name, data)
 
     def provision_limited(logical_id: str, properties: dict[str, Any], *rest: Any) -> Any:
-        return check(properties, provision, logical_id, properties, *rest)
+        return call_or_raise(properties, provision, logical_id, properties, *rest)
 
     def reprovision_limited(physical_id: str, old: Any, properties: dict[str, Any], *rest: Any) -> Any:
-        return check(properties, reprovision, physical_id, old, properties, *rest)
+        return call_or_raise(properties, reprovision, physical_id, old, properties, *rest)
 
     for name, limited in zip(calls, (create_limited, update_limited), strict=True):
         setattr(functions, name, limited)
@@ -143,29 +143,29 @@ def _raise_first(faults: Iterable[Refusal]) -> None:
         raise ministack.services.sqs._Err(code, text)  # noqa: SLF001 - what its dispatcher answers with
 
 
-def _request_refusals(action: str, data: Mapping[str, Any]) -> Iterable[Refusal]:
+def _find_request_faults(action: str, data: Mapping[str, Any]) -> Iterable[Refusal]:
     attributes: Mapping[str, str] = data.get("Attributes") or {}
     if action == "CreateQueue":
         name = str(data.get("QueueName", ""))
         if not (QUEUE_NAME.fullmatch(name) or FIFO_NAME.fullmatch(name)):
             text = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
             yield "InvalidParameterValue", text
-        yield from _tag_refusals(data.get("tags") or data.get("Tags") or {})
+        yield from _find_tag_faults(data.get("tags") or data.get("Tags") or {})
     if action in {"CreateQueue", "SetQueueAttributes"}:
         for name in attributes.keys() - QUEUE_ATTRIBUTES:
             yield "InvalidAttributeName", f"Unknown Attribute {name}."
         if attributes.get("Policy"):
-            yield from _policy_refusals(attributes["Policy"])
+            yield from _find_policy_faults(attributes["Policy"])
     if action == "TagQueue":
-        yield from _tag_refusals(data.get("Tags") or {})
+        yield from _find_tag_faults(data.get("Tags") or {})
     if action == "SendMessageBatch":
-        size = sum(map(_message_size, data.get("Entries") or []))
+        size = sum(map(_measure_message, data.get("Entries") or []))
         if size > MESSAGE_BYTES:
             text = f"Batch requests cannot be longer than {MESSAGE_BYTES} bytes. You have sent {size} bytes."
             yield "BatchRequestTooLong", text
 
 
-def _dead_letter_refusals(data: Mapping[str, Any], queue_url: str) -> Iterable[Refusal]:
+def _find_dead_letter_faults(data: Mapping[str, Any], queue_url: str) -> Iterable[Refusal]:
     """Yield an error if the dead-letter queue doesn't allow this source queue. SQS's error text is not documented."""
     policy, sqs = (data.get("Attributes") or {}).get("RedrivePolicy"), ministack.services.sqs
     target = json.loads(policy).get("deadLetterTargetArn", "") if policy else ""
@@ -181,7 +181,7 @@ def _dead_letter_refusals(data: Mapping[str, Any], queue_url: str) -> Iterable[R
         )
 
 
-def _tag_refusals(tags: Mapping[str, str]) -> Iterable[Refusal]:
+def _find_tag_faults(tags: Mapping[str, str]) -> Iterable[Refusal]:
     if len(tags) > TAGS:
         yield "InvalidParameterValue", f"Too many tags: {len(tags)}, at most {TAGS}."
     for key, value in tags.items():
@@ -189,7 +189,7 @@ def _tag_refusals(tags: Mapping[str, str]) -> Iterable[Refusal]:
             yield "InvalidParameterValue", f"Tag {key!r} has a key or a value that isn't valid."
 
 
-def _policy_refusals(text: str) -> Iterable[Refusal]:
+def _find_policy_faults(text: str) -> Iterable[Refusal]:
     """Yield errors of a queue policy. Most quotas are for all its statements; the quota of actions is per statement."""
     wrong = "InvalidAttributeValue", "Invalid value for the parameter Policy."
     try:
@@ -216,7 +216,7 @@ def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _message_refusals(data: Mapping[str, Any]) -> Iterable[Refusal]:
+def _find_message_faults(data: Mapping[str, Any]) -> Iterable[Refusal]:
     attributes: Mapping[str, Mapping[str, Any]] = data.get("MessageAttributes") or {}
     if len(attributes) > ATTRIBUTES:
         text = f"Number of message attributes [{len(attributes)}] exceeds the allowed maximum [{ATTRIBUTES}]."
@@ -234,11 +234,11 @@ def _message_refusals(data: Mapping[str, Any]) -> Iterable[Refusal]:
             yield "InvalidParameterValue", text
         elif not kind.startswith("Binary") and ministack.services.sqs._INVALID_SQS_CHARS_RE.search(str(value)):  # noqa: SLF001
             yield "InvalidMessageContents", f"Message (user) attribute {name!r} has characters outside the allowed set."
-    if _message_size(data) > MESSAGE_BYTES:
+    if _measure_message(data) > MESSAGE_BYTES:
         yield "InvalidParameterValue", f"Message must be shorter than {MESSAGE_BYTES} bytes."
 
 
-def _message_size(message: Mapping[str, Any]) -> int:
+def _measure_message(message: Mapping[str, Any]) -> int:
     """Count the bytes of the message body, and of each attribute's name, type and value, as SQS does."""
     size = len(str(message.get("MessageBody", "")).encode("utf-8", "surrogatepass"))
     for name, attribute in (message.get("MessageAttributes") or {}).items():
@@ -248,14 +248,14 @@ def _message_size(message: Mapping[str, Any]) -> int:
     return size
 
 
-def _batch_refusal(properties: Mapping[str, Any]) -> tuple[str, str, int] | None:
+def _find_mapping_refusal(properties: Mapping[str, Any]) -> tuple[str, str, int] | None:
     """Apply the rules for event source mappings of queues. Mappings of other sources have other rules."""
     source = str(properties.get("EventSourceArn", ""))
     fault = find_mapping_fault(properties, fifo=source.endswith(".fifo")) if ":sqs:" in source else None
     return None if fault is None else ("InvalidParameterValueException", fault, 400)
 
 
-def _environment_refusal(properties: Mapping[str, Any]) -> tuple[str, str, int] | None:
+def _find_environment_refusal(properties: Mapping[str, Any]) -> tuple[str, str, int] | None:
     """Return Lambda's error if the environment variables exceed the limit as JSON; None otherwise."""
     variables = (properties.get("Environment") or {}).get("Variables") or {}
     measured = json.dumps(variables, separators=(",", ":"), ensure_ascii=False)

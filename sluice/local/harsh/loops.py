@@ -44,15 +44,15 @@ def stop_loops() -> None:
         finally:
             functions._invoke_depth.reset(token)  # noqa: SLF001 - see above
 
-    def allow(made: Any, properties: dict[str, Any]) -> Any:
+    def store_loop_setting(made: Any, properties: dict[str, Any]) -> Any:
         functions._functions[made[0]]["recursive_loop"] = properties.get(LOOP)  # noqa: SLF001 - see above
         return made
 
     def create_with_loop(logical_id: str, properties: dict[str, Any], *rest: Any) -> Any:
-        return allow(create(logical_id, properties, *rest), properties)
+        return store_loop_setting(create(logical_id, properties, *rest), properties)
 
     def update_with_loop(physical_id: str, old: Any, properties: dict[str, Any], *rest: Any) -> Any:
-        return allow(update(physical_id, old, properties, *rest), properties)
+        return store_loop_setting(update(physical_id, old, properties, *rest), properties)
 
     sqs.handle_request, sqs._build_send_sys_attrs = handle_with_depth, build_with_depth  # noqa: SLF001 - see above
     functions._run_sqs_batch = run_unless_loop  # noqa: SLF001 - see above

@@ -48,7 +48,7 @@ def change_mappings_slowly(
     def create_slowly(data: dict[str, Any]) -> Response:
         changes.finish_due()
         refusal = _refuse_unreadable(data, queue_exists=queue_exists, is_changing=is_changing)
-        return refusal or changes.begin(create(data), "Creating", acts_on=False)
+        return refusal or changes.begin(create(data), "Creating", polls_meanwhile=False)
 
     def update_slowly(mapping_id: str, data: dict[str, Any]) -> Response:
         mapping = changes.find_mapping(mapping_id)
@@ -56,7 +56,7 @@ def change_mappings_slowly(
             return _refuse("ResourceInUseException", IN_USE)
         was_on = mapping is not None and mapping["Enabled"]
         state = "Updating" if data.get("Enabled", was_on) == was_on else "Disabling" if was_on else "Enabling"
-        return changes.begin(update(mapping_id, data), state, acts_on=was_on)
+        return changes.begin(update(mapping_id, data), state, polls_meanwhile=was_on)
 
     def delete_slowly(mapping_id: str) -> Response:
         mapping = changes.find_mapping(mapping_id)
@@ -64,18 +64,18 @@ def change_mappings_slowly(
             return delete(mapping_id)  # type: ignore[no-any-return]  # ministack has no types
         if mapping["State"] not in STEADY:
             return _refuse("ResourceInUseException", IN_USE)
-        return changes.begin(get(mapping_id), "Deleting", acts_on=mapping["Enabled"])
+        return changes.begin(get(mapping_id), "Deleting", polls_meanwhile=mapping["Enabled"])
 
-    def after_settling(ask: Callable[..., Any]) -> Callable[..., Any]:
-        def ask_settled(*arguments: Any) -> Any:
+    def finish_changes_before(call: Callable[..., Any]) -> Callable[..., Any]:
+        def call_after_changes(*arguments: Any) -> Any:
             changes.finish_due()
-            return ask(*arguments)
+            return call(*arguments)
 
-        return ask_settled
+        return call_after_changes
 
     functions._create_esm, functions._update_esm, functions._delete_esm = create_slowly, update_slowly, delete_slowly  # noqa: SLF001
-    functions._get_esm, functions._list_esms = after_settling(get), after_settling(list_all)  # noqa: SLF001 - see above
-    functions._iter_all_esms = after_settling(iterate)  # noqa: SLF001 - see above
+    functions._get_esm, functions._list_esms = finish_changes_before(get), finish_changes_before(list_all)  # noqa: SLF001 - see above
+    functions._iter_all_esms = finish_changes_before(iterate)  # noqa: SLF001 - see above
 
 
 def scale_slowly(behaviours: Behaviours) -> None:
@@ -86,18 +86,18 @@ def scale_slowly(behaviours: Behaviours) -> None:
     https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html
     """
     functions = ministack.services.lambda_svc
-    allow = functions._sqs_esm_concurrency  # noqa: SLF001 - no public hook
+    get_concurrency = functions._sqs_esm_concurrency  # noqa: SLF001 - no public hook
     busy_since: dict[str, float] = {}
 
-    def allow_slowly(mapping: Any, *rest: Any) -> int:
+    def get_concurrency_slowly(mapping: Any, *rest: Any) -> int:
         id_, now = mapping["UUID"], time.monotonic()
         if not functions._esm_inflight.get(id_):  # noqa: SLF001 - see above
             busy_since[id_] = now
         added = behaviours.concurrency_added_per_s * (now - busy_since[id_])
-        most: int = allow(mapping, *rest)
-        return min(most, CONCURRENCY_AT_FIRST + int(added))
+        maximum: int = get_concurrency(mapping, *rest)
+        return min(maximum, CONCURRENCY_AT_FIRST + int(added))
 
-    functions._sqs_esm_concurrency = allow_slowly  # noqa: SLF001 - see above
+    functions._sqs_esm_concurrency = get_concurrency_slowly  # noqa: SLF001 - see above
 
 
 class _PendingChanges:
@@ -108,8 +108,8 @@ class _PendingChanges:
         self._due: dict[str, tuple[float, bool]] = {}  # when changes end, and whether the mapping is enabled then
         self._lock = Lock()
 
-    def begin(self, response: Response, state: str, *, acts_on: bool) -> Response:
-        """Put the mapping in a successful response into a transitional state. Meanwhile it polls only if `acts_on`."""
+    def begin(self, response: Response, state: str, *, polls_meanwhile: bool) -> Response:
+        """Put the mapping in a successful response into a transitional state; it polls if `polls_meanwhile`."""
         if response[0] >= REFUSED:
             return response
         functions = ministack.services.lambda_svc
@@ -117,7 +117,7 @@ class _PendingChanges:
         due = time.monotonic() + self._behaviours.scale_delay(self._behaviours.mapping_changes_s)
         with self._lock:
             self._due[mapping["UUID"]] = due, mapping["Enabled"]
-            mapping["State"], mapping["Enabled"] = state, acts_on
+            mapping["State"], mapping["Enabled"] = state, polls_meanwhile
         return (202, *functions.json_response(functions._esm_response(mapping))[1:])  # noqa: SLF001 - see above
 
     def find_mapping(self, mapping_id: str) -> Any:

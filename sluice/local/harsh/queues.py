@@ -35,15 +35,15 @@ def delay_queues(behaviours: Behaviours, random: Random) -> Callable[[str], bool
     """
     sqs = ministack.services.sqs
     dispatch = sqs._dispatch  # noqa: SLF001 - no public hook
-    appear_at: dict[Queue, float] = {}
-    free_at: dict[Queue, float] = {}
+    visible_times: dict[Queue, float] = {}
+    name_free_times: dict[Queue, float] = {}
 
     async def dispatch_later(action: str, data: dict[str, Any], queue_url: str) -> Any:
-        queue = _request_queue(data, queue_url)
+        queue = _identify_request_queue(data, queue_url)
         now = time.monotonic()
-        if action not in WITHOUT_QUEUE and now < appear_at.get(queue, 0):
+        if action not in WITHOUT_QUEUE and now < visible_times.get(queue, 0):
             raise sqs._Err("QueueDoesNotExist", NOT_THERE)  # noqa: SLF001 - see above
-        taken = now < free_at.get(queue, 0)
+        taken = now < name_free_times.get(queue, 0)
         if action == "CreateQueue" and taken:
             raise sqs._Err("QueueDeletedRecently", DELETED_RECENTLY)  # noqa: SLF001 - see above
         is_new = action == "CreateQueue" and not sqs._queue_name_to_url.get(queue[2])  # noqa: SLF001 - see above
@@ -58,22 +58,22 @@ def delay_queues(behaviours: Behaviours, random: Random) -> Callable[[str], bool
             return receipts[0] if action == "SendMessage" else {"Successful": receipts, "Failed": []}
         is_late = is_new and random.random() < behaviours.queue_appears_late
         if is_late and not re.fullmatch(behaviours.queues_there_at_once, queue[2]):
-            _remember(appear_at, queue, now + behaviours.scale_delay(behaviours.queue_appears_s))
+            _remember(visible_times, queue, now + behaviours.scale_delay(behaviours.queue_appears_s))
         if action == "DeleteQueue":
-            _remember(free_at, queue, now + behaviours.scale_delay(behaviours.queue_name_taken_s))
+            _remember(name_free_times, queue, now + behaviours.scale_delay(behaviours.queue_name_taken_s))
         return result
 
     def queue_exists(arn: str) -> bool:
         _, _, _, region, account, name = arn.split(":")
         exists = sqs._queue_by_arn(arn) is not None  # noqa: SLF001 - see above
-        return exists and time.monotonic() >= appear_at.get((account, region, name), 0)
+        return exists and time.monotonic() >= visible_times.get((account, region, name), 0)
 
     sqs._dispatch = dispatch_later  # noqa: SLF001 - see above
-    _delay_stacks(behaviours, free_at)
+    _delay_stacks(behaviours, name_free_times)
     return queue_exists
 
 
-def _delay_stacks(behaviours: Behaviours, free_at: dict[Queue, float]) -> None:
+def _delay_stacks(behaviours: Behaviours, name_free_times: dict[Queue, float]) -> None:
     """Refuse deleted queues' names in stacks, too.
 
     If a template gives no name, AWS generates a new name each time. ministack generates equal names, free at once.
@@ -82,24 +82,24 @@ def _delay_stacks(behaviours: Behaviours, free_at: dict[Queue, float]) -> None:
     create, delete = table["create"], table["delete"]
 
     def provision_later(logical_id: str, properties: dict[str, Any], *rest: Any) -> Any:
-        if time.monotonic() < free_at.get(_own_queue(str(properties.get("QueueName"))), 0):
+        if time.monotonic() < name_free_times.get(_identify_queue(str(properties.get("QueueName"))), 0):
             raise ValueError(f"QueueDeletedRecently: {DELETED_RECENTLY}")
         return create(logical_id, properties, *rest)
 
-    def remove(physical_id: str, properties: dict[str, Any]) -> Any:
+    def delete_and_reserve(physical_id: str, properties: dict[str, Any]) -> Any:
         until = time.monotonic() + behaviours.scale_delay(behaviours.queue_name_taken_s)
-        _remember(free_at, _own_queue(physical_id.rsplit("/", 1)[-1]), until)
+        _remember(name_free_times, _identify_queue(physical_id.rsplit("/", 1)[-1]), until)
         return delete(physical_id, properties)
 
-    table["create"], table["delete"] = provision_later, remove
+    table["create"], table["delete"] = provision_later, delete_and_reserve
 
 
-def _own_queue(name: str) -> Queue:
+def _identify_queue(name: str) -> Queue:
     responses = ministack.core.responses
     return responses.get_account_id(), responses.get_region(), name
 
 
-def _request_queue(data: Mapping[str, Any], queue_url: str) -> Queue:
+def _identify_request_queue(data: Mapping[str, Any], queue_url: str) -> Queue:
     """Return account, region and name of the queue that a request names by URL or by name."""
     sqs, responses = ministack.services.sqs, ministack.core.responses
     account, name = sqs._queue_ref_from_urlish(str(data.get("QueueUrl") or queue_url or ""))  # noqa: SLF001
@@ -117,8 +117,8 @@ def _fake_receipt(entry: Mapping[str, Any]) -> dict[str, Any]:
     return receipt | of_batch | ({"MD5OfMessageAttributes": digest} if digest else {})
 
 
-def _remember(times: dict[Queue, float], queue: Queue, at: float) -> None:
+def _remember(times: dict[Queue, float], queue: Queue, time_: float) -> None:
     times.pop(queue, None)
-    times[queue] = at
+    times[queue] = time_
     if len(times) > MAX_REMEMBERED:
         del times[next(iter(times))]

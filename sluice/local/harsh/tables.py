@@ -28,24 +28,24 @@ def read_eventually(behaviours: Behaviours, random: Random) -> None:
     emit = dynamodb._emit_stream_event  # noqa: SLF001 - what ministack calls after each change
     changes: deque[tuple[float, tuple[str, str, str], Any, Any]] = deque(maxlen=MAX_REMEMBERED)
 
-    def place(name: str) -> tuple[str, str, str]:
+    def identify_table(name: str) -> tuple[str, str, str]:
         return responses.get_account_id(), responses.get_region(), name
 
     def emit_remembered(name: str, event: str, old: Any, new: Any, *rest: Any, **named: Any) -> None:
-        changes.append((time.monotonic(), place(name), old, new))
+        changes.append((time.monotonic(), identify_table(name), old, new))
         emit(name, event, old, new, *rest, **named)
 
     @contextmanager
     def undo_last_changes(name: str, table: Any) -> Iterator[None]:
         since = time.monotonic() - behaviours.scale_delay(behaviours.stale_s)
-        last = [(old, new) for at, changed, old, new in changes if changed == place(name) and at > since]
+        last = [(old, new) for at, changed, old, new in changes if changed == identify_table(name) and at > since]
         for old, new in reversed(last):
-            _replace(table, new, old)
+            _replace_item(table, new, old)
         try:
             yield
         finally:
             for old, new in last:
-                _replace(table, old, new)
+                _replace_item(table, old, new)
 
     def read_perhaps_stale(read: Callable[[Any], Any], data: Any) -> Any:
         name = dynamodb._normalize_table_name(data.get("TableName"))  # noqa: SLF001 - no public hook
@@ -60,11 +60,11 @@ def read_eventually(behaviours: Behaviours, random: Random) -> None:
         setattr(dynamodb, read, partial(read_perhaps_stale, getattr(dynamodb, read)))
 
 
-def _replace(table: Any, before: Any, after: Any) -> None:
+def _replace_item(table: Any, old_item: Any, new_item: Any) -> None:
     """Replace an item of a table by another item with the same key. `None` stands for a missing item."""
     dynamodb = ministack.services.dynamodb
-    keys = dynamodb._resolve_table_key_values(table, before or after, allow_extra=True)[:2]  # noqa: SLF001 - no public hook
-    if after is None:
+    keys = dynamodb._resolve_table_key_values(table, old_item or new_item, allow_extra=True)[:2]  # noqa: SLF001 - no public hook
+    if new_item is None:
         dynamodb._remove_item(table, *keys)  # noqa: SLF001 - see above
     else:
-        dynamodb._set_item(table, *keys, after)  # noqa: SLF001 - see above
+        dynamodb._set_item(table, *keys, new_item)  # noqa: SLF001 - see above

@@ -38,38 +38,38 @@ def throttle(behaviours: Behaviours, random: Random) -> None:
     iam, functions = ministack.services.iam, ministack.services.lambda_svc
     dispatch = sqs._dispatch  # noqa: SLF001 - no public hook
 
-    def is_hit() -> bool:
+    def should_refuse() -> bool:
         return random.random() < behaviours.throttled
 
     async def dispatch_throttled(action: str, data: dict[str, Any], queue_url: str) -> Any:
-        if is_hit():
+        if should_refuse():
             raise sqs._Err("RequestThrottled", "The request was denied due to request throttling.")  # noqa: SLF001
         return await dispatch(action, data, queue_url)
 
-    def throttle_service(service: Any, refusal: Any) -> None:
+    def throttle_service(service: Any, build_refusal: Any) -> None:
         handle = service.handle_request
 
         async def handle_throttled(method: str, path: str, headers: dict[str, str], body: bytes, query: Any) -> Any:
-            if is_hit():
-                return refusal(headers.get("x-amz-target", "").rpartition(".")[2])
+            if should_refuse():
+                return build_refusal(headers.get("x-amz-target", "").rpartition(".")[2])
             return await handle(method, path, headers, body, query)
 
         service.handle_request = handle_throttled
 
-    def refuse_item(action: str) -> Any:
+    def build_dynamodb_refusal(action: str) -> Any:
         if ITEM_ACTION.fullmatch(action):
             return dynamodb.error_response_json("ProvisionedThroughputExceededException", THROUGHPUT_EXCEEDED, 400)
         return dynamodb.error_response_json("ThrottlingException", "Rate exceeded", 400)
 
     sqs._dispatch = dispatch_throttled  # noqa: SLF001 - see above
-    throttle_service(dynamodb, refuse_item)
+    throttle_service(dynamodb, build_dynamodb_refusal)
     throttle_service(
         functions, lambda _: functions.error_response_json("TooManyRequestsException", "Rate Exceeded.", 429)
     )
     throttle_service(iam, lambda _: iam._error(400, "Throttling", "Rate exceeded", ns="iam"))  # noqa: SLF001 - see above
 
 
-def limit_parameter_reads(most_per_s: int) -> None:
+def limit_parameter_reads(limit_per_s: int) -> None:
     """Refuse reads of Parameter Store above the throughput of an account and region, with ThrottlingException.
 
     https://docs.aws.amazon.com/general/latest/gr/ssm.html
@@ -87,7 +87,7 @@ def limit_parameter_reads(most_per_s: int) -> None:
                 counts.clear()
             place = responses.get_account_id(), responses.get_region()
             counts[place] += 1
-            if counts[place] > most_per_s:
+            if counts[place] > limit_per_s:
                 return ssm.error_response_json("ThrottlingException", "Rate exceeded", 400)
         return await handle(method, path, headers, body, query)
 
@@ -114,11 +114,11 @@ def fail_entries(behaviours: Behaviours, random: Random) -> None:
         spared = [entry for entry in entries if entry not in hit]
         if not hit or len({entry.get("Id") for entry in entries}) < len(entries):
             return await dispatch(action, data, queue_url)
-        done: dict[str, Any] = {"Successful": [], "Failed": []}
+        result: dict[str, Any] = {"Successful": [], "Failed": []}
         if spared:
-            done = await dispatch(action, {**data, "Entries": spared}, queue_url)
+            result = await dispatch(action, {**data, "Entries": spared}, queue_url)
         text = "We encountered an internal error. Please try again."
         failed = [{"Id": entry["Id"], "Code": "InternalError", "Message": text, "SenderFault": False} for entry in hit]
-        return {**done, "Failed": [*done["Failed"], *failed]}
+        return {**result, "Failed": [*result["Failed"], *failed]}
 
     sqs._dispatch = dispatch_entries  # noqa: SLF001 - see above

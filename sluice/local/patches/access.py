@@ -25,7 +25,7 @@ AUTH_TYPE = "lambda:FunctionUrlAuthType"
 def patch(secret: str) -> None:
     """Apply all patches of this module, once. `secret` is also the `AWS_SECRET_ACCESS_KEY` of the server."""
     require_signatures()
-    draw_function_keys(secret)
+    derive_function_keys_from_secret(secret)
     ministack.app.app = Guard(ministack.app.app)
 
 
@@ -70,7 +70,7 @@ def require_signatures() -> None:
     app._handle_pre_body_request, app._handle_post_body_shortcuts = serve_readiness, authenticate  # noqa: SLF001
 
 
-def draw_function_keys(secret: str) -> None:
+def derive_function_keys_from_secret(secret: str) -> None:
     """Derive functions' keys from the secret, too.
 
     ministack hashes the ARNs of function and role, so a program that knows these ARNs could sign as the function. The
@@ -79,11 +79,11 @@ def draw_function_keys(secret: str) -> None:
     runtime, functions = ministack.core.lambda_runtime, ministack.services.lambda_svc
     derive_credentials: Callable[[Mapping[str, Any]], dict[str, str]] = runtime.execution_credentials
 
-    def derive_with_secret(function_config: Mapping[str, Any]) -> dict[str, str]:
+    def derive_credentials_with_secret(function_config: Mapping[str, Any]) -> dict[str, str]:
         path, _, name = function_config.get("Role", "").rpartition("/")
         return derive_credentials({**function_config, "Role": f"{path}/{secret}/{name}"})
 
-    runtime.execution_credentials = functions.execution_credentials = derive_with_secret
+    runtime.execution_credentials = functions.execution_credentials = derive_credentials_with_secret
 
 
 class Guard:

@@ -22,7 +22,7 @@ def name_by_region() -> None:
     provisioners, responses = ministack.services.cloudformation.provisioners, ministack.core.responses
     physical, seed = provisioners._physical_name, provisioners._NAME_SEED  # noqa: SLF001 - no public hook
 
-    def physical_by_region(stack_name: str, logical_id: str, *, seeded: bool = True, **named: Any) -> str:
+    def build_name_by_region(stack_name: str, logical_id: str, *, seeded: bool = True, **named: Any) -> str:
         own = seed.get() if seeded else ""
         token = seed.set(f"{responses.get_account_id()}/{responses.get_region()}/{own}")
         try:
@@ -31,7 +31,7 @@ def name_by_region() -> None:
             seed.reset(token)
         return name
 
-    provisioners._physical_name = physical_by_region  # noqa: SLF001 - see above
+    provisioners._physical_name = build_name_by_region  # noqa: SLF001 - see above
 
 
 def name_log_groups_like_other_resources() -> None:
@@ -55,7 +55,7 @@ def name_log_groups_like_other_resources() -> None:
     handlers.update(create=create_by_name, update=update_by_name)
 
 
-def keep_state_whole(end: Callable[[], None]) -> None:
+def save_changing_state(end: Callable[[], None]) -> None:
     """Save each service's state even if triggers change the state meanwhile. End the process after saving.
 
     ministack reads a state once. If the state changes meanwhile, ministack logs an error and doesn't save the service,
@@ -64,14 +64,14 @@ def keep_state_whole(end: Callable[[], None]) -> None:
     app = ministack.app
     save = app.save_all
 
-    def read(get_state: Callable[[], Any]) -> Any:
+    def read_state(get_state: Callable[[], Any]) -> Any:
         for _ in range(STATE_READS):
             with contextlib.suppress(RuntimeError):  # The state changed during the read.
                 return get_state()
         return get_state()
 
-    def save_whole(services: dict[str, Callable[[], Any]]) -> None:
-        save({name: partial(read, get_state) for name, get_state in services.items()})
+    def save_and_end(services: dict[str, Callable[[], Any]]) -> None:
+        save({name: partial(read_state, get_state) for name, get_state in services.items()})
         end()
 
-    app.save_all = save_whole
+    app.save_all = save_and_end

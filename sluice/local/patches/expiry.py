@@ -33,7 +33,7 @@ def expire_items(*, stay_s: float = 0.0) -> None:
             time.sleep(every_s)
             for key, setting in list(hidden._data.items()):  # noqa: SLF001 - see above
                 if setting.get("TimeToLiveStatus") == "ENABLED" and setting.get("AttributeName"):
-                    _reap_table(key, setting["AttributeName"], before=time.time() - stay_s)
+                    _reap_table(key, setting["AttributeName"], until_s=time.time() - stay_s)
 
     threading.Thread(target=reap, daemon=True, name="expiry").start()
 
@@ -47,7 +47,7 @@ class _HiddenSettings(ministack.core.responses.AccountRegionScopedDict):  # type
         return [] if threading.current_thread().name == REAPER else super().all_items()
 
 
-def _reap_table(key: tuple[str, str, str], attribute: str, *, before: float) -> None:
+def _reap_table(key: tuple[str, str, str], attribute: str, *, until_s: float) -> None:
     dynamodb, responses = ministack.services.dynamodb, ministack.core.responses
     account, region, name = key
     with responses.request_scope(account, region), dynamodb._lock:  # noqa: SLF001 - no public hook
@@ -56,12 +56,12 @@ def _reap_table(key: tuple[str, str, str], attribute: str, *, before: float) -> 
             return
         for pk, items in list(table["items"].items()):
             for sk, item in list(items.items()):
-                if _expires_at(item.get(attribute)) <= before:
+                if _parse_expiry(item.get(attribute)) <= until_s:
                     dynamodb._remove_item(table, pk, sk)  # noqa: SLF001 - see above
                     _write_stream_record(name, item)
 
 
-def _expires_at(attribute: dict[str, str] | None) -> float:
+def _parse_expiry(attribute: dict[str, str] | None) -> float:
     """Return the expiry in an item's TTL attribute, in epoch seconds; infinity if the attribute isn't a number."""
     try:
         return float((attribute or {})["N"])

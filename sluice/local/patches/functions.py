@@ -25,7 +25,7 @@ import ministack.services.cloudformation.provisioners
 import ministack.services.lambda_svc
 import ministack.services.sqs
 
-from sluice.building.project import take_place
+from sluice.building.project import move_into_place
 from sluice.local.origins import LOOPBACK, check_origin
 
 # Lambda gives environments with internal extensions half a second to end. The emulator waits longer, on a busy machine.
@@ -43,7 +43,7 @@ def patch(python: Path) -> None:
     show_mappings_as_deployed()
     run_functions_with(python)
     isolate_environment_failures()
-    end_environments_whole()
+    end_whole_environments()
     unpack_archives_once()
 
 
@@ -56,7 +56,7 @@ def refuse_second_mappings() -> None:
     functions = ministack.services.lambda_svc
     create = functions._create_esm  # noqa: SLF001 - no public hook
 
-    def create_one(data: dict[str, Any]) -> Any:
+    def create_unless_exists(data: dict[str, Any]) -> Any:
         requested = data.get("EventSourceArn"), data.get("FunctionName", "").rsplit(":", 1)[-1]
         for mapping in functions._esms.values():  # noqa: SLF001 - see above
             if (mapping["EventSourceArn"], mapping["FunctionName"]) == requested:
@@ -64,7 +64,7 @@ def refuse_second_mappings() -> None:
                 return functions.error_response_json("ResourceConflictException", text, 409)
         return create(data)
 
-    functions._create_esm = create_one  # noqa: SLF001 - see above
+    functions._create_esm = create_unless_exists  # noqa: SLF001 - see above
 
 
 def poll_at_once() -> None:
@@ -134,7 +134,7 @@ def isolate_environment_failures() -> None:
     worker.invoke = invoke_alone
 
 
-def end_environments_whole() -> None:
+def end_whole_environments() -> None:
     """End all processes of an environment, at a time-out and whenever ministack ends an environment.
 
     ministack ends only the process that it started, and child processes survive. On AWS a time-out resets the
@@ -183,7 +183,7 @@ def unpack_archives_once() -> None:
             if not unpacked.exists():
                 with tempfile.TemporaryDirectory(dir=folder, ignore_cleanup_errors=True) as parent:
                     super().extractall(Path(parent) / "new")
-                    take_place(Path(parent) / "new", unpacked)
+                    move_into_place(Path(parent) / "new", unpacked)
             Path(path).rmdir()
             Path(path).symlink_to(unpacked)
 
@@ -274,7 +274,7 @@ def fill_batches() -> None:
     sqs, functions = ministack.services.sqs, ministack.services.lambda_svc
     wake, lock, mappings = ministack.core.concurrency.esm_wake, sqs._queues_lock, functions._esms  # noqa: SLF001 - no public hook
     queue_of, receive = sqs._get_q, sqs._receive_messages_for_esm  # noqa: SLF001 - see above
-    began: dict[str, float] = {}  # when the wait for a batch began, by queue ARN
+    wait_began: dict[str, float] = {}  # when the wait for a batch began, by queue ARN
 
     def receive_full(queue_url: str, max_number: int) -> list[dict[str, Any]]:
         arn = queue_of(queue_url)["attributes"]["QueueArn"]
@@ -286,11 +286,11 @@ def fill_batches() -> None:
             now = time.time()
             waiting = [message for message in queue_of(queue_url)["messages"] if message.get("visible_at", 0) <= now]
         if not waiting:
-            began.pop(arn, None)
+            wait_began.pop(arn, None)
             return []
-        if len(waiting) < max_number and waits(arn, window_s):
+        if len(waiting) < max_number and is_window_open(arn, window_s):
             return []
-        began.pop(arn, None)
+        wait_began.pop(arn, None)
         sizes = (len(json.dumps([message["body"], message.get("message_attributes")])) for message in waiting)
         fitting = sum(size <= PAYLOAD_BYTES for size in accumulate(size + RECORD_BYTES for size in sizes))
         batch_size = min(max_number, max(1, fitting))
@@ -299,12 +299,12 @@ def fill_batches() -> None:
             batch += part
         return batch
 
-    def waits(arn: str, window_s: float) -> bool:
-        if arn not in began:
-            began[arn] = time.monotonic()
+    def is_window_open(arn: str, window_s: float) -> bool:
+        if arn not in wait_began:
+            wait_began[arn] = time.monotonic()
             look = Timer(window_s, wake.set)
             look.daemon = True  # A stopped cloud doesn't wait for the timer.
             look.start()
-        return time.monotonic() - began[arn] < window_s
+        return time.monotonic() - wait_began[arn] < window_s
 
     sqs._receive_messages_for_esm = receive_full  # noqa: SLF001 - see above

@@ -48,11 +48,11 @@ def authorize_batches_as_aws_does() -> None:
     actions = ministack.core.iam_actions
     extract = actions.extract_iam_action
 
-    def extract_real(*arguments: Any, **named: Any) -> str | None:
+    def extract_single_action(*arguments: Any, **named: Any) -> str | None:
         action: str | None = extract(*arguments, **named)
         return action and BATCH_ACTIONS.get(action, action)
 
-    actions.extract_iam_action = extract_real
+    actions.extract_iam_action = extract_single_action
 
 
 def read_policy_variables() -> None:
@@ -64,7 +64,7 @@ def read_policy_variables() -> None:
     evaluator = ministack.core.iam_evaluator
     met, key_of = evaluator._conditions_met, evaluator._resolve_condition_key  # noqa: SLF001 - no public hook
 
-    def meet_with_variables(conditions: Any, context: Any) -> Any:
+    def meet_conditions(conditions: Any, context: Any) -> Any:
         def substitute(value: Any) -> Any:
             if isinstance(value, list):
                 return [substitute(item) for item in value]
@@ -79,7 +79,7 @@ def read_policy_variables() -> None:
         }
         return met(filled, context)
 
-    evaluator._conditions_met = meet_with_variables  # noqa: SLF001
+    evaluator._conditions_met = meet_conditions  # noqa: SLF001
 
 
 def take_loopback_as_secure() -> None:

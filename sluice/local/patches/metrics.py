@@ -18,7 +18,7 @@ import ministack.services.lambda_svc
 import ministack.services.sqs
 
 from sluice.local.patches.functions import PER_REQUEST
-from sluice.local.requests import BY_CALL, BY_TRIGGER, RequestLog, action_and_queue
+from sluice.local.requests import BY_CALL, BY_TRIGGER, RequestLog, parse_action_and_queue
 
 EMBEDDED = '"CloudWatchMetrics"'  # Every log line with embedded metrics contains this text.
 OK = 200
@@ -102,32 +102,32 @@ def count_messages(log: RequestLog) -> None:
     handle = sqs.handle_request
     receive, delete = sqs._receive_messages_for_esm, sqs._delete_messages_for_esm  # noqa: SLF001 - no public hook
 
-    async def handle_noted(
+    async def handle_and_log(
         method: str, path: str, headers: dict[str, str], body: bytes, query: dict[str, Any]
     ) -> tuple[int, Any, Any]:
         response: tuple[int, Any, Any] = await handle(method, path, headers, body, query)
-        action, queue = action_and_queue(headers, body, query)
-        log.note(action=action, queue=queue or path.rsplit("/", 1)[-1], by=BY_CALL, status=response[0])
+        action, queue = parse_action_and_queue(headers, body, query)
+        log.write_entry(action=action, queue=queue or path.rsplit("/", 1)[-1], by=BY_CALL, status=response[0])
         if response[0] == OK:
             _count(action, queue, body, response[2])
         return response
 
-    def receive_noted(queue_url: str, max_number: int) -> Any:
+    def receive_and_log(queue_url: str, max_number: int) -> Any:
         messages, queue = receive(queue_url, max_number), queue_url.rsplit("/", 1)[-1]
         if messages:
-            log.note(action="ReceiveMessage", queue=queue, by=BY_TRIGGER)
+            log.write_entry(action="ReceiveMessage", queue=queue, by=BY_TRIGGER)
             _add(RECEIVED, queue, len(messages))
         return messages
 
-    def delete_noted(queue_url: str, receipt_handles: set[str]) -> None:
+    def delete_and_log(queue_url: str, receipt_handles: set[str]) -> None:
         delete(queue_url, receipt_handles)
         queue = queue_url.rsplit("/", 1)[-1]
         for _ in range(0, len(receipt_handles), PER_REQUEST):
-            log.note(action="DeleteMessageBatch", queue=queue, by=BY_TRIGGER)
+            log.write_entry(action="DeleteMessageBatch", queue=queue, by=BY_TRIGGER)
         _add(DELETED, queue, len(receipt_handles))
 
-    sqs.handle_request = handle_noted
-    sqs._receive_messages_for_esm, sqs._delete_messages_for_esm = receive_noted, delete_noted  # noqa: SLF001
+    sqs.handle_request = handle_and_log
+    sqs._receive_messages_for_esm, sqs._delete_messages_for_esm = receive_and_log, delete_and_log  # noqa: SLF001
 
 
 def _count(action: str, queue: str, request_body: bytes, response_body: Any) -> None:

@@ -66,7 +66,7 @@ def set_sender_ids() -> None:
 
     def build_with_sender(now: float, system_attributes: Any) -> dict[str, str]:
         attributes: dict[str, str] = build(now, system_attributes)
-        return attributes | {"SenderId": _sender_id(caller.get())}
+        return attributes | {"SenderId": _find_sender_id(caller.get())}
 
     run = lambda_svc._run_sqs_batch  # noqa: SLF001
 
@@ -80,13 +80,13 @@ def set_sender_ids() -> None:
     lambda_svc._run_sqs_batch = run_with_senders  # noqa: SLF001
 
 
-def _sender_id(key: str) -> str:
+def _find_sender_id(access_key: str) -> str:
     """Return the `SenderId` of an access key: a user's id, a role's id with the session's name, or the account's id."""
-    session, account = sts._sessions.get(key), iam_evaluator.find_iam_access_key_account(key)  # noqa: SLF001
+    session, account = sts._sessions.get(access_key), iam_evaluator.find_iam_access_key_account(access_key)  # noqa: SLF001
     if session is not None:
         arn = str(session["Arn"])
     elif account is not None:
-        arn = f"arn:aws:iam::{account}:user/{iam._access_keys.get_scoped(account, None, key)['UserName']}"  # noqa: SLF001
+        arn = f"arn:aws:iam::{account}:user/{iam._access_keys.get_scoped(account, None, access_key)['UserName']}"  # noqa: SLF001
     else:
         return str(get_account_id())
     account, resource = arn.split(":", 5)[4:]
@@ -134,7 +134,7 @@ def refuse_other_queues() -> None:
     """
     create: Handler = sqs._HANDLERS["CreateQueue"]  # noqa: SLF001 - no public hook
 
-    def create_such(data: Request, queue_url: str) -> Any:
+    def create_unless_different(data: Request, queue_url: str) -> Any:
         name, attributes = data.get("QueueName", ""), data.get("Attributes") or {}
         if name.endswith(".fifo") != (attributes.get("FifoQueue") == "true"):
             raise _build_error(
@@ -148,7 +148,7 @@ def refuse_other_queues() -> None:
             raise _build_error("QueueNameExists", "A queue already exists with the same name and a different value")
         return create(data, queue_url)
 
-    sqs._HANDLERS["CreateQueue"] = create_such  # noqa: SLF001 - see above
+    sqs._HANDLERS["CreateQueue"] = create_unless_different  # noqa: SLF001 - see above
 
 
 def refuse_messages() -> None:
@@ -199,7 +199,7 @@ def encode_handles() -> None:
     """
     collect = sqs._collect_msgs  # noqa: SLF001 - no public hook
 
-    def collect_named(queue: Queue, most: int, timeout_s: int) -> list[Message]:
+    def collect_with_handles(queue: Queue, most: int, timeout_s: int) -> list[Message]:
         received: list[Message] = collect(queue, most, timeout_s)
         for message in received:
             named = f"{queue['attributes']['QueueArn']} {message['id']} {message['receipt_handle']}"
@@ -207,7 +207,7 @@ def encode_handles() -> None:
             message["received_at"] = sqs.time.time()
         return received
 
-    sqs._collect_msgs = collect_named  # noqa: SLF001 - see above
+    sqs._collect_msgs = collect_with_handles  # noqa: SLF001 - see above
 
 
 def delete_by_handle() -> None:
@@ -220,7 +220,7 @@ def delete_by_handle() -> None:
     """
     delete: Handler = sqs._HANDLERS["DeleteMessage"]  # noqa: SLF001 - no public hook
 
-    def delete_known(data: Request, queue_url: str) -> Any:
+    def delete_message(data: Request, queue_url: str) -> Any:
         queue = _get_queue(data, queue_url, "DeleteMessage")
         message = _find_message(queue, data["ReceiptHandle"])
         if message is None:
@@ -231,8 +231,8 @@ def delete_by_handle() -> None:
         return delete(data, queue_url) if is_last else {}
 
     handlers = {
-        "DeleteMessage": delete_known,
-        "DeleteMessageBatch": partial(_handle_batch, delete_known, "DeleteMessage"),
+        "DeleteMessage": delete_message,
+        "DeleteMessageBatch": partial(_handle_batch, delete_message, "DeleteMessage"),
     }
     sqs._HANDLERS |= handlers  # noqa: SLF001 - see above
 
@@ -247,7 +247,7 @@ def change_visibility_by_handle() -> None:
     """
     change: Handler = sqs._HANDLERS["ChangeMessageVisibility"]  # noqa: SLF001 - no public hook
 
-    def change_known(data: Request, queue_url: str) -> Any:
+    def change_in_flight(data: Request, queue_url: str) -> Any:
         queue = _get_queue(data, queue_url, "ChangeMessageVisibility")
         message = _find_message(queue, data["ReceiptHandle"])
         _check_range("VisibilityTimeout", data, VISIBILITY_S)
@@ -260,8 +260,8 @@ def change_visibility_by_handle() -> None:
             raise _build_error("InvalidParameterValue", text)
         return change(data, queue_url)
 
-    batch = partial(_handle_batch, change_known, "ChangeMessageVisibility")
-    handlers = {"ChangeMessageVisibility": change_known, "ChangeMessageVisibilityBatch": batch}
+    batch = partial(_handle_batch, change_in_flight, "ChangeMessageVisibility")
+    handlers = {"ChangeMessageVisibility": change_in_flight, "ChangeMessageVisibilityBatch": batch}
     sqs._HANDLERS |= handlers  # noqa: SLF001 - see above
 
 
@@ -333,24 +333,24 @@ def _find_message(queue: Queue, handle: str) -> Message | None:
     return next((message for message in same if message["receipt_handle"] == handle), same[0] if same else None)
 
 
-def _handle_batch(do: Handler, action: str, data: Request, queue_url: str) -> dict[str, Any]:
+def _handle_batch(apply_action: Handler, action: str, data: Request, queue_url: str) -> dict[str, Any]:
     """Apply an action to each entry of a batch, and return SQS's response with the failed entries."""
     _get_queue(data, queue_url, action)
     sqs._validate_batch_entries(data.get("Entries", []), f"{action}BatchRequestEntry")  # noqa: SLF001 - no public hook
     done, failed = [], []
     for entry in data["Entries"]:
         try:
-            do({**entry, "QueueUrl": data.get("QueueUrl", queue_url)}, queue_url)
+            apply_action({**entry, "QueueUrl": data.get("QueueUrl", queue_url)}, queue_url)
             done.append({"Id": entry["Id"]})
         except sqs._Err as error:  # noqa: SLF001 - see above
             failed.append({"Id": entry["Id"], "Code": error.code, "Message": error.message, "SenderFault": True})
     return {"Successful": done, "Failed": failed}
 
 
-def _check_range(name: str, data: Mapping[str, Any], most: int) -> None:
+def _check_range(name: str, data: Mapping[str, Any], maximum: int) -> None:
     value = data.get(name)
-    if value is not None and not 0 <= int(value) <= most:
-        raise _build_error("InvalidParameterValue", f"Value {value} for parameter {name} is invalid: 0 to {most}.")
+    if value is not None and not 0 <= int(value) <= maximum:
+        raise _build_error("InvalidParameterValue", f"Value {value} for parameter {name} is invalid: 0 to {maximum}.")
 
 
 def _build_error(code: str, text: str) -> Exception:

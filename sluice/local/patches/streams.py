@@ -57,7 +57,7 @@ class StreamPoller:
 
     def read(self) -> bool:
         """Read the next batch. Returns whether a batch was passed to the function, or was skipped by filters."""
-        uuid, table = self.mapping["UUID"], self._table()
+        uuid, table = self.mapping["UUID"], self._find_table()
         now = time.time()
         is_busy = lambdas._esm_inflight.get(uuid, 0) or lambdas._esm_backoff_until.get(uuid, 0) > now  # noqa: SLF001 - no public hook
         function, _ = lambdas._get_func_record_for_qualifier(  # noqa: SLF001 - see above
@@ -72,11 +72,11 @@ class StreamPoller:
         position = position if first <= position <= end else first
         read = dynamodb.stream_records_since(table, position, self.limit or self.mapping.get("BatchSize", 100))
         matching = lambdas._apply_filter_criteria(read, self.mapping)  # noqa: SLF001 - see above
-        if not read or (matching and self._waits_for_more(len(read))):
+        if not read or (matching and self._is_window_open(len(read))):
             return False
         self.waits_since = None
         if not matching:
-            self._move_to(position + len(read))
+            self._store_position(position + len(read))
             return True
         lambdas._dispatch_esm_batch(uuid, self.invoke, function, position, read, matching)  # noqa: SLF001 - see above
         return True
@@ -84,30 +84,30 @@ class StreamPoller:
     def invoke(self, function: Any, position: int, read: Sequence[Record], matching: Sequence[Record]) -> None:
         """Invoke the function with a batch. Then continue after the batch, or at the batch's first failed record."""
         result = lambdas._execute_function(function, {"Records": copy.deepcopy(matching)})  # noqa: SLF001 - no public hook
-        failed = _first_failed(result, matching, reports=REPORTS in self.mapping.get("FunctionResponseTypes", []))
+        failed = _find_first_failed(result, matching, reports=REPORTS in self.mapping.get("FunctionResponseTypes", []))
         if failed is None:
             self.attempts, self.limit = 0, None
             self.mapping["LastProcessingResult"] = f"OK - {len(matching)} records"
-            self._move_to(position + len(read))
+            self._store_position(position + len(read))
             return
         self.mapping["LastProcessingResult"] = "FAILED"
         left = read.index(failed)
-        condition = self._exceeded_limit(failed)
+        condition = self._find_exceeded_limit(failed)
         if condition is None:
             # A batch is halved if the whole invocation failed. Otherwise the batch is cut at the first failed record.
             is_halved = result.get("error") and self.mapping.get("BisectBatchOnFunctionError") and len(read) > 1
             self.limit = len(read) // 2 if is_halved else self.limit
             self.attempts += 1
-            self._move_to(position + left)
+            self._store_position(position + left)
             lambdas._esm_backoff_until[self.mapping["UUID"]] = time.time() + lambdas._ESM_BACKOFF_SECONDS  # noqa: SLF001 - see above
             return
         lambdas._send_ddb_stream_failure_record(  # noqa: SLF001 - see above
             self.mapping, function, list(read[left:]), self.mapping["EventSourceArn"], result, condition
         )
         self.attempts, self.limit = 0, None
-        self._move_to(position + len(read))
+        self._store_position(position + len(read))
 
-    def _exceeded_limit(self, failed: Record) -> str | None:
+    def _find_exceeded_limit(self, failed: Record) -> str | None:
         """Return Lambda's name of the limit that a failed batch has exceeded, or None. A limit of -1 is off."""
         attempts, age_s = (self.mapping.get(name) for name in ("MaximumRetryAttempts", "MaximumRecordAgeInSeconds"))
         if attempts is not None and 0 <= int(attempts) <= self.attempts:
@@ -116,7 +116,7 @@ class StreamPoller:
             return "MaxRecordAgeExceeded"
         return None
 
-    def _table(self) -> str | None:
+    def _find_table(self) -> str | None:
         """Return the table whose stream the trigger reads; None if there is no stream, or the table was deleted."""
         arn = self.mapping.get("EventSourceArn", "")
         if ":dynamodb:" not in arn or "/stream/" not in arn:
@@ -125,11 +125,11 @@ class StreamPoller:
         table = dynamodb._tables.get(name)  # noqa: SLF001 - no public hook
         return name if table and table.get("LatestStreamArn") == arn else None
 
-    def _move_to(self, position: int) -> None:
+    def _store_position(self, position: int) -> None:
         with lambdas._dynamodb_stream_positions_lock:  # noqa: SLF001 - no public hook
             lambdas._dynamodb_stream_positions[self.mapping["UUID"]] = position  # noqa: SLF001 - see above
 
-    def _waits_for_more(self, number: int) -> bool:
+    def _is_window_open(self, number: int) -> bool:
         """Return whether to wait for the end of the batching window. Retried batches and full batches don't wait."""
         window_s = self.mapping.get("MaximumBatchingWindowInSeconds") or 0
         if not window_s or self.attempts or number >= self.mapping.get("BatchSize", 100):
@@ -142,7 +142,7 @@ class StreamPoller:
         return time.monotonic() - self.waits_since < window_s
 
 
-def _first_failed(result: Record, batch: Sequence[Record], *, reports: bool) -> Record | None:
+def _find_first_failed(result: Record, batch: Sequence[Record], *, reports: bool) -> Record | None:
     """Return the record to retry from: the first reported record, or the batch's first record after any other error."""
     if result.get("error"):
         return batch[0]

@@ -30,7 +30,7 @@ class BodyOptions:
     payload_buckets: tuple[str, ...] = ()
 
     @property
-    def as_received(self) -> bool:
+    def keeps_bodies_as_received(self) -> bool:
         """Whether bodies stay as they were received, without a step of this module."""
         return not self.envelopes and not self.payload_buckets
 
@@ -38,7 +38,7 @@ class BodyOptions:
     def columns(self) -> Sequence[str]:
         """DDL of the columns that opening adds to a message's columns."""
         envelope = [f"{ENVELOPE} map<string, string>"] if self.envelopes else []
-        return [] if self.as_received else [*envelope, f"{REASON} string"]
+        return [] if self.keeps_bodies_as_received else [*envelope, f"{REASON} string"]
 
 
 def open_rows(
@@ -46,22 +46,22 @@ def open_rows(
     bodies: BodyOptions,
     choice: S3Choice,
     *,
-    follow: Dereference = keep_body,
-    each: MapBodies = map,
+    dereference: Dereference = keep_body,
+    map_bodies: MapBodies = map,
 ) -> pa.RecordBatch:
     """Open the rows' bodies, and add columns. The result has one row per payload: an envelope may have none or several.
 
-    The payload of a bad body is the body itself. `each` is `map`, or an equivalent function that runs several calls of
-    `follow` at once. Raises the errors of `follow` except ValueError.
+    The payload of a bad body is the body itself. `map_bodies` is `map`, or an equivalent function with concurrent calls
+    of `dereference`. Raises its errors except ValueError.
     """
 
-    def inside(body: str) -> tuple[Sequence[Payload], str | None]:
+    def unwrap_body(body: str) -> tuple[Sequence[Payload], str | None]:
         try:
-            return unwrap(body, bodies.envelopes, choice, follow), None
+            return unwrap(body, bodies.envelopes, choice, dereference), None
         except ValueError as error:
             return [Payload(body, {})], str(error)
 
-    opened = list(each(inside, batch.column("body").to_pylist()))
+    opened = list(map_bodies(unwrap_body, batch.column("body").to_pylist()))
     indexes = [index for index, (inner, _) in enumerate(opened) for _ in inner]
     payloads = [payload for inner, _ in opened for payload in inner]
     reasons = [reason for inner, reason in opened for _ in inner]

@@ -55,8 +55,8 @@ def keep_body(body: str) -> str:
 def unwrap(body: str, envelopes: Sequence[str], choice: S3Choice, follow: Dereference = keep_body) -> Sequence[Payload]:
     """Unwrap a body's payload; with envelope `s3`, one payload for each chosen object. Facts of inner envelopes win.
 
-    `follow` is called with the body and with the content of each envelope. Raises ValueError for a body that isn't such
-    an envelope, and the errors of `follow`.
+    Calls `follow` with the body and with the content of each envelope. Raises ValueError for a body that isn't
+    such an envelope, and the errors of `follow`.
     """
     payloads = [Payload(follow(body), {})]
     for name in envelopes:
@@ -68,7 +68,7 @@ def unwrap(body: str, envelopes: Sequence[str], choice: S3Choice, follow: Derefe
     return payloads
 
 
-def _open_sns(outer: Payload, envelope: Mapping[str, Any], _: S3Choice) -> Sequence[Payload]:
+def _unwrap_sns(outer: Payload, envelope: Mapping[str, Any], _: S3Choice) -> Sequence[Payload]:
     """Unwrap an SNS notification: https://docs.aws.amazon.com/sns/latest/dg/sns-message-and-json-formats.html."""
     kind, topic = envelope.get("Type"), envelope.get("TopicArn")
     if kind in CONFIRMATIONS:
@@ -79,7 +79,7 @@ def _open_sns(outer: Payload, envelope: Mapping[str, Any], _: S3Choice) -> Seque
     return [Payload(envelope["Message"], {**facts, **_cut_fields(outer.body, "MessageAttributes")})]
 
 
-def _open_eventbridge(outer: Payload, envelope: Mapping[str, Any], _: S3Choice) -> Sequence[Payload]:
+def _unwrap_eventbridge(outer: Payload, envelope: Mapping[str, Any], _: S3Choice) -> Sequence[Payload]:
     """Unwrap an EventBridge event: https://docs.aws.amazon.com/eventbridge/latest/ref/overiew-event-structure.html."""
     if "detail" not in envelope or "detail-type" not in envelope:
         raise ValueError("not an EventBridge event")
@@ -88,7 +88,7 @@ def _open_eventbridge(outer: Payload, envelope: Mapping[str, Any], _: S3Choice) 
     return [Payload(cut.pop("detail", "null"), {**facts, **cut})]
 
 
-def _open_s3(outer: Payload, envelope: Mapping[str, Any], choice: S3Choice) -> Sequence[Payload]:
+def _unwrap_s3(outer: Payload, envelope: Mapping[str, Any], choice: S3Choice) -> Sequence[Payload]:
     """Unwrap a notification from S3, or from EventBridge about S3, into one payload for each distinct chosen object.
 
     https://docs.aws.amazon.com/AmazonS3/latest/userguide/notification-content-structure.html
@@ -168,8 +168,8 @@ def _parse_object(body: str) -> Mapping[str, Any]:
 
 
 _OPEN: Mapping[str, Callable[[Payload, Mapping[str, Any], S3Choice], Sequence[Payload]]] = {
-    "sns": _open_sns,
-    "eventbridge": _open_eventbridge,
-    "s3": _open_s3,
+    "sns": _unwrap_sns,
+    "eventbridge": _unwrap_eventbridge,
+    "s3": _unwrap_s3,
 }
 ENVELOPES = tuple(_OPEN)

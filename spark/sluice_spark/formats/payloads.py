@@ -39,27 +39,27 @@ def parse_pointer(body: str) -> Pointer | None:
     return pointer if are_texts and isinstance(name, str) and name in CLASSES else None
 
 
-def payload_dereferencer(get: FetchObject, buckets: Collection[str]) -> Dereference:
+def build_dereferencer(fetch: FetchObject, buckets: Collection[str]) -> Dereference:
     """Return a function that replaces a pointer by its payload, and returns any other body unchanged.
 
     The function raises ObjectRefused, and ValueError if a payload isn't available or isn't UTF-8.
     """
 
-    def follow(body: str) -> str:
+    def dereference(body: str) -> str:
         pointer = parse_pointer(body)
         if pointer is None:
             return body
         if pointer.bucket not in buckets:
             raise ValueError(f"a pointer to bucket {pointer.bucket!r}, which payloadBuckets doesn't name")
         try:
-            return get(pointer).decode()
+            return fetch(pointer).decode()
         except ObjectUnreadable as error:
             raise ValueError(str(error)) from error
 
-    return follow
+    return dereference
 
 
-def cut_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def split_by_pointers(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Split the rows into parts with at most PARALLEL_FETCHES pointers each, which limits the payloads in memory."""
     import pyarrow.compute as pc  # noqa: PLC0415  8 MiB, which a task needs and a driver doesn't
 

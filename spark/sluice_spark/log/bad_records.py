@@ -23,7 +23,7 @@ VERSION = 1
 _NAME = re.compile(rf"{ERRORS}/([0-9]{{20}}(?:-[0-9]+)+)\.v([0-9]+)")
 
 
-def record_errors(store: Store, part: Slice, errors: int, share: int = 0) -> None:
+def write_error_count(store: Store, part: Slice, errors: int, share: int = 0) -> None:
     """Write the number of unreadable records in a part of a segment; write nothing if the part has no such records."""
     if errors:
         name = f"{ERRORS}/{part.number:020d}-{part.low}-{part.high}-{share}-{errors}.v{VERSION}"
@@ -40,10 +40,10 @@ def count_errors(store: Store, start: Position, end: Position) -> int:
     return sum(errors for number, low, _, _, errors in noted if start <= Position(number, low) < end)
 
 
-def forget_errors(store: Store, committed: Position, *, before: float) -> None:
-    """Remove counts of committed segments older than `before` (epoch seconds). Offsets already include these counts."""
+def remove_error_counts(store: Store, committed: Position, *, before_s: float) -> None:
+    """Remove old counts of committed segments, which offsets include. `before_s` is in epoch seconds."""
     noted = _read_counts(store)
-    store.remove([name for name, numbers, at in noted if at < before and numbers[0] < committed.segment])
+    store.remove([name for name, numbers, at in noted if at < before_s and numbers[0] < committed.segment])
 
 
 def _read_counts(store: Store) -> Iterator[tuple[str, Sequence[int], float]]:

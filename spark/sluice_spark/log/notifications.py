@@ -28,30 +28,30 @@ class NotificationDeduplicator:
         self._known: set[bytes | None] = set()
         self._order: deque[bytes | None] = deque()
 
-    def identities(self, bodies: Sequence[str]) -> Sequence[bytes | None]:
+    def list_identities(self, bodies: Sequence[str]) -> Sequence[bytes | None]:
         """Return the identities of all S3 event records in the bodies, in order."""
         all_facts = (facts for body in bodies for facts in read_facts(body, self._envelopes, self._choice))
         return [record_identity(facts) for facts in all_facts]
 
-    def restore(self, staged: Iterable[bytes | None]) -> None:
+    def restore(self, identities: Iterable[bytes | None]) -> None:
         """Replace the known record identities by these, oldest first."""
         self._known, self._order = set(), deque()
-        for identity in staged:
+        for identity in identities:
             self._remember(identity)
 
-    def split_new(self, taken: Sequence[Received]) -> tuple[list[Received], list[Received]]:
+    def split_new_messages(self, received: Sequence[Received]) -> tuple[list[Received], list[Received]]:
         """Split messages: returns messages with new records or no records, then messages with only known records.
 
         A body with both loses known records. New records are remembered: the caller must stage the first list or stop.
         """
 
-        def new(message: Message) -> Message | None:
+        def keep_new_records(message: Message) -> Message | None:
             body, identities = remove_known_records(message.body, self._envelopes, self._choice, self._known)
             for identity in identities:
                 self._remember(identity)
             return None if body is None else message if body == message.body else replace(message, body=body)
 
-        return split_messages(taken, new)
+        return split_messages(received, keep_new_records)
 
     def _remember(self, identity: bytes | None) -> None:
         if identity is None or identity in self._known:
@@ -92,11 +92,11 @@ def remove_known_records(
     selected record is returned unchanged.
     """
     records = [record_identity(facts) for facts in read_facts(body, envelopes, choice)]
-    had: set[bytes | None] = set()
+    seen: set[bytes | None] = set()
 
     def is_new(record_id: bytes | None) -> bool:
-        is_known = record_id is not None and (record_id in known or record_id in had)
-        had.add(record_id)
+        is_known = record_id is not None and (record_id in known or record_id in seen)
+        seen.add(record_id)
         return not is_known
 
     new = [record_id for record_id in records if is_new(record_id)]
@@ -104,7 +104,7 @@ def remove_known_records(
         return None, ()
     if len(new) == len(records):
         return body, new
-    had.clear()
+    seen.clear()
     return _cut_records(body, envelopes, lambda record: is_new(record_identity(read_object_facts(record)))), new
 
 

@@ -78,7 +78,7 @@ class Offset:
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class SegmentExtent:
     """A segment's number and size, for planning."""
 
     number: int
@@ -93,7 +93,7 @@ class Log:
 
     first: int = 0
     totals_before: Totals = field(default_factory=Totals)
-    extents: tuple[Extent, ...] = ()
+    extents: tuple[SegmentExtent, ...] = ()
     deletions_failed_before: int = 0
 
     @property
@@ -115,7 +115,7 @@ class Log:
         """Return the log with one more segment. Raises SegmentMissing if the segment isn't the next one."""
         if header.number != self.next_number:
             raise SegmentMissing(f"segment {header.number} follows {self.next_number - 1}: the log has a gap")
-        extent = Extent(header.number, header.messages, header.size, header.deletions_failed)
+        extent = SegmentExtent(header.number, header.messages, header.size, header.deletions_failed)
         return replace(self, extents=(*self.extents, extent))
 
     def drop_before(self, position: Position) -> "Log":
@@ -128,7 +128,7 @@ class Log:
         failed = self.extents[gone - 1].deletions_failed if gone else self.deletions_failed_before
         return Log(self.first + gone, before, self.extents[gone:], failed)
 
-    def between(self, start: Position, end: Position) -> Sequence[tuple[Extent, int, int]]:
+    def between(self, start: Position, end: Position) -> Sequence[tuple[SegmentExtent, int, int]]:
         """List each segment between the positions with its range of rows [from, to), without empty ranges.
 
         Raises SegmentMissing if the log doesn't have all rows: rows are never skipped silently.
@@ -190,12 +190,12 @@ class Slice:
     high: int
 
 
-def find_batch_end(log: Log, start: Position, admission: ReadLimit) -> Position:
+def find_batch_end(log: Log, start: Position, limit: ReadLimit) -> Position:
     """Find the end of a batch from `start` on, within the limits. A batch has at least one row, if the log has one.
 
     Each row counts as its segment's average number of bytes; Spark's own byte limits are approximate too.
     """
-    messages_left, size_left, position = admission.messages, admission.size, start
+    messages_left, size_left, position = limit.messages, limit.size, start
     for extent, low, high in log.between(start, log.end):
         take = high - low
         if messages_left is not None:
@@ -215,7 +215,7 @@ def find_batch_end(log: Log, start: Position, admission: ReadLimit) -> Position:
 
 
 def divide_into_tasks(
-    parts: Iterable[tuple[Extent, int, int]], rows_per_task: int = ROWS_PER_TASK
+    parts: Iterable[tuple[SegmentExtent, int, int]], rows_per_task: int = ROWS_PER_TASK
 ) -> Sequence[Sequence[Slice]]:
     """Divide rows, in order, into at most TASKS_LIMIT tasks of at least `rows_per_task` rows (the last: any number)."""
     slices = [Slice(extent.number, low, high) for extent, low, high in parts]
@@ -250,13 +250,15 @@ def check_consecutive(numbers: Collection[int]) -> range:
     return consecutive
 
 
-def find_removable_segments(published: Mapping[int, float], committed: Position, *, before: float) -> Sequence[int]:
+def find_removable_segments(published: Mapping[int, float], committed: Position, *, until_s: float) -> Sequence[int]:
     """List the segments that were published before the time and that no batch needs any more, lowest number first.
 
     The newest segment always stays, because its header has the totals.
     """
     newest = max(published, default=0)
-    return sorted(number for number, at in published.items() if number < min(committed.segment, newest) and at < before)
+    return sorted(
+        number for number, at in published.items() if number < min(committed.segment, newest) and at < until_s
+    )
 
 
 class Deduplicator:

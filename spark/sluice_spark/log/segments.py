@@ -168,7 +168,7 @@ def build_rows(received: Sequence[Received]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
 
 
-def body_size(rows: pa.Table) -> int:
+def sum_body_bytes(rows: pa.Table) -> int:
     """Return the total size of all bodies in bytes."""
     return sum(chunk.view(pa.binary()).total_values_length for chunk in rows.column("body").chunks)
 
@@ -202,12 +202,12 @@ def parse_header(content: pa.Buffer | bytes) -> Header:
     content = pa.py_buffer(content)
     if bytes(memoryview(content)[:6]) != b"ARROW1":
         raise UnknownFormat("not an Arrow file")
-    with _refuse_damaged():
+    with _translate_damage_errors():
         return _check_schema(pa.ipc.read_schema(content.slice(_MAGIC_BYTES)))
 
 
 @contextmanager
-def _refuse_damaged() -> Iterator[None]:
+def _translate_damage_errors() -> Iterator[None]:
     """Convert the errors that Arrow and json raise for damaged files, including OSError, to UnknownFormat."""
     try:
         yield
@@ -217,7 +217,7 @@ def _refuse_damaged() -> Iterator[None]:
 
 def read_rows(content: pa.Buffer) -> pa.Table:
     """Read all rows of a segment. Raises UnknownFormat."""
-    with _refuse_damaged(), pa.ipc.open_file(content) as reader:
+    with _translate_damage_errors(), pa.ipc.open_file(content) as reader:
         _check_schema(reader.schema)
         return reader.read_all()
 
@@ -225,11 +225,11 @@ def read_rows(content: pa.Buffer) -> pa.Table:
 def read_batches(content: pa.Buffer, low: int, high: int) -> Iterator[pa.RecordBatch]:
     """Yield a segment's rows [low, high). Reads only the record batches with such rows. Raises UnknownFormat."""
     begin = 0
-    with _refuse_damaged():
+    with _translate_damage_errors():
         counts, reader = _open_column("receive_count", content), pa.ipc.open_file(content)
         _check_schema(reader.schema)
     for number in range(reader.num_record_batches):
-        with _refuse_damaged():
+        with _translate_damage_errors():
             end = begin + counts.get_batch(number).num_rows
             first, last = max(low, begin), min(high, end)
             batch = reader.get_batch(number) if first < last else None
@@ -241,7 +241,7 @@ def read_batches(content: pa.Buffer, low: int, high: int) -> Iterator[pa.RecordB
 def read_message_ids(content: pa.Buffer) -> Sequence[str]:
     """Read the message ids of all rows, without the other columns."""
     parse_header(content)
-    with _refuse_damaged(), _open_column("message_id", content) as reader:
+    with _translate_damage_errors(), _open_column("message_id", content) as reader:
         ids: Sequence[str] = reader.read_all().column("message_id").to_pylist()
         return ids
 

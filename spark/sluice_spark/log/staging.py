@@ -53,7 +53,7 @@ class StagedLog:
         self.log = Log()
         self.deduplicator = Deduplicator()
 
-    def oldest(self) -> Position:
+    def find_oldest_position(self) -> Position:
         """Return where a new query begins: at the oldest segment, so that the query gets all uncommitted messages."""
         return Position(self._list_segment_numbers().start)
 
@@ -95,7 +95,7 @@ class StagedLog:
             writer=self._writer,
             published_ms=int(time.time() * 1000),
             messages=rows.num_rows,
-            size=segments.body_size(rows),
+            size=segments.sum_body_bytes(rows),
             deletions_failed=self._next.deletions_failed + deletions_failed,
         )
         try:
@@ -111,25 +111,25 @@ class StagedLog:
         """Raise SegmentMissing if the newest segment is gone, because the next segment would leave a gap."""
         segments.read_header(self.store, self._next.number - 1)
 
-    def select_new(self, taken: Sequence[Received]) -> tuple[Sequence[Received], Sequence[Received], Sequence[str]]:
+    def split_new(self, received: Sequence[Received]) -> tuple[Sequence[Received], Sequence[Received], Sequence[str]]:
         """Split messages: returns the new messages, the known messages, and the new messages' ids.
 
         SQS redelivers messages whose deletion failed. Each record of S3's notifications is staged once. The new ids are
         remembered, so the caller must stage the new messages or stop.
         """
-        ids = _list_message_ids(taken)
+        ids = _list_message_ids(received)
         if self.notified is None and self.deduplicator.add_new(ids):  # the usual case
-            return taken, (), ids
-        now = set[str]()
+            return received, (), ids
+        batch_ids = set[str]()
 
-        def new(message: Message) -> Message | None:
-            is_known = message.message_id in self.deduplicator or message.message_id in now
-            now.add(message.message_id)
+        def keep_new(message: Message) -> Message | None:
+            is_known = message.message_id in self.deduplicator or message.message_id in batch_ids
+            batch_ids.add(message.message_id)
             return None if is_known else message
 
-        fresh, again = split_messages(taken, new)
+        fresh, again = split_messages(received, keep_new)
         if self.notified is not None:
-            fresh, known = self.notified.split_new(fresh)
+            fresh, known = self.notified.split_new_messages(fresh)
             again += known
         ids = _list_message_ids(fresh)
         self.deduplicator.add_new(ids)
@@ -140,10 +140,10 @@ class StagedLog:
         with self._changing:
             self.log = self.log.drop_before(position)
 
-    def retain(self, committed: Position, retention_s: float) -> int:
+    def remove_old_segments(self, committed: Position, retention_s: float) -> int:
         """Remove committed segments older than the retention, and return their number."""
         segment_numbers = find_removable_segments(
-            segments.list_segments(self.store), committed, before=time.time() - retention_s
+            segments.list_segments(self.store), committed, until_s=time.time() - retention_s
         )
         self.store.remove([segments.segment_name(number) for number in segment_numbers])
         return len(segment_numbers)
@@ -171,14 +171,14 @@ class StagedLog:
     def _remember(self, segment_numbers: range) -> None:
         """Remember ids of messages that SQS might redeliver: the newest ids, and the last ids of earlier drivers."""
         newest: list[tuple[int, Sequence[str]]] = []
-        objects: list[Sequence[bytes | None]] = []
+        record_ids: list[Sequence[bytes | None]] = []
         count = 0
         for number in reversed(segment_numbers):
             content = self.store.read(segments.segment_name(number))
             ids = segments.read_message_ids(content)
             newest.append((number, ids))
             if self.notified is not None:
-                objects.append(self.notified.identities(segments.read_rows(content).column("body").to_pylist()))
+                record_ids.append(self.notified.list_identities(segments.read_rows(content).column("body").to_pylist()))
             count += len(ids)
             if count >= DEDUPLICATION_LIMIT:
                 break
@@ -189,7 +189,7 @@ class StagedLog:
         ):
             self.deduplicator.add_inherited(ids)
         if self.notified is not None:
-            self.notified.restore(record_id for segment in reversed(objects) for record_id in segment)
+            self.notified.restore(record_id for segment in reversed(record_ids) for record_id in segment)
 
     def _last_ids_by_driver(self, segment_numbers: range) -> Iterator[Sequence[str]]:
         """Yield the last ids of each of the latest drivers in these segments.

@@ -26,11 +26,11 @@ from sluice_spark.metrics.measures import (
     QueryMetrics,
     Reading,
     Sample,
+    convert_receiver_status,
     emf_lines,
     measure_idle,
     measure_trigger,
     parse_offset,
-    receiver_metrics,
 )
 
 log = logging.getLogger(__name__)
@@ -128,4 +128,4 @@ class MetricsListener(StreamingQueryListener):
         except (LogError, OSError) as error:
             log.warning("what the receiver does isn't known: %s", error)
             return None, {}
-        return status, {} if status is None else receiver_metrics(status)
+        return status, {} if status is None else convert_receiver_status(status)

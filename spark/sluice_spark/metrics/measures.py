@@ -90,13 +90,13 @@ def parse_offset(text: Any) -> Offset | None:
         return None
 
 
-def measure_trigger(sample: Sample, before: Reading | None) -> tuple[Reading, Mapping[str, float]]:
+def measure_trigger(sample: Sample, previous: Reading | None) -> tuple[Reading, Mapping[str, float]]:
     """Measure after a trigger. Returns the reading for the next measurement, and the metrics.
 
     Rates are averages since the previous reading. The first rates are averages over the trigger.
     """
-    since = before.end if before else (sample.start or sample.end)
-    since_ms = before.at_ms if before else sample.started_ms
+    since = previous.end if previous else (sample.start or sample.end)
+    since_ms = previous.at_ms if previous else sample.started_ms
     seconds = max(sample.ended_ms - since_ms, 1) / 1000
     records = max(0, sample.end.totals.messages - since.totals.messages)
     size = max(0, sample.end.totals.size - since.totals.size)
@@ -104,10 +104,10 @@ def measure_trigger(sample: Sample, before: Reading | None) -> tuple[Reading, Ma
     reading = Reading(
         at_ms=sample.ended_ms,
         end=sample.end,
-        busy_ms=sample.ended_ms if records or not before else before.busy_ms,
+        busy_ms=sample.ended_ms if records or not previous else previous.busy_ms,
         # An offset counts the errors before its batch. Without a batch, a progress has the last batch's offset.
-        errors=max(sample.end.errors + int(observed.get(ERRORS) or 0), before.errors if before else 0),
-        lags=_compute_lags(sample) or (before.lags if before else {}),
+        errors=max(sample.end.errors + int(observed.get(ERRORS) or 0), previous.errors if previous else 0),
+        lags=_compute_lags(sample) or (previous.lags if previous else {}),
     )
     rates = {"numRecordsInPerSecond": records / seconds, "numBytesInPerSecond": size / seconds}
     values = _compute_values(reading, rates)
@@ -116,9 +116,9 @@ def measure_trigger(sample: Sample, before: Reading | None) -> tuple[Reading, Ma
     return reading, values
 
 
-def measure_idle(at_ms: int, before: Reading) -> tuple[Reading, Mapping[str, float]]:
+def measure_idle(at_ms: int, previous: Reading) -> tuple[Reading, Mapping[str, float]]:
     """Compute the metrics of an idle query: counters stay, rates are zero, the idle time grows."""
-    reading = replace(before, at_ms=max(at_ms, before.at_ms))
+    reading = replace(previous, at_ms=max(at_ms, previous.at_ms))
     zero_rates = {"numRecordsInPerSecond": 0.0, "numBytesInPerSecond": 0.0}
     return reading, _compute_values(reading, zero_rates)
 
@@ -147,7 +147,7 @@ def _compute_lags(sample: Sample) -> dict[str, float]:
     return lags
 
 
-def receiver_metrics(status: Status) -> Mapping[str, float]:
+def convert_receiver_status(status: Status) -> Mapping[str, float]:
     """Convert the receiver's status to metrics."""
     values = {
         "numReceivesFailed": status.receives_failed,

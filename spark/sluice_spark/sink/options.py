@@ -110,13 +110,13 @@ def check_columns(schema: StructType, options: SinkOptions) -> None:
         raise InvalidOption("queueUrl", "names one queue, or each row names its own in a column queue_url")
 
 
-def _has_type(wanted: str, kind: DataType) -> bool:
-    if wanted == ATTRIBUTES:
-        if not isinstance(kind, MapType) or not isinstance(kind.keyType, StringType):
+def _has_type(expected_type: str, actual_type: DataType) -> bool:
+    if expected_type == ATTRIBUTES:
+        if not isinstance(actual_type, MapType) or not isinstance(actual_type.keyType, StringType):
             return False
-        if isinstance(kind.valueType, StructType):  # as in frames of the source
-            return set(kind.valueType.names) <= {"type", "string", "binary"}
-        return isinstance(kind.valueType, StringType | BinaryType)
-    if wanted == NUMBER:
-        return isinstance(kind, IntegralType)
-    return isinstance(kind, StringType) or (wanted == BODY and isinstance(kind, BinaryType))
+        if isinstance(actual_type.valueType, StructType):  # as in frames of the source
+            return set(actual_type.valueType.names) <= {"type", "string", "binary"}
+        return isinstance(actual_type.valueType, StringType | BinaryType)
+    if expected_type == NUMBER:
+        return isinstance(actual_type, IntegralType)
+    return isinstance(actual_type, StringType) or (expected_type == BODY and isinstance(actual_type, BinaryType))

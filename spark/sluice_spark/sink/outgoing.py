@@ -94,22 +94,22 @@ class WriteContext:
     ids: DeduplicationIds
 
 
-def build_message(row: Mapping[str, Any], place: RowPosition, addressing: WriteContext) -> OutgoingMessage | UnsentRow:
+def build_message(row: Mapping[str, Any], place: RowPosition, context: WriteContext) -> OutgoingMessage | UnsentRow:
     """Convert a row to a message, or return the reason why the row can't be sent."""
     try:
-        return _build_message(row, place, addressing)
+        return _build_message(row, place, context)
     except ValueError as error:
         return UnsentRow(place, str(error))
 
 
-def _build_message(row: Mapping[str, Any], place: RowPosition, addressing: WriteContext) -> OutgoingMessage:
-    queue_url = _queue_url(row.get("queue_url"), addressing.queue_urls)
+def _build_message(row: Mapping[str, Any], place: RowPosition, context: WriteContext) -> OutgoingMessage:
+    queue_url = _queue_url(row.get("queue_url"), context.queue_urls)
     body = _check_text("body", row.get("body"))
     entry: dict[str, Any] = {"MessageBody": body}
     size = len(body) if body.isascii() else len(body.encode())
     if attribute_column := row.get("attributes"):
         entry["MessageAttributes"] = attributes = _encode_attributes(attribute_column)
-        size += sum(_attribute_size(name, value) for name, value in attributes.items())
+        size += sum(_measure_attribute(name, value) for name, value in attributes.items())
     if size > BATCH_BYTES:
         raise ValueError(f"{size} bytes with its attributes, a message has at most {BATCH_BYTES}")
     if row.get("trace_header") is not None:
@@ -117,22 +117,22 @@ def _build_message(row: Mapping[str, Any], place: RowPosition, addressing: Write
             "AWSTraceHeader": {"DataType": "String", "StringValue": _check_text("trace_header", row["trace_header"])}
         }
     fifo = queue_url.endswith(".fifo")
-    entry |= _queue_fields(row, fifo=fifo)
+    entry |= _build_queue_fields(row, is_fifo=fifo)
     if fifo and "MessageDeduplicationId" not in entry:
-        entry["MessageDeduplicationId"] = addressing.ids.next_id(queue_url, entry)
+        entry["MessageDeduplicationId"] = context.ids.next_id(queue_url, entry)
     return OutgoingMessage(place, queue_url, entry, size, entry.get("MessageGroupId") if fifo else None)
 
 
-def _queue_url(named: str | None, offered: tuple[str, ...]) -> str:
-    if len(offered) == 1:  # A frame from the source has the source's queue there.
-        return offered[0]
-    if not named:
+def _queue_url(row_queue_url: str | None, queue_urls: tuple[str, ...]) -> str:
+    if len(queue_urls) == 1:  # A frame from the source has the source's queue there.
+        return queue_urls[0]
+    if not row_queue_url:
         raise ValueError("queue_url is null, and option queueUrl names no single queue")
-    if offered and named not in offered:
-        raise ValueError(f"queue_url {named!r} is none of option queueUrl's")
-    if not re.fullmatch(r"https?://[^/\s]+/\S+", named):
-        raise ValueError(f"queue_url {named!r} is not a queue URL")
-    return named
+    if queue_urls and row_queue_url not in queue_urls:
+        raise ValueError(f"queue_url {row_queue_url!r} is none of option queueUrl's")
+    if not re.fullmatch(r"https?://[^/\s]+/\S+", row_queue_url):
+        raise ValueError(f"queue_url {row_queue_url!r} is not a queue URL")
+    return row_queue_url
 
 
 def _check_text(column: str, value: Any) -> str:
@@ -159,8 +159,8 @@ def _is_sendable(text: str) -> bool:
     return text.isascii() or not any(character in encoded for character in _NONCHARACTERS)
 
 
-def _encode_attributes(given: Any) -> dict[str, dict[str, Any]]:
-    pairs = dict(given)  # a dict in a Row, a list of pairs in Arrow
+def _encode_attributes(attributes: Any) -> dict[str, dict[str, Any]]:
+    pairs = dict(attributes)  # a dict in a Row, a list of pairs in Arrow
     if len(pairs) > ATTRIBUTES_LIMIT:
         raise ValueError(f"{len(pairs)} attributes, a message has at most {ATTRIBUTES_LIMIT}")
     for name in pairs:
@@ -189,20 +189,20 @@ def _encode_attribute(name: str, value: Any) -> dict[str, Any]:
     return {"DataType": kind, "StringValue": _check_text(column, text)}
 
 
-def _attribute_size(name: str, value: Mapping[str, str]) -> int:
+def _measure_attribute(name: str, value: Mapping[str, str]) -> int:
     """Return an attribute's size in bytes: name, type and value. For base64 the result is up to 2 bytes too large."""
     content = len(value["BinaryValue"]) * 3 // 4 if "BinaryValue" in value else len(value["StringValue"].encode())
     return len(name.encode()) + len(value["DataType"].encode()) + content
 
 
-def _queue_fields(row: Mapping[str, Any], *, fifo: bool) -> dict[str, Any]:
+def _build_queue_fields(row: Mapping[str, Any], *, is_fifo: bool) -> dict[str, Any]:
     """Return the request fields that differ between standard and FIFO queues. Raises ValueError for invalid fields."""
     fields: dict[str, Any] = {}
     seconds = row.get("delay_seconds")
     if seconds is not None:
         if not 0 <= seconds <= DELAY_LIMIT_S:
             raise ValueError(f"delay_seconds is {seconds}, not 0 to {DELAY_LIMIT_S}")
-        if fifo:
+        if is_fifo:
             raise ValueError("delay_seconds: a FIFO queue has one delay for all messages, its own")
         fields["DelaySeconds"] = seconds
     for column, name in (
@@ -217,9 +217,9 @@ def _queue_fields(row: Mapping[str, Any], *, fifo: bool) -> dict[str, Any]:
         if not _TOKEN.fullmatch(value):
             raise ValueError(f"{column} is not 1 to 128 letters, digits and punctuation")
         fields[name] = value
-    if fifo and "MessageGroupId" not in fields:
+    if is_fifo and "MessageGroupId" not in fields:
         raise ValueError("message_group_id is null, and the queue is FIFO")
-    if not fifo and "MessageDeduplicationId" in fields:
+    if not is_fifo and "MessageDeduplicationId" in fields:
         raise ValueError("message_deduplication_id: only a FIFO queue takes one")
     return fields
 

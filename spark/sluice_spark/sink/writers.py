@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter
 from pyspark.sql.types import StructType
 
 from sluice_spark.errors import InvalidOption
-from sluice_spark.options import client_factory
+from sluice_spark.options import build_client_factory
 from sluice_spark.sink.options import SinkOptions, check_columns, parse_sink_options
 from sluice_spark.sink.outgoing import (
     DeduplicationIds,
@@ -48,7 +48,7 @@ class TaskReport(WriterCommitMessage):
         self.report = report
 
 
-class _Writing:
+class _TaskWriter:
     """The part of a writer that runs in tasks. Batch and streaming writers share this part."""
 
     def __init__(self, options: SinkOptions) -> None:
@@ -66,8 +66,8 @@ class _Writing:
         addressing = WriteContext(queue_urls=self._options.queues.queue_urls, ids=ids)
         report = run(
             send_all(
-                _message_parts(iterator, partition, addressing),
-                client_factory(self._options.queues, self._options.queues.connections)(),
+                _convert_parts(iterator, partition, addressing),
+                build_client_factory(self._options.queues, self._options.queues.connections)(),
                 lanes=self._options.queues.connections,
                 fail_on_error=self._options.fail_on_error,
             )
@@ -90,11 +90,11 @@ class _Writing:
         log.error("%s failed; %d messages of its finished tasks are in the queue", write, sent)
 
 
-class SqsWriter(_Writing, DataSourceArrowWriter):
+class SqsWriter(_TaskWriter, DataSourceArrowWriter):
     """Writes a batch DataFrame to queues."""
 
 
-class SqsStreamWriter(_Writing, _StreamWriter):
+class SqsStreamWriter(_TaskWriter, _StreamWriter):
     """Writes a streaming DataFrame to queues. A restarted query sends its last batch again."""
 
 
@@ -107,8 +107,8 @@ def check_write(given: Mapping[str, str], schema: StructType, *, overwrite: bool
     return options
 
 
-def _message_parts(
-    iterator: Iterator[Any], partition: int, addressing: WriteContext
+def _convert_parts(
+    iterator: Iterator[Any], partition: int, context: WriteContext
 ) -> Iterator[Iterable[OutgoingMessage | UnsentRow]]:
     """Convert Arrow batches, or single Rows, to messages with their positions, lazily.
 
@@ -117,17 +117,17 @@ def _message_parts(
     number = 0
     for rows in iterator:
         if isinstance(rows, pa.RecordBatch):
-            yield _build_messages(rows, number, partition, addressing)
+            yield _build_messages(rows, number, partition, context)
             number += rows.num_rows
         else:
-            yield [build_message(rows.asDict(recursive=True), RowPosition(partition, number), addressing)]
+            yield [build_message(rows.asDict(recursive=True), RowPosition(partition, number), context)]
             number += 1
 
 
 def _build_messages(
-    batch: pa.RecordBatch, number: int, partition: int, addressing: WriteContext
+    batch: pa.RecordBatch, number: int, partition: int, context: WriteContext
 ) -> Iterator[OutgoingMessage | UnsentRow]:
     for start in range(0, batch.num_rows, ROWS_AT_ONCE):
         rows = batch.slice(start, ROWS_AT_ONCE).to_pylist()
         for place, row in enumerate(rows, number + start):
-            yield build_message(row, RowPosition(partition, place), addressing)
+            yield build_message(row, RowPosition(partition, place), context)

@@ -25,19 +25,19 @@ ANSWER_BYTES = 2 * 2**20
 
 
 @dataclass(slots=True)
-class Expectation:
+class ResponseEstimate:
     """The number of messages to ask a queue for, and the bytes to lease, estimated from its recent responses."""
 
-    most: int = BATCH_LIMIT
+    max_messages: int = BATCH_LIMIT
     size: int = MINIMUM_BYTES
     _message_bytes: float = 0.0  # the highest bytes per message of a recent response
 
-    def learn(self, size: int, messages: int) -> None:
+    def update_estimate(self, size: int, messages: int) -> None:
         """Update the estimate by a response with `messages` messages, whose bodies and attributes have `size` bytes."""
         self._message_bytes = max(size / messages, self._message_bytes * EXPECTATION_DECAY)
-        self.most = max(1, min(BATCH_LIMIT, int(ANSWER_BYTES / self._message_bytes)))
+        self.max_messages = max(1, min(BATCH_LIMIT, int(ANSWER_BYTES / self._message_bytes)))
         uncopied_bytes = (COPIES - 1) * OBJECTS_BYTES  # Ids and receipt handles aren't copied.
-        self.size = max(MINIMUM_BYTES, int((COPIES * self._message_bytes - uncopied_bytes) * self.most))
+        self.size = max(MINIMUM_BYTES, int((COPIES * self._message_bytes - uncopied_bytes) * self.max_messages))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,11 +49,11 @@ class ByteBudget:
     leased: int = 0  # bytes leased for unanswered receives
     _waiting: deque["Lease"] = field(default_factory=deque)
 
-    def full(self, size: int) -> bool:
+    def is_full_for(self, size: int) -> bool:
         """Whether there is no room for a response of `size` bytes, or another response already waits for room."""
         return bool(self._waiting) or not self.fits(size)
 
-    def open(self, size: int) -> bool:
+    def has_room_to_lease(self, size: int) -> bool:
         """Whether there is room to lease `size` bytes for another receive."""
         return not (self.used or self.leased) or self.used + self.leased + size <= self.limit
 
@@ -72,14 +72,14 @@ class ByteBudget:
         while self._waiting and self.fits(self._waiting[0].wanted):
             self._waiting.popleft().grant()
 
-    def wait(self, lease: "Lease") -> None:
+    def grant_when_free(self, lease: "Lease") -> None:
         """Grant the lease now if there is room, otherwise after the leases that wait already."""
         if not self._waiting and self.fits(lease.wanted):
             lease.grant()
         else:
             self._waiting.append(lease)
 
-    def forget(self, lease: "Lease") -> None:
+    def remove_waiting(self, lease: "Lease") -> None:
         """Remove the waiting lease of a receive that failed."""
         if lease in self._waiting:
             self._waiting.remove(lease)
@@ -98,10 +98,10 @@ class Lease:
         self._budget, self.size, self.wanted, self._held = budget, size, 0, 0
         self._go_on: Callable[[], None] = lambda: None
 
-    def room(self, size: int, go_on: Callable[[], None]) -> None:
+    def await_room(self, size: int, go_on: Callable[[], None]) -> None:
         """Call `go_on` when there is room to read a response of `size` bytes, now or later."""
         self.wanted, self._go_on = COPIES * size, go_on
-        self._budget.wait(self)
+        self._budget.grant_when_free(self)
 
     def grant(self) -> None:
         """Count the bytes of the response as held in memory, and continue reading the response."""
@@ -116,11 +116,11 @@ class Lease:
         held, self._held = self._held, 0
         self._budget.leased -= self.size
         self.size = 0
-        self._budget.forget(self)
+        self._budget.remove_waiting(self)
         self._budget.free(held)
 
 
-class Sizes(NamedTuple):
+class MessageSizes(NamedTuple):
     """Total sizes of messages: bodies' characters, characters including attribute values, estimated bytes in memory."""
 
     bodies: int
@@ -134,16 +134,16 @@ class Sizes(NamedTuple):
         return self.texts + self.objects
 
     @property
-    def copied(self) -> int:
+    def memory_with_copies(self) -> int:
         """Estimated bytes of the messages and of later copies of their texts, which exist at the same time."""
         return COPIES * self.texts + self.objects
 
 
-def measure_sizes(messages: Sequence[Message]) -> Sizes:
+def measure_sizes(messages: Sequence[Message]) -> MessageSizes:
     """Measure the total sizes of messages."""
     bodies, attributes = [message.body for message in messages], attribute_values(messages)
     size = sum(map(len, bodies))
-    return Sizes(
+    return MessageSizes(
         bodies=size,
         payload=size + sum(map(len, attributes)),
         # One wide character widens all of a text in memory, and Python also keeps the UTF-8 form of non-ASCII text.

@@ -39,9 +39,9 @@ class Deletions:
         self._failed = self._running = 0
         self.remaining = 0  # number of messages to delete
 
-    def order(self, number: int | None, staged: Sequence[ReceiptHandles]) -> None:
+    def order(self, number: int | None, messages: Sequence[ReceiptHandles]) -> None:
         """Delete messages in the background. They are durable in segment `number`; if None, in an earlier segment."""
-        batches = list(batch_receipt_handles(staged))
+        batches = list(batch_receipt_handles(messages))
         deletion = _Deletion(number, len(batches))
         for queue_url, handles in batches:
             self.remaining += len(handles)
@@ -71,9 +71,9 @@ class Deletions:
             try:
                 outcome = await self._client.delete(queue_url, handles)
                 self._failed += len(outcome.failed) + len(outcome.expired)
-                deletion.left -= 1
-                deletion.whole &= not outcome.failed and not outcome.expired
-                if not deletion.left and deletion.whole and deletion.number is not None:
+                deletion.pending_batches -= 1
+                deletion.all_succeeded &= not outcome.failed and not outcome.expired
+                if not deletion.pending_batches and deletion.all_succeeded and deletion.number is not None:
                     self._confirmed(deletion.number)
             except SluiceSparkError as error:
                 self._failed += len(handles)
@@ -89,8 +89,8 @@ class _Deletion:
     """The progress of deleting a segment's messages."""
 
     number: int | None
-    left: int
-    whole: bool = True
+    pending_batches: int
+    all_succeeded: bool = True
 
 
 @dataclass(slots=True)
@@ -104,7 +104,7 @@ class UncommittedMessages:
     limit: int = UNMEASURED  # maximum messages that heartbeats can keep invisible
     _visibility_s: int = 0
     _queue_url: str = ""  # one of the queues
-    _said: int = 2 * RECEIVED_LIMIT  # the limit that the last warning named
+    _warned_limit: int = 2 * RECEIVED_LIMIT  # the limit that the last warning named
     _by_number: dict[int, dict[_Identity, str]] = field(default_factory=dict)  # receipt handles by segment
     _numbers: dict[_Identity, int] = field(default_factory=dict)
 
@@ -123,7 +123,7 @@ class UncommittedMessages:
                 identity = queue_handles.queue_url, pair[0]
                 self._by_number.setdefault(self._numbers.setdefault(identity, number), {})[identity] = pair[1]
 
-    def due(self, committed: Position) -> Iterator[tuple[int, Sequence[ReceiptHandles]]]:
+    def take_committed(self, committed: Position) -> Iterator[tuple[int, Sequence[ReceiptHandles]]]:
         """Yield the messages of committed segments, which can be deleted now, and stop keeping them invisible."""
         for number in sorted(number for number in self._by_number if number < committed.segment):
             held = self._by_number.pop(number)
@@ -131,22 +131,22 @@ class UncommittedMessages:
                 del self._numbers[identity]
             yield number, _list_handles([held])
 
-    def all(self) -> Sequence[ReceiptHandles]:
+    def list_held(self) -> Sequence[ReceiptHandles]:
         """List the messages that must stay invisible."""
         return _list_handles(self._by_number.values())
 
-    async def measure(self, client: SqsClient, queue_urls: Sequence[str], visibility_s: int | None) -> None:
+    async def measure_heartbeat(self, client: SqsClient, queue_urls: Sequence[str], visibility_s: int | None) -> None:
         """Measure how long a heartbeat takes. Sets the visibility timeout: `visibility_s`, or else the queues' lowest.
 
         Raises QueueRefused if a heartbeat isn't permitted, now instead of after messages are staged.
         """
         if visibility_s is None:
-            answers = [await client.attributes(url, VISIBILITY) for url in queue_urls]
+            answers = [await client.get_attributes(url, VISIBILITY) for url in queue_urls]
             visibility_s = max(1, min(int(answer[VISIBILITY]) for answer in answers))
         self._visibility_s, self._queue_url = visibility_s, queue_urls[0]
         began = asyncio.get_running_loop().time()
         for queue_url in queue_urls:
-            await client.hide(queue_url, [PROBE], visibility_s)
+            await client.set_visibility(queue_url, [PROBE], visibility_s)
         self._set_limit((asyncio.get_running_loop().time() - began) / len(queue_urls))
 
     async def keep_invisible(self, client: SqsClient) -> None:
@@ -160,7 +160,7 @@ class UncommittedMessages:
         async def extend(batches: Iterator[tuple[str, Sequence[str]]]) -> None:
             for queue_url, handles in batches:
                 try:
-                    await client.hide(queue_url, handles, self._visibility_s)
+                    await client.set_visibility(queue_url, handles, self._visibility_s)
                 except QueueBusy as error:
                     log.warning("messages may become visible before they are committed: %s", error)
 
@@ -168,7 +168,7 @@ class UncommittedMessages:
         while True:
             due = max(due + self._visibility_s / 2, clock())
             await asyncio.sleep(due - clock())
-            batches = list(batch_receipt_handles(self.all()))
+            batches = list(batch_receipt_handles(self.list_held()))
             # While heartbeats are too slow nothing is received: measure a probe instead.
             if not self.limit:
                 batches.append((self._queue_url, [PROBE]))
@@ -184,8 +184,8 @@ class UncommittedMessages:
         """Limit messages to as many as heartbeats extend in a quarter of the timeout. After a half it would be late."""
         calls = int(self._visibility_s / 4 / max(call_s, CALL_LEAST_S))
         self.limit = self.connections * BATCH_LIMIT * calls
-        if self.limit <= self._said // 2:
-            self._said = self.limit
+        if self.limit <= self._warned_limit // 2:
+            self._warned_limit = self.limit
             log.warning(LIMITED, self.limit, 1000 * call_s, self.connections, self._visibility_s)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from sluice_spark.errors import InvalidOption
 from sluice_spark.log.staging import StagedLog
-from sluice_spark.options import Options, client_factory, parse_options
+from sluice_spark.options import Options, build_client_factory, parse_options
 from sluice_spark.sqs.client import IN_FLIGHT, VISIBLE
 
 CHECK_EVERY_S = 0.5
@@ -78,7 +78,7 @@ def count_messages(source: Options, name: str) -> int:
     """Return the approximate number of messages in all queues. `attribute` is VISIBLE or IN_FLIGHT."""
 
     async def count() -> int:
-        async with client_factory(source, 1)() as client:
+        async with build_client_factory(source, 1)() as client:
             return await client.count(source.queue_urls, name)
 
     return asyncio.run(count())

@@ -29,7 +29,7 @@ def is_fifo(queue_url: str) -> bool:
     return queue_url.endswith(FIFO)
 
 
-def attempt_id_for(queue_url: str) -> str | None:
+def create_attempt_id(queue_url: str) -> str | None:
     """Create a ReceiveRequestAttemptId for a receive and its retries, so that a retry gets the same locked messages.
 
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ReceiveMessage.html

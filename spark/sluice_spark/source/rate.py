@@ -21,16 +21,16 @@ WARN_EVERY_S = 60.0
 RateLimit = Callable[[], float | None]  # returns messages/s, or None for no limit
 
 
-def build_rate_limit(given: int | str | None) -> RateLimit | None:
+def build_rate_limit(rate_option: int | str | None) -> RateLimit | None:
     """Build the limit from a number, or from a function named as `package.module:name`.
 
     Raises InvalidOption if the function doesn't exist, or if its first call fails.
     """
-    if given is None:
+    if rate_option is None:
         return None
-    if isinstance(given, int):
-        return lambda: given
-    limit = RateFunction(_import_function(given))
+    if isinstance(rate_option, int):
+        return lambda: rate_option
+    limit = RateFunction(_import_function(rate_option))
     limit.check()
     return limit
 
@@ -39,15 +39,15 @@ def build_rate_limit(given: int | str | None) -> RateLimit | None:
 class RateFunction:
     """A rate limit that a user's function returns. If a later call fails, the last rate stays."""
 
-    ask: Callable[[], Any]
+    function: Callable[[], Any]
     clock: Callable[[], float] = time.monotonic
-    _last: float | None = None
+    _last_rate: float | None = None
     _warned_at: float = -math.inf
 
     def check(self) -> None:
         """Call the user's function. Raises InvalidOption if the function raises an error or returns no rate."""
         try:
-            self._last = _check_rate(self.ask())
+            self._last_rate = _check_rate(self.function())
         except Exception as error:
             raise InvalidOption("rateLimit", f"{type(error).__name__}: {error}") from error
 
@@ -58,8 +58,8 @@ class RateFunction:
         except InvalidOption as error:
             if self.clock() - self._warned_at >= WARN_EVERY_S:
                 self._warned_at = self.clock()
-                log.warning("rateLimit stays at %s messages/s: %s", self._last, error.why)
-        return self._last
+                log.warning("rateLimit stays at %s messages/s: %s", self._last_rate, error.why)
+        return self._last_rate
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,27 +71,27 @@ class TokenBucket:
 
     per_second: float | None = None
     limit: RateLimit | None = None
-    _left: float = 0.0
-    _at: float | None = None
-    _asked_at: float = -math.inf
+    _tokens: float = 0.0
+    _refilled_at: float | None = None
+    _limit_read_at: float = -math.inf
 
-    def open(self, now: float) -> bool:
+    def can_receive(self, now: float) -> bool:
         """Whether another receive may start."""
-        if self.limit is not None and now - self._asked_at >= ASK_EVERY_S:
-            self.per_second, self._asked_at = self.limit(), now
+        if self.limit is not None and now - self._limit_read_at >= ASK_EVERY_S:
+            self.per_second, self._limit_read_at = self.limit(), now
         if self.per_second is None:
-            self._at = None
+            self._refilled_at = None
             return True
-        if self._at is None:
-            self._left = float(self.per_second)
+        if self._refilled_at is None:
+            self._tokens = float(self.per_second)
         else:
-            self._left = min(float(self.per_second), self._left + (now - self._at) * self.per_second)
-        self._at = now
-        return self._left > 0
+            self._tokens = min(float(self.per_second), self._tokens + (now - self._refilled_at) * self.per_second)
+        self._refilled_at = now
+        return self._tokens > 0
 
     def take(self, messages: int) -> None:
         """Subtract received messages from the bucket. If the bucket becomes negative, later receives wait."""
-        self._left -= messages
+        self._tokens -= messages
 
 
 def _import_function(name: str) -> Callable[[], Any]:

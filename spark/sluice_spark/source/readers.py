@@ -17,13 +17,13 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
-from sluice_spark.log.bad_records import count_errors, forget_errors
+from sluice_spark.log.bad_records import count_errors, remove_error_counts
 from sluice_spark.log.notifications import NotificationDeduplicator
 from sluice_spark.log.planning import Offset, Position, ReadLimit, find_batch_end
 from sluice_spark.log.staging import StagedLog
-from sluice_spark.options import Options, client_factory
+from sluice_spark.options import Options, build_client_factory
 from sluice_spark.source.drain import count_messages
-from sluice_spark.source.reading import TaskReader, as_partitions
+from sluice_spark.source.reading import TaskReader, build_partitions
 from sluice_spark.source.receiver import Receiver
 from sluice_spark.sqs.client import VISIBLE
 from sluice_spark.workers import limit_memory
@@ -67,8 +67,8 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
         """Return the offset of the oldest retained segment, so that a new query gets uncommitted messages."""
-        start = StagedLog(self._options.store()).oldest()
-        return self._start_create_receiver(start).log.offset(start).json()
+        start = StagedLog(self._options.store()).find_oldest_position()
+        return self._ensure_receiver(start).log.offset(start).json()
 
     def latestOffset(  # noqa: N802  Spark's name
         self, start: Mapping[str, Any] | None = None, limit: Any = None
@@ -81,11 +81,11 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
         start_offset = start if start is not None else self._last
         offset = Offset.parse(start_offset) if start_offset is not None else None
         position = offset.position if offset else self._end
-        staged = self._start_create_receiver(position)
+        staged = self._ensure_receiver(position)
         assert self._receiver is not None  # noqa: S101  tells mypy what _started did
         self._receiver.check()
         self._receiver.record_committed(position)
-        while self._available_now and not staged.log.backlog(position).messages and self._receiver.running:
+        while self._available_now and not staged.log.backlog(position).messages and self._receiver.is_running:
             self._receiver.join(AVAILABLE_EVERY_S)
             self._receiver.check()
         view = staged.log
@@ -96,7 +96,7 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
         if start_offset is not None and self._end == position:
             return dict(start_offset)  # Spark takes a changed offset for new data.
         end = view.offset(self._end)
-        if offset and not self._options.bodies.as_received:  # not this batch's
+        if offset and not self._options.bodies.keeps_bodies_as_received:  # not this batch's
             errors = offset.errors + count_errors(self._options.store(), offset.errors_counted_to, position)
             end = replace(end, errors=errors, errors_counted_to=position)
         self._last = end.json()
@@ -113,18 +113,18 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
         At a restart Spark 4.0 and 4.1 call this method with two equal offsets, to pass the query's start.
         """
         first, last = Offset.parse(start).position, Offset.parse(end).position
-        staged = self._start_create_receiver(first)
+        staged = self._ensure_receiver(first)
         if self._last is None or last >= self._end:
             self._end, self._last = last, end
         view = staged.log
         if first != last and first.segment < view.first:  # An earlier query planned it.
             view = StagedLog(self._options.store()).view(first)
-        return as_partitions(self._options, view.between(first, last))
+        return build_partitions(self._options, view.between(first, last))
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """Record that Spark has committed a batch. Once a minute, remove old segments in the background."""
         offset = Offset.parse(end)
-        staged = self._start_create_receiver(offset.position)
+        staged = self._ensure_receiver(offset.position)
         staged.forget_before(offset.position)
         if time.monotonic() - self._retained_at > RETAIN_EVERY_S:
             self._retained_at = time.monotonic()
@@ -143,9 +143,9 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
         if self._receiver:
             self._receiver.join()
 
-    def _start_create_receiver(self, start: Position) -> StagedLog:
+    def _ensure_receiver(self, start: Position) -> StagedLog:
         if self._staged is None:
-            staged = writable_log(self._options)
+            staged = open_writable_log(self._options)
             staged.take_over(start)
             # An `availableNow` run takes as many messages as are in the queues now, even while producers still send.
             waiting = count_messages(self._options, VISIBLE) if self._available_now else 0
@@ -164,8 +164,8 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
     def _remove_old(self, staged: StagedLog, committed: Position) -> None:
         store, retention_s = self._options.store(), self._options.retention_s
         try:
-            staged.retain(committed, retention_s)
-            forget_errors(store, committed, before=time.time() - retention_s)
+            staged.remove_old_segments(committed, retention_s)
+            remove_error_counts(store, committed, before_s=time.time() - retention_s)
         except Exception as error:  # noqa: BLE001  old segments cost money, not rows: the next commit tries again
             log.warning("old segments stay for now: %s", error)
 
@@ -181,17 +181,17 @@ class SqsReader(TaskReader, DataSourceReader):
 
         All received messages are read, also the few above the limits that receives in flight can bring.
         """
-        staged = writable_log(self._options)
+        staged = open_writable_log(self._options)
         if not self._options.queue_urls:
             view = staged.view()
-            return as_partitions(self._options, view.between(Position(view.first), view.end))
+            return build_partitions(self._options, view.between(Position(view.first), view.end))
         start = staged.end()
         staged.take_over(start)
         receiver = _create_receiver(self._options, staged, until_empty=True, enough=self._options.read_limit)
         receiver.start(staged.log.end)
         receiver.join()
         receiver.check()
-        return as_partitions(self._options, staged.log.between(start, staged.log.end))
+        return build_partitions(self._options, staged.log.between(start, staged.log.end))
 
 
 def _exit_once(number: int, _: object) -> None:
@@ -199,7 +199,7 @@ def _exit_once(number: int, _: object) -> None:
     sys.exit(128 + number)
 
 
-def writable_log(options: Options) -> StagedLog:
+def open_writable_log(options: Options) -> StagedLog:
     """Open the staged log for writing. With envelope `s3` the log stages each record of S3's notifications once."""
     envelopes = options.bodies.envelopes
     notified = NotificationDeduplicator(envelopes, options.s3) if envelopes[-1:] == ("s3",) else None
@@ -210,7 +210,7 @@ def _create_receiver(options: Options, staged: StagedLog, *, until_empty: bool, 
     """Create a receiver. Raises InvalidOption if the queues' region is unknown or no credentials are found."""
     return Receiver(
         staged,
-        client_factory(options, 2 * options.connections),  # Half of the connections delete.
+        build_client_factory(options, 2 * options.connections),  # Half of the connections delete.
         options,
         until_empty=until_empty,
         enough=enough,

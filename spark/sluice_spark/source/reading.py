@@ -8,10 +8,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from sluice_spark.formats.bodies import REASON, open_rows, split_bad_rows
-from sluice_spark.formats.payloads import PARALLEL_FETCHES, cut_batch, hide_size_attributes, payload_dereferencer
+from sluice_spark.formats.payloads import PARALLEL_FETCHES, build_dereferencer, hide_size_attributes, split_by_pointers
 from sluice_spark.formats.s3_objects import fetch_object
-from sluice_spark.log.bad_records import quarantine, record_errors
-from sluice_spark.log.planning import Extent, Slice, divide_into_tasks
+from sluice_spark.log.bad_records import quarantine, write_error_count
+from sluice_spark.log.planning import SegmentExtent, Slice, divide_into_tasks
 from sluice_spark.log.segments import SCHEMA
 from sluice_spark.log.staging import read_slices
 from sluice_spark.log.store import open_store
@@ -49,7 +49,7 @@ class TaskReader:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a part of a segment, and count bad rows. If there is a quarantine, it gets the bad rows."""
         options, index, errors = self._options, share.index if share else 0, 0
-        if options.bodies.as_received:
+        if options.bodies.keeps_bodies_as_received:
             yield from batches
             return
         # Each part of a segment has one count and one quarantine file, so its rows are combined into one batch.
@@ -62,7 +62,7 @@ class TaskReader:
                     yield good
                 else:
                     yield rows
-        record_errors(options.store(), part, errors, index)
+        write_error_count(options.store(), part, errors, index)
 
     def _iter_pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield the opened rows: all at once, or in pieces if payloads must be fetched from S3."""
@@ -71,13 +71,13 @@ class TaskReader:
             yield open_rows(batch, bodies, options.s3)
             return
         get = partial(fetch_object, options.objects(), limit=options.payload_limit)
-        follow = payload_dereferencer(get, bodies.payload_buckets)
+        follow = build_dereferencer(get, bodies.payload_buckets)
         with ThreadPoolExecutor(PARALLEL_FETCHES) as pool:
-            for some in cut_batch(batch):
-                yield hide_size_attributes(open_rows(some, bodies, options.s3, follow=follow, each=pool.map))
+            for some in split_by_pointers(batch):
+                yield hide_size_attributes(open_rows(some, bodies, options.s3, dereference=follow, map_bodies=pool.map))
 
 
-def as_partitions(options: Options, parts: Sequence[tuple[Extent, int, int]]) -> Sequence[InputPartition]:
+def build_partitions(options: Options, parts: Sequence[tuple[SegmentExtent, int, int]]) -> Sequence[InputPartition]:
     """Divide rows among tasks. Returns at least one partition, because Spark 4.0 and 4.1 fail on a batch without one.
 
     With FIFO queues each task reads all rows and selects its share of the message groups, so that groups stay in order.

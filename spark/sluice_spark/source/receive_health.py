@@ -12,7 +12,7 @@ State = Literal["receiving", "idle", "failing"]
 
 @dataclass(slots=True)
 class _Queue:
-    good_at: float
+    succeeded_at: float
     failing_since: float | None = None
     reason: str = ""
 
@@ -23,8 +23,8 @@ class ReceiveHealth:
 
     queue_urls: Sequence[str]
     began: float
-    failed: int = 0  # number of failed receives
-    messages_at: float | None = None  # when the last message was received
+    failed_receives: int = 0  # number of failed receives
+    last_message_at: float | None = None  # when the last message was received
     _queues: dict[str, _Queue] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -33,13 +33,13 @@ class ReceiveHealth:
     def record_success(self, queue_url: str, now: float, messages: int) -> None:
         """Record a successful receive, with or without messages."""
         queue = self._queues[queue_url]
-        queue.good_at, queue.failing_since = now, None
+        queue.succeeded_at, queue.failing_since = now, None
         if messages:
-            self.messages_at = now
+            self.last_message_at = now
 
     def record_failure(self, queue_url: str, now: float, error: QueueError) -> None:
         """Record a receive that failed with a transient error."""
-        self.failed += 1
+        self.failed_receives += 1
         queue = self._queues[queue_url]
         queue.reason = str(error)
         if queue.failing_since is None:
@@ -47,18 +47,18 @@ class ReceiveHealth:
 
     def state(self, now: float) -> State:
         """Return the source's state: failing if any queue is failing."""
-        if self._worst is not None:
+        if self._longest_failing is not None:
             return "failing"
-        return "receiving" if self.messages_at is not None and now - self.messages_at < QUIET_S else "idle"
+        return "receiving" if self.last_message_at is not None and now - self.last_message_at < QUIET_S else "idle"
 
     @property
     def reason(self) -> str:
         """The error of the queue that has failed for longest; empty if none is failing."""
-        return worst.reason if (worst := self._worst) is not None else ""
+        return worst.reason if (worst := self._longest_failing) is not None else ""
 
-    def since_good_s(self, now: float) -> float:
+    def seconds_since_success(self, now: float) -> float:
         """Return the longest time, in seconds, that a queue has been without a successful receive."""
-        return max((now - queue.good_at for queue in self._queues.values()), default=0.0)
+        return max((now - queue.succeeded_at for queue in self._queues.values()), default=0.0)
 
     def check(self, now: float, failure_timeout_s: float | None) -> None:
         """Raise NothingReceived if a queue has been failing for `failure_timeout_s`. None disables the check."""
@@ -69,6 +69,6 @@ class ReceiveHealth:
                 raise NothingReceived(queue_url, failing_s, queue.reason)
 
     @property
-    def _worst(self) -> _Queue | None:
+    def _longest_failing(self) -> _Queue | None:
         failing = [queue for queue in self._queues.values() if queue.failing_since is not None]
         return min(failing, key=lambda queue: queue.failing_since or 0.0, default=None)

@@ -87,7 +87,7 @@ class Receiver:
         self._committed = position
 
     @property
-    def running(self) -> bool:
+    def is_running(self) -> bool:
         """Whether the receiver's thread is alive."""
         return self._thread.is_alive()
 
@@ -124,15 +124,15 @@ class Receiver:
             failed=staging.fail,
             ending=lambda: self._stopping or staging.failed is not None,
             may=lambda: (
-                receives.received < self._receive_limit
-                and receives.unanswered + buffer.messages + staging.undeleted
-                < min(self._limits.undeleted, staging.uncommitted.limit)
+                receives.received_messages < self._receive_limit
+                and receives.max_unanswered_messages + buffer.messages + staging.undeleted_messages
+                < min(self._limits.undeleted_messages, staging.uncommitted.limit)
             ),
         )
         background = BackgroundTasks(staging.fail)
-        background.begin(keep_status(self.staged, receives, lambda: self._position))
+        background.begin(write_status_regularly(self.staged, receives, lambda: self._position))
         if options.after_commit:
-            await staging.uncommitted.measure(client, options.queue_urls, options.visibility_s)
+            await staging.uncommitted.measure_heartbeat(client, options.queue_urls, options.visibility_s)
             background.begin(staging.uncommitted.keep_invisible(client))
         try:
             # An interrupted batch read ends its main thread without calling `stop`.
@@ -143,10 +143,10 @@ class Receiver:
                 ahead = self.staged.log.backlog(self._position)
                 is_behind = ahead.size >= self._limits.backlog_bytes  # Spark lags behind.
                 free = 0 if is_behind else max(0, self._limits.backlog_messages - ahead.messages)
-                self._receive_limit = receives.received - buffer.messages + free
+                self._receive_limit = receives.received_messages - buffer.messages + free
                 receives.start_receives()
                 staging.delete_committed(self._committed)
-                if buffer.due([queue.expectation.size for queue in receives.queues]):
+                if buffer.is_stage_due([queue.estimate.size for queue in receives.queues]):
                     with buffer.take_all() as chunks:
                         await staging.stage(chunks)
                 else:
@@ -179,13 +179,13 @@ class Staging:
         self.failed = error
 
     @property
-    def undeleted(self) -> int:
+    def undeleted_messages(self) -> int:
         """The number of messages that are durable or being published, but still in their queue."""
         return self._publishing + self.deletions.remaining + self.uncommitted.messages
 
     def delete_committed(self, committed: Position) -> None:
         """With `deleteMode=afterCommit`, delete the messages that Spark has committed."""
-        for number, handles in self.uncommitted.due(committed):
+        for number, handles in self.uncommitted.take_committed(committed):
             self.deletions.order(number, handles)
 
     async def stage(self, chunks: Sequence[Chunk]) -> None:
@@ -206,7 +206,7 @@ class Staging:
                 self._staged.deduplicator.add_segment(number, *(chunk.ids for chunk in chunks))
         self._publishing = 0
         if self.failed and number is None:
-            await self._client.release(handles)
+            await self._client.make_visible(handles)
         elif self._options.after_commit:
             self.uncommitted.hold(self._staged.log.newest, handles)
         elif self._options.delete:
@@ -221,7 +221,7 @@ class Staging:
         await self.stage(chunks)
 
 
-async def keep_status(staged: StagedLog, receives: Receives, position: Callable[[], Position]) -> None:
+async def write_status_regularly(staged: StagedLog, receives: Receives, position: Callable[[], Position]) -> None:
     """Write the receiver's status for the query's metrics, at each change of the state and at intervals."""
     began_ms, last = int(time.time() * 1000), None
     while True:
@@ -241,9 +241,9 @@ async def keep_status(staged: StagedLog, receives: Receives, position: Callable[
             began_ms=began_ms,
             state=state,
             reason=receives.health.reason,
-            receives_failed=receives.health.failed,
-            since_good_ms=int(1000 * receives.health.since_good_s(time.monotonic())),
-            requests=receives.billed,
+            receives_failed=receives.health.failed_receives,
+            since_good_ms=int(1000 * receives.health.seconds_since_success(time.monotonic())),
+            requests=receives.billed_requests,
             staged_messages=backlog.messages,
             staged_bytes=backlog.size,
             oldest_ms=max(0, now_ms - sent) if sent is not None else None,

@@ -9,9 +9,9 @@ from typing import Any
 from sluice_spark.errors import QueueBusy, TooManyInFlight
 from sluice_spark.log.planning import ReadLimit
 from sluice_spark.options import WAIT_LIMIT_S, Options
-from sluice_spark.source.budget import MINIMUM_BYTES, Expectation, Lease, measure_sizes
+from sluice_spark.source.budget import MINIMUM_BYTES, Lease, ResponseEstimate, measure_sizes
 from sluice_spark.source.buffer import Buffer, Chunk
-from sluice_spark.source.fifo import attempt_id_for
+from sluice_spark.source.fifo import create_attempt_id
 from sluice_spark.source.rate import RateLimit, TokenBucket
 from sluice_spark.source.receive_health import ReceiveHealth
 from sluice_spark.sqs.client import SqsClient
@@ -36,9 +36,9 @@ class BackgroundTasks:
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+    def begin(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Start a coroutine as a background task."""
-        task = asyncio.create_task(work)
+        task = asyncio.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._finish)
 
@@ -63,17 +63,17 @@ class QueueConnections:
     """One queue's receives: number of running and wanted connections, empty responses, and expected response size."""
 
     queue_url: str
-    target: int = 1
+    desired: int = 1
     running: int = 0
-    empty_answers: int = 0
-    expectation: Expectation = field(default_factory=Expectation)
+    empty_responses: int = 0
+    estimate: ResponseEstimate = field(default_factory=ResponseEstimate)
 
 
-def next_connection_count(now: int, received: int, limit: int, *, asked: int = BATCH_LIMIT) -> int:
+def compute_connections(connections: int, received: int, limit: int, *, asked: int = BATCH_LIMIT) -> int:
     """Return the wanted number of connections after a response: two more if it was full, half if it was empty."""
     if received >= FULL_ANSWER * asked:
-        return min(limit, now + 2)
-    return max(IDLE_CONNECTIONS, now // 2) if not received else now
+        return min(limit, connections + 2)
+    return max(IDLE_CONNECTIONS, connections // 2) if not received else connections
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class ReceiveRequest:
     """A receive to send: its leased bytes, and the maximum number of messages."""
 
     lease: Lease
-    most: int
+    max_messages: int
 
 
 class Receives:
@@ -113,37 +113,37 @@ class Receives:
         self._until_empty, self._enough, self._ending, self._may = until_empty, enough, ending, may
         self._rate = TokenBucket(limit=rate_limit)
         self._messages = self._bytes = 0  # totals of received messages and bytes
-        self._payload_chunks = 0  # 64 KiB after a response's first, billed like requests
+        self._billed_payload_chunks = 0  # 64 KiB after a response's first, billed like requests
         self.health = ReceiveHealth(options.queue_urls, time.monotonic())
         self.ripe = asyncio.Event()  # set if a segment might be due
 
     @property
-    def received(self) -> int:
+    def received_messages(self) -> int:
         """The number of messages received so far."""
         return self._messages
 
     @property
-    def unanswered(self) -> int:
+    def max_unanswered_messages(self) -> int:
         """The number of messages that running receives can return."""
         return BATCH_LIMIT * len(self._under_way)
 
     @property
     def is_complete(self) -> bool:
         """Whether a bounded read has received enough messages, or emptied the queues."""
-        empty = self._until_empty and all(queue.empty_answers and not queue.running for queue in self.queues)
+        empty = self._until_empty and all(queue.empty_responses and not queue.running for queue in self.queues)
         return empty or (self._has_enough and not self._under_way)
 
     @property
-    def billed(self) -> int:
+    def billed_requests(self) -> int:
         """The number of requests that SQS bills for the calls so far."""
-        return sum(self.client.requests.values()) + self._payload_chunks
+        return sum(self.client.requests.values()) + self._billed_payload_chunks
 
     def start_receives(self) -> None:
         """Start receives as long as there is room, first for the queues with the fewest running receives."""
         for queue in sorted(self.queues, key=lambda queue: queue.running):
-            while queue.running < queue.target and (ask := self._request_receive(queue, queue.running)):
+            while queue.running < queue.desired and (request := self._request_receive(queue, queue.running)):
                 queue.running += 1
-                self._under_way.begin(self._receive_repeatedly(queue, ask))
+                self._under_way.begin(self._receive_repeatedly(queue, request))
 
     async def drain(self, stage: Callable[[Sequence[Chunk]], Awaitable[None]]) -> None:
         """Await running receives and stage their messages. Staging also makes room for waiting responses."""
@@ -156,81 +156,83 @@ class Receives:
                 return
             await self._under_way.wait(TICK_S)
 
-    async def _receive_repeatedly(self, queue: QueueConnections, ask: ReceiveRequest | None) -> None:
+    async def _receive_repeatedly(self, queue: QueueConnections, request: ReceiveRequest | None) -> None:
         """Receive repeatedly from one queue, until it has too many connections, there is no room, or the run ends.
 
         At the end, a segment might be due, which makes room. Raises NothingReceived if receives failed for too long.
         """
-        attempt, attempt_id = 0, attempt_id_for(queue.queue_url)
+        attempt, attempt_id = 0, create_attempt_id(queue.queue_url)
         try:
-            while ask is not None:
+            while request is not None:
                 try:
                     messages = await self.client.receive(
                         queue.queue_url,
-                        most=ask.most,
+                        most=request.max_messages,
                         wait_s=self._wait_s,
                         visibility_s=self._options.visibility_s,
                         attempt_id=attempt_id,
-                        room=ask.lease.room,
+                        room=request.lease.await_room,
                     )
                 except (QueueBusy, TooManyInFlight) as error:
-                    ask.lease.end()
+                    request.lease.end()
                     if isinstance(error, QueueBusy):  # TooManyInFlight is no failure
                         self.health.record_failure(queue.queue_url, time.monotonic(), error)
                         self.health.check(time.monotonic(), self._options.failure_timeout_s)
                     attempt += 1
                     await self.client.back_off(attempt, error)
-                    if self._ending() or queue.running > queue.target:
-                        ask = None
+                    if self._ending() or queue.running > queue.desired:
+                        request = None
                     # The retry needs no room, because only a retry gets the messages of a failed FIFO receive.
                     else:
-                        ask = ReceiveRequest(self._budget.lease(queue.expectation.size), ask.most)
+                        request = ReceiveRequest(self._budget.lease(queue.estimate.size), request.max_messages)
                     continue
-                queue.target = next_connection_count(queue.target, len(messages), self._limit, asked=ask.most)
+                queue.desired = compute_connections(
+                    queue.desired, len(messages), self._limit, asked=request.max_messages
+                )
                 self.health.record_success(queue.queue_url, time.monotonic(), len(messages))
                 if messages:
-                    self._buffer_messages(queue, messages, ask)
+                    self._buffer_messages(queue, messages, request)
                     del messages  # Free memory before the next response.
                 else:
-                    ask.lease.end()
+                    request.lease.end()
                     # An empty response doesn't prove an empty queue: SQS might have asked only some servers.
                     is_empty = not self._until_empty or not await self.client.count([queue.queue_url])
-                    queue.empty_answers += is_empty
-                attempt, attempt_id = 0, attempt_id_for(queue.queue_url)
-                ask = self._request_receive(queue, queue.running - 1) if queue.running <= queue.target else None
+                    queue.empty_responses += is_empty
+                attempt, attempt_id = 0, create_attempt_id(queue.queue_url)
+                request = self._request_receive(queue, queue.running - 1) if queue.running <= queue.desired else None
         finally:
-            if ask is not None:
-                ask.lease.end()
+            if request is not None:
+                request.lease.end()
             queue.running -= 1
         self.ripe.set()
 
-    def _request_receive(self, queue: QueueConnections, others: int) -> ReceiveRequest | None:
-        """Prepare a receive from the queue, besides `others` running receives; None without room or need.
+    def _request_receive(self, queue: QueueConnections, running_receives: int) -> ReceiveRequest | None:
+        """Prepare a receive from the queue, besides `running_receives` running receives; None without room or need.
 
         A queue's first receive leases only the bytes of a small response. Otherwise many idle queues, or a queue with
         large messages, could take all bytes from other queues. If the response is large, it waits for room.
         """
-        if self._ending() or (self._until_empty and queue.empty_answers):
+        if self._ending() or (self._until_empty and queue.empty_responses):
             return None
-        size = queue.expectation.size if others else MINIMUM_BYTES
-        has_room = self._budget.open(size) if others else self._budget.fits(size)
-        if not has_room or not self._may() or self._has_enough or not self._rate.open(time.monotonic()):
+        size = queue.estimate.size if running_receives else MINIMUM_BYTES
+        has_room = self._budget.has_room_to_lease(size) if running_receives else self._budget.fits(size)
+        if not has_room or not self._may() or self._has_enough or not self._rate.can_receive(time.monotonic()):
             return None
-        return ReceiveRequest(self._budget.lease(size), queue.expectation.most)
+        return ReceiveRequest(self._budget.lease(size), queue.estimate.max_messages)
 
-    def _buffer_messages(self, queue: QueueConnections, messages: Sequence[Message], ask: ReceiveRequest) -> None:
+    def _buffer_messages(self, queue: QueueConnections, messages: Sequence[Message], request: ReceiveRequest) -> None:
         """Add messages to the buffer, and end the lease of the messages' receive."""
-        queue.empty_answers = 0
+        queue.empty_responses = 0
         sizes = measure_sizes(messages)
-        queue.expectation.learn(sizes.memory, len(messages))
+        queue.estimate.update_estimate(sizes.memory, len(messages))
         self._messages, self._bytes = self._messages + len(messages), self._bytes + sizes.bodies
-        self._payload_chunks += sizes.payload // BILLED_BYTES
+        self._billed_payload_chunks += sizes.payload // BILLED_BYTES
         self._rate.take(len(messages))
         self.buffer.add(queue.queue_url, messages, sizes)
-        if self.buffer.whole:
+        if self.buffer.is_full:
             self.ripe.set()
-        ask.lease.end()
-        if queue.running < queue.target:
+        request.lease.end()
+        if queue.running < queue.desired:
             self.start_receives()
 
     @property

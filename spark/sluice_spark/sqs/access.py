@@ -109,7 +109,7 @@ class Places:
         region, identity = self._region or region_from_url(queue_url), self._identity.for_queue(queue_url)
         if (region, identity) not in self._known:
             endpoint = self._resolve(queue_url, region)
-            self._known[region, identity] = Place(endpoint, credentials_source(identity, region=endpoint.region))
+            self._known[region, identity] = Place(endpoint, build_credentials_source(identity, region=endpoint.region))
         return self._known[region, identity]
 
     def _resolve(self, queue_url: str, region: str | None) -> Endpoint:
@@ -127,7 +127,7 @@ class Places:
         return Endpoint(url=url, region=client.meta.region_name, ca_bundle=ca_bundle)
 
 
-def credentials_source(identity: Identity, *, region: str) -> CredentialsNow:
+def build_credentials_source(identity: Identity, *, region: str) -> CredentialsNow:
     """Return a function that returns the current credentials, and raises QueueBusy while they can't be refreshed.
 
     The function may block on the network during a refresh, so it must run in a thread. botocore refreshes temporary
@@ -135,14 +135,14 @@ def credentials_source(identity: Identity, *, region: str) -> CredentialsNow:
     """
     source = _find_credentials(client_session(identity, region=region))
 
-    def now() -> Credentials:
+    def get_current() -> Credentials:
         try:
             frozen = source.get_frozen_credentials()
         except (BotoCoreError, ClientError) as error:  # IAM delays changes, so refusals can be temporary.
             raise QueueBusy("GetCredentials", type(error).__name__, str(error)) from error
         return Credentials(access_key=frozen.access_key, secret_key=frozen.secret_key, token=frozen.token)
 
-    return now
+    return get_current
 
 
 def client_session(identity: Identity, *, region: str | None) -> Any:

@@ -43,7 +43,7 @@ class Caller:
         self._key: Credentials | None = None
         self._key_asked = 0.0
         self._asking = asyncio.Lock()
-        self._signed: dict[bytes, _Signed] = {}
+        self._signed: dict[bytes, _SignedRequest] = {}
         try:
             self._transport = Transport(place.endpoint.url, connections=connections, ca_bundle=place.endpoint.ca_bundle)
         except ValueError as error:
@@ -54,13 +54,13 @@ class Caller:
         await self._transport.close()
 
     async def call(
-        self, action: str, body: bytes, *, wait_s: float = 0, room: WaitForRoom | None = None, same_again: bool = False
+        self, action: str, body: bytes, *, wait_s: float = 0, room: WaitForRoom | None = None, repeated: bool = False
     ) -> HttpResponse:
         """Make one attempt of a call, and return its response. Raises QueueBusy, TooManyInFlight or QueueRefused.
 
-        With `same_again` the signature is kept for later calls with the same body.
+        With `repeated` the signature is kept for later calls with the same body.
         """
-        request = self._build_request(self._key_kept() or await self._key_now(), action, body, same_again=same_again)
+        request = self._build_request(self._get_kept_key() or await self._get_key(), action, body, repeated=repeated)
         self._requests[action] += 1
         within_s = SEND_WITHIN_S if action == "SendMessageBatch" else wait_s + self._answer_within_s
         try:
@@ -80,9 +80,9 @@ class Caller:
             self._key = None  # The retry asks botocore for new credentials.
         raise refusal
 
-    def _build_request(self, key: Credentials, action: str, body: bytes, *, same_again: bool) -> bytes:
+    def _build_request(self, key: Credentials, action: str, body: bytes, *, repeated: bool) -> bytes:
         now = time.time()
-        if same_again and (kept := self._signed.get(body)) and kept.fresh(key, now):
+        if repeated and (kept := self._signed.get(body)) and kept.is_fresh(key, now):
             return kept.request
         headers = sign_headers(
             key,
@@ -95,13 +95,13 @@ class Caller:
             at_s=int(now),
         )
         request = self._transport.encode_request(headers, body)
-        if same_again:
-            self._signed[body] = _Signed(now, key, request)
+        if repeated:
+            self._signed[body] = _SignedRequest(now, key, request)
         return request
 
-    async def _key_now(self) -> Credentials:
+    async def _get_key(self) -> Credentials:
         async with self._asking:  # One call at a time asks botocore, which can use the network.
-            if kept := self._key_kept():
+            if kept := self._get_kept_key():
                 return kept
             key = await asyncio.to_thread(self._credentials)
             self._key_asked = time.monotonic()
@@ -109,19 +109,19 @@ class Caller:
                 self._key = key
             return self._key
 
-    def _key_kept(self) -> Credentials | None:
+    def _get_kept_key(self) -> Credentials | None:
         return self._key if time.monotonic() - self._key_asked < CREDENTIALS_FRESH_S else None
 
 
 @dataclass(frozen=True, slots=True)
-class _Signed:
+class _SignedRequest:
     """A signed request that may be sent again."""
 
     signed_at: float
     key: Credentials
     request: bytes
 
-    def fresh(self, key: Credentials, now: float) -> bool:
+    def is_fresh(self, key: Credentials, now: float) -> bool:
         """Whether the request was signed with this key at most SIGNATURE_FRESH_S before or after `now`."""
         return self.key is key and abs(now - self.signed_at) < SIGNATURE_FRESH_S
 
@@ -134,7 +134,7 @@ def classify_error(action: str, answer: HttpResponse) -> QueueError:
         error_body = {}
     if not isinstance(error_body, dict):
         error_body = {}
-    code = short_code(str(error_body.get("__type") or f"HTTP{answer.status}"))
+    code = strip_code_prefix(str(error_body.get("__type") or f"HTTP{answer.status}"))
     message = str(error_body.get("message") or error_body.get("Message") or "")
     is_server_s = answer.status >= HTTP_SERVER_ERROR or answer.status == HTTP_TOO_MANY_REQUESTS
     kind: type[QueueError] = QueueRefused
@@ -145,6 +145,6 @@ def classify_error(action: str, answer: HttpResponse) -> QueueError:
     return kind(action, code, message, request_id=answer.headers.get("x-amzn-requestid", ""))
 
 
-def short_code(code: str) -> str:
+def strip_code_prefix(error_code: str) -> str:
     """Return an error code without a prefix such as `com.amazonaws.sqs#` or `AWS.SimpleQueueService.`."""
-    return code.rpartition("#")[2].rpartition(".")[2]
+    return error_code.rpartition("#")[2].rpartition(".")[2]

@@ -22,7 +22,7 @@ import orjson
 
 from sluice_spark.errors import QueueBusy, QueueError, SluiceSparkError, TooManyInFlight
 from sluice_spark.sqs.access import Place
-from sluice_spark.sqs.caller import Caller, short_code
+from sluice_spark.sqs.caller import Caller, strip_code_prefix
 from sluice_spark.sqs.received import BATCH_LIMIT, Message, ReceiptHandles, batch_receipt_handles, parse_messages
 from sluice_spark.sqs.transport import WaitForRoom
 
@@ -120,30 +120,30 @@ class SqsClient:
 
         Makes one attempt, without retries. Raises QueueBusy, TooManyInFlight or QueueRefused.
         """
-        action, same_again = "ReceiveMessage", attempt_id is None
-        body = (_receive_again if same_again else _receive)(queue_url, wait_s, most, visibility_s, attempt_id)
-        answer = await self._get_caller(queue_url).call(action, body, wait_s=wait_s, room=room, same_again=same_again)
-        content = self._keep_intact(answer.body, in_order=not same_again) if self._check_md5 else answer.body
+        action, repeated = "ReceiveMessage", attempt_id is None
+        body = (_receive_again if repeated else _receive)(queue_url, wait_s, most, visibility_s, attempt_id)
+        answer = await self._get_caller(queue_url).call(action, body, wait_s=wait_s, room=room, repeated=repeated)
+        content = self._remove_damaged(answer.body, in_order=not repeated) if self._check_md5 else answer.body
         return _read(action, content, parse_messages)
 
     def delete(self, queue_url: str, handles: Sequence[str]) -> Awaitable[BatchOutcome]:
         """Delete up to ten messages by their receipt handles. Retries failed entries. Makes no call without handles."""
         return self._call_batch("DeleteMessageBatch", queue_url, handles)
 
-    def hide(self, queue_url: str, handles: Sequence[str], visibility_s: int) -> Awaitable[BatchOutcome]:
+    def set_visibility(self, queue_url: str, handles: Sequence[str], visibility_s: int) -> Awaitable[BatchOutcome]:
         """Keep up to ten messages invisible for `visibility_s` seconds from now."""
         return self._call_batch("ChangeMessageVisibilityBatch", queue_url, handles, VisibilityTimeout=visibility_s)
 
-    async def release(self, receipts: Iterable[ReceiptHandles]) -> None:
+    async def make_visible(self, receipts: Iterable[ReceiptHandles]) -> None:
         """Make messages visible at once. If a call fails, they become visible after their visibility timeout."""
         try:
             await asyncio.gather(
-                *(self.hide(queue_url, handles, 0) for queue_url, handles in batch_receipt_handles(receipts))
+                *(self.set_visibility(queue_url, handles, 0) for queue_url, handles in batch_receipt_handles(receipts))
             )
         except SluiceSparkError as error:
             log.warning("messages stay invisible until their visibility timeout: %s", error)
 
-    async def attributes(self, queue_url: str, *names: str) -> Mapping[str, str]:
+    async def get_attributes(self, queue_url: str, *names: str) -> Mapping[str, str]:
         """Return the queue's attributes of these names. The result lacks attributes that the queue doesn't have."""
         answer = await self.call("GetQueueAttributes", {"QueueUrl": queue_url, "AttributeNames": list(names)})
         attributes: Mapping[str, str] = answer.get("Attributes") or {}
@@ -151,7 +151,7 @@ class SqsClient:
 
     async def count(self, queue_urls: Iterable[str], name: str = VISIBLE) -> int:
         """Return the approximate number of messages in all queues. `attribute` is VISIBLE or IN_FLIGHT."""
-        return sum([int((await self.attributes(queue_url, name)).get(name, 0)) for queue_url in queue_urls])
+        return sum([int((await self.get_attributes(queue_url, name)).get(name, 0)) for queue_url in queue_urls])
 
     async def check_deletion(self, queue_urls: Iterable[str]) -> None:
         """Raise QueueRefused if the identity isn't allowed to delete messages, before messages are staged.
@@ -168,7 +168,7 @@ class SqsClient:
     async def back_off(self, attempt: int, error: QueueError) -> None:
         """Wait before attempt `attempt` + 1, and log a warning once a minute for each kind of error."""
         self._warnings.log(f"{error.action}:{error.code}", error)
-        await self._sleep(back_off_s(attempt, self._chance()))
+        await self._sleep(compute_backoff_s(attempt, self._chance()))
 
     async def _call_with_retries(self, action: str, request: Mapping[str, Any], decode: Decode[Outcome]) -> Outcome:
         """Make one call with retries. `decode` converts the response, and raises ValueError if it is invalid."""
@@ -213,7 +213,7 @@ class SqsClient:
                 await self.back_off(attempt, QueueBusy(action, failures[0].code, f"{len(pending)} entries failed"))
         return BatchOutcome(expired=tuple(expired), failed=tuple(entry["ReceiptHandle"] for entry in pending))
 
-    def _keep_intact(self, content: bytes | memoryview, *, in_order: bool) -> bytes | memoryview:
+    def _remove_damaged(self, content: bytes | memoryview, *, in_order: bool) -> bytes | memoryview:
         """Remove messages whose MD5 digests don't match from a response. Raises QueueBusy if no message is left."""
         try:
             messages = orjson.loads(content or b"{}").get("Messages") or []
@@ -241,7 +241,7 @@ class _Failure(msgspec.Struct, frozen=True, rename="pascal"):
     @property
     def is_final(self) -> bool:
         """Whether a retry would fail as well."""
-        return self.sender_fault or short_code(self.code) in HANDLE_EXPIRED
+        return self.sender_fault or strip_code_prefix(self.code) in HANDLE_EXPIRED
 
 
 class _Outcome(msgspec.Struct, frozen=True, rename="pascal"):
@@ -279,7 +279,7 @@ def _read(action: str, content: bytes | memoryview, decode: Decode[Outcome]) -> 
         raise QueueBusy(action, "NoJson", f"an answer that is no JSON object: {bytes(content[:80])!r}") from error
 
 
-def back_off_s(attempt: int, chance: float) -> float:
+def compute_backoff_s(attempt: int, chance: float) -> float:
     """Return the seconds of backoff: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/."""
     limit: float = min(BACK_OFF_LIMIT_S, BACK_OFF_FIRST_S * 2.0**attempt)
     return chance * limit
@@ -293,10 +293,10 @@ def is_intact(message: Mapping[str, Any]) -> bool:
     body, attributes = message.get("MD5OfBody"), message.get("MD5OfMessageAttributes")
     if body is not None and body != md5(message.get("Body", "").encode(), usedforsecurity=False).hexdigest():
         return False
-    return attributes is None or attributes == attributes_digest(message.get("MessageAttributes") or {})
+    return attributes is None or attributes == compute_attributes_digest(message.get("MessageAttributes") or {})
 
 
-def attributes_digest(attributes: Mapping[str, Mapping[str, Any]]) -> str:
+def compute_attributes_digest(attributes: Mapping[str, Mapping[str, Any]]) -> str:
     """Compute SQS's MD5 digest of attributes: sorted by name, each name, type and value with its length before it."""
     digest = md5(usedforsecurity=False)
     for name, value in sorted(attributes.items()):

@@ -76,7 +76,7 @@ class ReceiptHandles:
     message_ids: Sequence[str] = ()
 
 
-def receipt_handles_by_queue(received: Iterable[Received]) -> list[ReceiptHandles]:
+def group_receipt_handles(received: Iterable[Received]) -> list[ReceiptHandles]:
     """Collect the messages' receipt handles and ids by queue, in order."""
     by_queue: dict[str, list[Message]] = {}
     for answer in received:
@@ -90,25 +90,25 @@ def receipt_handles_by_queue(received: Iterable[Received]) -> list[ReceiptHandle
 
 
 def split_messages(
-    received: Iterable[Received], fresh: Callable[[Message], Message | None]
+    received: Iterable[Received], keep: Callable[[Message], Message | None]
 ) -> tuple[list[Received], list[Received]]:
-    """Split messages, in order. Returns the messages that `fresh` returns, then messages for which it returns None."""
-    first: list[Received] = []
-    others: list[Received] = []
+    """Split messages, in order. Returns the messages that `keep` returns, then messages for which it returns None."""
+    kept: list[Received] = []
+    dropped: list[Received] = []
     for answer in received:
-        new: list[Message] = []
-        old: list[Message] = []
+        kept_messages: list[Message] = []
+        dropped_messages: list[Message] = []
         for message in answer.messages:
-            new_message = fresh(message)
+            new_message = keep(message)
             if new_message is None:
-                old.append(message)
+                dropped_messages.append(message)
             else:
-                new.append(new_message)
-        if new:
-            first.append(Received(answer.queue_url, new))
-        if old:
-            others.append(Received(answer.queue_url, old))
-    return first, others
+                kept_messages.append(new_message)
+        if kept_messages:
+            kept.append(Received(answer.queue_url, kept_messages))
+        if dropped_messages:
+            dropped.append(Received(answer.queue_url, dropped_messages))
+    return kept, dropped
 
 
 def attribute_values(messages: Iterable[Message]) -> list[str | bytes]:
@@ -121,7 +121,7 @@ def attribute_values(messages: Iterable[Message]) -> list[str | bytes]:
     ]
 
 
-def cut_messages(received: Sequence[Received], size: int) -> Iterator[Sequence[Received]]:
+def split_by_size(received: Sequence[Received], size: int) -> Iterator[Sequence[Received]]:
     """Split messages, in order, into pieces of about `size` characters. A message that reaches `size` ends a piece."""
     taken, left = list[Received](), size
     for answer in received:

@@ -41,7 +41,7 @@ class ResponseParser:
         self.keeps = False  # Does the peer keep the connection open?
         self._parser: httptools.HttpResponseParser | None = None
         self._bodiless = self._whole = False
-        self._forget()
+        self._reset()
 
     def begin(self, *, bodiless: bool = False) -> None:
         """Begin the next response. A `bodiless` response has no body, even if its headers say so."""
@@ -49,9 +49,9 @@ class ResponseParser:
             self._parser = httptools.HttpResponseParser(self)
         self.begun, self.keeps, self._bodiless, self._whole = False, True, bodiless, False
         self._beside = 0
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._fields: list[tuple[bytes, bytes]] = []
         self._status: int | None = None  # None until the headers are read
         self._length: int | None = None
@@ -60,7 +60,7 @@ class ResponseParser:
         self._filled = 0
 
     @property
-    def to_come(self) -> int:
+    def unread_body_bytes(self) -> int:
         """The bytes of a body that has begun and is larger than one read; 0 for a smaller body or an unknown length."""
         return self._length if self._length is not None and self._length > BUFFER_BYTES else 0
 
@@ -77,7 +77,7 @@ class ResponseParser:
         except httptools.HttpParserError as error:
             raise ConnectionError(f"no HTTP/1 answer: {error.__context__ or error}") from error
         if self._whole:
-            return self._answer()
+            return self._build_response()
         self._beside += len(piece) - (self._filled - before)
         if self._beside > HEAD_LIMIT + self._filled:
             raise ConnectionError(f"more than {HEAD_LIMIT} bytes beside the body")
@@ -88,9 +88,9 @@ class ResponseParser:
         self.keeps = False
         if self._status is None or self._chunked or self._length is not None:
             return None
-        return self._answer()
+        return self._build_response()
 
-    def _answer(self) -> HttpResponse:
+    def _build_response(self) -> HttpResponse:
         body = memoryview(self._body) if isinstance(self._body, bytearray) else self._body
         answer = HttpResponse(self._status or 0, self._fields, body)
         self._body = b""
@@ -140,6 +140,6 @@ class ResponseParser:
     def on_message_complete(self) -> None:
         """Finish the response. Discards an interim response such as 100 Continue."""
         if self._status is None:
-            self._forget()
+            self._reset()
         else:
             self._whole = True

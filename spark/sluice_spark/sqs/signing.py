@@ -51,7 +51,7 @@ def sign_headers(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Common:
+class _CommonParts:
     """The texts to sign that all requests of one second share, up to the part that differs between requests."""
 
     headers: Mapping[str, str]
@@ -64,7 +64,7 @@ class _Common:
 @lru_cache(maxsize=64)  # thousands of requests per second, but few actions
 def _build_common_part(
     credentials: Credentials, *, host: str, path: str, region: str, service: str, target: str, at_s: int
-) -> _Common:
+) -> _CommonParts:
     stamp = datetime.fromtimestamp(at_s, UTC).strftime("%Y%m%dT%H%M%SZ")
     headers = {"content-type": CONTENT_TYPE, "host": host, "x-amz-date": stamp}
     if credentials.token:
@@ -73,7 +73,7 @@ def _build_common_part(
     names = ";".join(headers)
     canonical_headers = "".join(f"{name}:{value}\n" for name, value in headers.items())
     scope = f"{stamp[:8]}/{region}/{service}/aws4_request"
-    return _Common(
+    return _CommonParts(
         headers=headers,
         canonical=f"POST\n{path}\n\n{canonical_headers}\n{names}\n",
         to_sign=f"{ALGORITHM}\n{stamp}\n{scope}\n",

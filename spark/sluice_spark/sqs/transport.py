@@ -40,7 +40,7 @@ class Route:
     target: str = "/"  # in the request line; an HTTP proxy needs the whole URL
 
     @property
-    def tunnel(self) -> bool:
+    def needs_tunnel(self) -> bool:
         """Whether to open a CONNECT tunnel for TLS, so that the proxy sees neither credentials nor messages."""
         return self.tls and self.proxy_host is not None
 
@@ -85,7 +85,7 @@ class Transport:
     ) -> None:
         self._route, self._answer_limit = route_to(url), answer_limit
         self._first_lines = f"POST {self._route.target} HTTP/1.1\r\n"
-        if self._route.proxy_authorization and not self._route.tunnel:
+        if self._route.proxy_authorization and not self._route.needs_tunnel:
             self._first_lines += f"proxy-authorization: {self._route.proxy_authorization}\r\n"
         self._tls = ssl.create_default_context(cafile=ca_bundle) if self._route.tls else None
         self._slots = asyncio.Semaphore(connections)
@@ -122,7 +122,7 @@ class Transport:
                     try:
                         return await self._exchange_on(kept, request, within_s, room)
                     except ConnectionError:
-                        if not repeatable or kept.answering:
+                        if not repeatable or kept.has_response_begun:
                             raise
                 return await self._exchange_on(await self._connect(), request, within_s, room)
             finally:
@@ -148,15 +148,15 @@ class Transport:
     ) -> HttpResponse:
         self._busy.add(connection)
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(DEADLINES_EVERY_S, self._keep_deadlines)
+            self._timer = asyncio.get_running_loop().call_later(DEADLINES_EVERY_S, self._check_deadlines)
         try:
-            answer = await connection.ask(request, within_s, room)
+            answer = await connection.send(request, within_s, room)
         except BaseException:
             connection.abort()  # A late response must not reach another request.
             raise
         finally:
             self._busy.discard(connection)
-        if connection.reusable:
+        if connection.is_reusable:
             self._idle.append(connection)
         else:
             connection.close()
@@ -166,7 +166,7 @@ class Transport:
         """Take the most recently used idle connection, so that surplus connections stay idle and are closed."""
         while self._idle:
             connection = self._idle.pop()
-            if connection.usable(time.monotonic() - IDLE_LIMIT_S):
+            if connection.is_usable(time.monotonic() - IDLE_LIMIT_S):
                 return connection
             connection.close()
         return None
@@ -175,7 +175,7 @@ class Transport:
         route = self._route
         try:
             async with asyncio.timeout(CONNECT_WITHIN_S):
-                if route.tunnel:
+                if route.needs_tunnel:
                     return await self._open_tunnel()
                 return await self._open(route.proxy_host or route.host, route.proxy_port or route.port, self._tls)
         except TimeoutError as error:
@@ -200,7 +200,7 @@ class Transport:
         proxy_header = f"Proxy-Authorization: {authorization}\r\n" if authorization else ""
         request = f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n{proxy_header}\r\n".encode()
         try:
-            answer = await connection.ask(request, CONNECT_WITHIN_S, bodiless=True)
+            answer = await connection.send(request, CONNECT_WITHIN_S, bodiless=True)
             if answer.status != HTTP_OK:
                 proxy = f"{route.proxy_host}:{route.proxy_port}"
                 raise ConnectionError(f"proxy {proxy} refuses: {answer.status}")  # noqa: TRY301  aborted below
@@ -210,13 +210,13 @@ class Transport:
             raise
         return connection
 
-    def _keep_deadlines(self) -> None:
+    def _check_deadlines(self) -> None:
         now = time.monotonic()
         for connection in [busy for busy in self._busy if busy.deadline < now]:
             connection.fail(TimeoutError("no answer in time"))
         self._timer = None
         if self._busy:
-            self._timer = asyncio.get_running_loop().call_later(DEADLINES_EVERY_S, self._keep_deadlines)
+            self._timer = asyncio.get_running_loop().call_later(DEADLINES_EVERY_S, self._check_deadlines)
 
 
 class _Connection(asyncio.BufferedProtocol):
@@ -232,20 +232,20 @@ class _Connection(asyncio.BufferedProtocol):
         self.deadline = 0.0
 
     @property
-    def answering(self) -> bool:
+    def has_response_begun(self) -> bool:
         """Whether the response has begun, which proves that the peer has accepted the request."""
         return self._reading.begun
 
     @property
-    def reusable(self) -> bool:
+    def is_reusable(self) -> bool:
         """Whether both sides keep the connection open after the response."""
         return self._reading.keeps and self._transport is not None and not self._transport.is_closing()
 
-    def usable(self, since: float) -> bool:
+    def is_usable(self, since: float) -> bool:
         """Whether the connection is open and was used after `since`, a monotonic time in seconds."""
         return self._transport is not None and not self._transport.is_closing() and self._used_at > since
 
-    def ask(
+    def send(
         self, request: bytes, within_s: float, room: WaitForRoom | None = None, *, bodiless: bool = False
     ) -> asyncio.Future[HttpResponse]:
         """Send a request; return the response's future. Raises ConnectionResetError if the connection is closed."""
@@ -300,13 +300,13 @@ class _Connection(asyncio.BufferedProtocol):
             return
         if answer is not None:
             self._finish(answer)
-        elif self._room is not None and self._reading.to_come and self._transport is not None:
+        elif self._room is not None and self._reading.unread_body_bytes and self._transport is not None:
             # Reading pauses until there is room. Until then the data stays in the kernel and at the peer.
             room, self._room, self.deadline = self._room, None, math.inf
             self._transport.pause_reading()
-            room(self._reading.to_come, self._go_on)
+            room(self._reading.unread_body_bytes, self._resume_reading)
 
-    def _go_on(self) -> None:
+    def _resume_reading(self) -> None:
         self.deadline = time.monotonic() + self._within_s
         if self._transport is not None:
             self._transport.resume_reading()

@@ -11,7 +11,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[3] / "spark"))
 
 import pyarrow as pa
-from sluice_spark.log.bad_records import quarantine, record_errors
+from sluice_spark.log.bad_records import quarantine, write_error_count
 from sluice_spark.log.latest import Status, write_status
 from sluice_spark.log.planning import Offset, Position, Slice, Totals
 from sluice_spark.log.segments import EMPTY, Header, build_rows, publish
@@ -58,7 +58,7 @@ def main(folder: Path) -> None:
         staging,
         Status(at_ms=1_700_000_005_000, began_ms=1_700_000_000_000, state="failing", reason="Timeout", requests=7),
     )
-    record_errors(staging, Slice(1, 0, 2), errors=1)
+    write_error_count(staging, Slice(1, 0, 2), errors=1)
     bad = pa.RecordBatch.from_pydict({"body": ["{"], "bad_record": ["not JSON"]})
     quarantine(staging, Slice(1, 0, 2), bad)
     (folder / "offset.json").write_text(json.dumps(OFFSET.json()))

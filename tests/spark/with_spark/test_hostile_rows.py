@@ -55,10 +55,10 @@ NUMBERS = ("0", "-1.5", "1e400", "NaN", "Infinity", "99999999999.99", "1_000", "
 @pytest.fixture
 def landed(job_spark: Any, tmp_path: Path) -> Iterator[Any]:
     from sluice_jobs.land import QUERY_ID, BatchWriter  # noqa: PLC0415  needs PySpark
-    from sluice_jobs.landing import Extras, messages_layout, quarantine_layout  # noqa: PLC0415  as above
+    from sluice_jobs.landing import ExtraColumns, messages_layout, quarantine_layout  # noqa: PLC0415  as above
     from sluice_jobs.tables import ParquetTable  # noqa: PLC0415  as above
 
-    extras = Extras(attributes=COLUMNS)
+    extras = ExtraColumns(attributes=COLUMNS)
     job_spark.sparkContext.setLocalProperty(QUERY_ID, str(uuid.uuid4()))
     yield BatchWriter(
         ParquetTable(f"{tmp_path}/tables/messages", messages_layout(extras)),

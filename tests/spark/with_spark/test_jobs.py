@@ -433,11 +433,11 @@ def _number(value: str) -> dict[str, Any]:
 def landed_with(job_spark: Any, tmp_path: Path) -> Callable[..., None]:
     """Lands rows as a job does that is told of these columns."""
     from sluice_jobs.land import QUERY_ID, BatchWriter  # noqa: PLC0415  needs PySpark
-    from sluice_jobs.landing import Extras, messages_layout  # noqa: PLC0415  as above
+    from sluice_jobs.landing import ExtraColumns, messages_layout  # noqa: PLC0415  as above
     from sluice_jobs.tables import ParquetTable  # noqa: PLC0415  as above
 
     def land(rows: Any, number: int, **columns: str) -> None:
-        extras = Extras(attributes=columns)
+        extras = ExtraColumns(attributes=columns)
         table = ParquetTable(f"{tmp_path}/tables/messages", messages_layout(extras))
         job_spark.sparkContext.setLocalProperty(QUERY_ID, "b0b4b16a-3b5f-4d38-8e9a-000000000002")
         BatchWriter(table, table_at(tmp_path, "bad/quarantine"), late_days=3, extras=extras)(rows, number)
@@ -487,7 +487,7 @@ def test_what_an_envelope_says_is_a_column_and_a_body_without_one_is_quarantined
     job_spark: Any, sqs: Any, tmp_path: Path, messages: Any
 ) -> None:
     from sluice_jobs.land import QUERY_ID, BatchWriter  # noqa: PLC0415  needs PySpark
-    from sluice_jobs.landing import Extras, messages_layout  # noqa: PLC0415  as above
+    from sluice_jobs.landing import ExtraColumns, messages_layout  # noqa: PLC0415  as above
     from sluice_jobs.tables import ParquetTable  # noqa: PLC0415  as above
 
     notification = {"Type": "Notification", "Message": "hello", "TopicArn": "arn:t", "MessageId": "1", "Subject": "s"}
@@ -496,7 +496,7 @@ def test_what_an_envelope_says_is_a_column_and_a_body_without_one_is_quarantined
     source = {"queueUrl": sqs.queue_url("q"), "endpoint": sqs.url, "stagingLocation": f"{tmp_path}/staging"}
     job_spark.read.format("sqs").options(**source).load().collect()
     source = {"stagingLocation": f"{tmp_path}/staging", "envelope": "sns"}
-    extras = Extras(envelope=True)
+    extras = ExtraColumns(envelope=True)
     table = ParquetTable(f"{tmp_path}/tables/messages", messages_layout(extras))
     job_spark.sparkContext.setLocalProperty(QUERY_ID, "b0b4b16a-3b5f-4d38-8e9a-000000000003")
     landed = BatchWriter(table, table_at(tmp_path, "bad/quarantine"), late_days=3, extras=extras)

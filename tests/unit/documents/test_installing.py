@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from sluice.building import project
-from sluice.building.locks import normalize_name, read_lock, requirement_name
+from sluice.building.locks import normalize_name, parse_lock, requirement_name
 from tests.unit.documents.repository import ROOT, tracked_files
 
 COMMAND = re.compile(r"\b(?:pip3?(?: --\S+(?: [^\s-]\S*)?)*|pipx|uv tool) (?:install|wheel|download)\b|\buv add\b")
@@ -73,7 +73,7 @@ def projects() -> Mapping[str, Mapping[str, Any]]:
 @cache
 def known_packages() -> frozenset[str]:
     """List others' packages that we depend on: pinned, listed, or asked for by name where a location needs one."""
-    pinned = {name for lock in locks() for name in read_lock((ROOT / lock).read_text())}
+    pinned = {name for lock in locks() for name in parse_lock((ROOT / lock).read_text())}
     listed = {
         normalize_name(requirement_name(requirement))
         for described in projects().values()

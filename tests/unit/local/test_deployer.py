@@ -12,7 +12,7 @@ import pytest
 
 from sluice.aws.deployment import StackView
 from sluice.building.project import Project
-from sluice.local.assemblies import MIN_CACHED, assembly_key, delete_old, find
+from sluice.local.assemblies import MIN_CACHED, compute_assembly_key, delete_old, find
 from sluice.local.cloud import Cloud
 from sluice.local.deployer import Deployer, DeploymentFailed
 from sluice.local.sites import Site
@@ -172,19 +172,22 @@ def test_an_assembly_is_known_by_all_that_a_synth_reads(tmp_path: Path, changed:
     (tmp_path / "sluice" / "deep" / "er").mkdir(parents=True)
     (tmp_path / "spark").mkdir()
     context = {"sluice.rendezvous.geoip_file": "geo.mmdb"}
-    before = assembly_key(context, project=Project.clone(tmp_path))
+    before = compute_assembly_key(context, project=Project.clone(tmp_path))
     (tmp_path / changed).write_text("1")
-    after = assembly_key(context, project=Project.clone(tmp_path))
+    after = compute_assembly_key(context, project=Project.clone(tmp_path))
     assert before != after
     (tmp_path / "sluice" / "__pycache__").mkdir()
     (tmp_path / "sluice" / "__pycache__" / "x.pyc").write_text("1")
-    assert assembly_key(context, project=Project.clone(tmp_path)) == after
-    assert assembly_key({**context, "sluice.stage": "dev"}, project=Project.clone(tmp_path)) != after
+    assert compute_assembly_key(context, project=Project.clone(tmp_path)) == after
+    assert compute_assembly_key({**context, "sluice.stage": "dev"}, project=Project.clone(tmp_path)) != after
 
 
 @pytest.mark.parametrize("value", ["[" + '"sluice-queue", ' * 30 + "]", "x" * 10_000, "a\0b"])
 def test_a_value_that_can_name_no_file_is_a_value(tmp_path: Path, value: str) -> None:
-    keys = {assembly_key({"sluice.federation.queues": each}, project=Project.clone(tmp_path)) for each in (value, "[]")}
+    keys = {
+        compute_assembly_key({"sluice.federation.queues": each}, project=Project.clone(tmp_path))
+        for each in (value, "[]")
+    }
     assert len(keys) == 2
 
 

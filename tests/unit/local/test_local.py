@@ -12,7 +12,7 @@ import pytest
 from sluice.local.cloud import FILE, STATE, describe_lost_state, start_cloud
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.processes import end_session
-from sluice.local.requests import BY_CALL, BY_TRIGGER, RequestLog, action_and_queue
+from sluice.local.requests import BY_CALL, BY_TRIGGER, RequestLog, parse_action_and_queue
 from sluice.local.sites import BadSite, Site, peer_accounts, sites_to_deploy
 from tests.sqs_requests import by_action, read_requests
 
@@ -65,19 +65,22 @@ def test_what_cant_come_back_of_the_last_cloud_is_said(tmp_path: Path) -> None:
 
 def test_a_request_is_read_in_both_of_sqs_protocols() -> None:
     body = json.dumps({"QueueUrl": "http://127.0.0.1:1/000000000000/q"}).encode()
-    assert action_and_queue({"x-amz-target": "AmazonSQS.SendMessage"}, body, {}) == ("SendMessage", "q")
-    assert action_and_queue({}, b"Action=GetQueueUrl&QueueName=q", {}) == ("GetQueueUrl", "q")
-    assert action_and_queue({}, b"", {"Action": ["DeleteQueue"], "QueueUrl": ["http://h/0/q"]}) == ("DeleteQueue", "q")
-    assert action_and_queue({"x-amz-target": "AmazonSQS.ListQueues"}, b"not JSON", {}) == ("ListQueues", "")
+    assert parse_action_and_queue({"x-amz-target": "AmazonSQS.SendMessage"}, body, {}) == ("SendMessage", "q")
+    assert parse_action_and_queue({}, b"Action=GetQueueUrl&QueueName=q", {}) == ("GetQueueUrl", "q")
+    assert parse_action_and_queue({}, b"", {"Action": ["DeleteQueue"], "QueueUrl": ["http://h/0/q"]}) == (
+        "DeleteQueue",
+        "q",
+    )
+    assert parse_action_and_queue({"x-amz-target": "AmazonSQS.ListQueues"}, b"not JSON", {}) == ("ListQueues", "")
 
 
 def test_the_log_counts_triggers_apart_and_skips_a_line_that_is_being_written(tmp_path: Path) -> None:
     path = tmp_path / "requests.jsonl"
     log = RequestLog(path)
-    log.note(action="ReceiveMessage", queue="q", by=BY_CALL)
+    log.write_entry(action="ReceiveMessage", queue="q", by=BY_CALL)
     offset = path.stat().st_size
-    log.note(action="ReceiveMessage", queue="q", by=BY_TRIGGER)
-    log.note(action="ReceiveMessage", queue="q", by=BY_CALL, status=403)
+    log.write_entry(action="ReceiveMessage", queue="q", by=BY_TRIGGER)
+    log.write_entry(action="ReceiveMessage", queue="q", by=BY_CALL, status=403)
     with path.open("a") as file:
         file.write('{"at_ms": 1, "act')
     assert by_action(read_requests(path)) == {"ReceiveMessage": 2, "trigger ReceiveMessage": 1}

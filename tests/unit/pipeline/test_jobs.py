@@ -43,7 +43,7 @@ from sluice.pipeline.runs import (
     RunState,
     TargetState,
     build_start_request,
-    decide,
+    decide_step,
 )
 from sluice.pipeline.schedule import Daily
 from sluice.pipeline.settings import JobsSettings
@@ -84,11 +84,11 @@ def run(job: Job, run_id: str, state: RunState = RunState.RUNNING, *, at_ms: int
 
 
 def land(*, code: str = "s3://assets/c.tgz") -> Job:
-    return Catalogue(replace(SETTINGS, program=replace(SETTINGS.program, code=code))).land()
+    return Catalogue(replace(SETTINGS, program=replace(SETTINGS.program, code=code))).build_land_job()
 
 
 def decision(job: Job | None, *runs: Run, now_ms: int = NOON_MS, name: str = LAND) -> Decision:
-    return decide(name, job, runs, now_ms=now_ms, pause_ms=PAUSE_MS)
+    return decide_step(name, job, runs, now_ms=now_ms, pause_ms=PAUSE_MS)
 
 
 OLD, NEW = land(), land(code="s3://assets/new.tgz")
@@ -100,12 +100,12 @@ def test_the_land_job_is_told_where_everything_is() -> None:
         *("--checkpoint", "s3://bucket/checkpoint", "--tables", "s3://bucket/tables", "--table-format", "parquet"),
         *("--quarantine", "s3://bucket/quarantine", "--trigger-seconds", "30", "--region", "eu-central-1", "--metrics"),
     ]
-    assert CATALOGUE.drain("now").arguments == (*OLD.arguments, "--drain")
+    assert CATALOGUE.build_drain_job("now").arguments == (*OLD.arguments, "--drain")
 
 
 def test_iceberg_tables_are_a_namespace_of_a_catalog_in_their_folder() -> None:
     settings = JobsSettings.read(with_format("iceberg"))
-    job = Catalogue(settings).land()
+    job = Catalogue(settings).build_land_job()
     assert job.arguments[job.arguments.index("--tables") + 1] == "sluice.pipeline"
     assert job.program.configuration["spark.sql.catalog.sluice.warehouse"] == "s3://bucket/tables"
 
@@ -113,7 +113,7 @@ def test_iceberg_tables_are_a_namespace_of_a_catalog_in_their_folder() -> None:
 @pytest.mark.parametrize("table_format", list(TableFormat))
 def test_spark_s_parameters_can_be_told_apart_by_spaces(table_format: TableFormat) -> None:
     settings = JobsSettings.read(with_format(table_format))
-    job = Catalogue(settings).land()
+    job = Catalogue(settings).build_land_job()
     words = job.spark_submit_parameters.split(" ")
     assert words[::2] == ["--conf"] * len(job.program.configuration)
     assert dict(word.split("=", 1) for word in words[1::2]) == dict(job.program.configuration)
@@ -151,7 +151,7 @@ def test_every_change_of_a_job_is_another_digest() -> None:
 
 
 def test_a_run_s_name_says_what_it_is_of() -> None:
-    for job in (OLD, CATALOGUE.drain("2024-10-04T12:00:00.000Z")):
+    for job in (OLD, CATALOGUE.build_drain_job("2024-10-04T12:00:00.000Z")):
         assert RunName.parse(str(RunName.from_job(job))) == RunName.from_job(job)
 
 
@@ -223,7 +223,7 @@ def test_what_isn_t_wanted_is_ended_once() -> None:
 
 
 def test_a_drain_takes_the_stream_s_place() -> None:
-    drain = CATALOGUE.drain("s")
+    drain = CATALOGUE.build_drain_job("s")
     assert decision(drain, run(OLD, "1")).cancel == ("1",)
     assert decision(drain, run(OLD, "1", RunState.CANCELLED)).step is JobStep.START
     assert decision(OLD, run(drain, "2")).cancel == ("2",)
@@ -275,7 +275,7 @@ def test_a_replay_is_of_a_span_of_time(since: str, until: str) -> None:
 RUNS = st.lists(
     st.builds(
         lambda job, state, at_ms, number: run(job, f"r{number}", state, at_ms=at_ms),
-        st.sampled_from([OLD, NEW, CATALOGUE.drain("s"), *CATALOGUE.build_due_jobs(NOON_MS)]),
+        st.sampled_from([OLD, NEW, CATALOGUE.build_drain_job("s"), *CATALOGUE.build_due_jobs(NOON_MS)]),
         st.sampled_from(list(RunState)),
         st.integers(NOON_MS - PAUSE_MS * 2, NOON_MS),
         st.integers(0, 1_000),
@@ -283,7 +283,7 @@ RUNS = st.lists(
     max_size=6,
     unique_by=lambda each: each.run_id,
 )
-WANTED = st.sampled_from([None, OLD, NEW, CATALOGUE.drain("s")])
+WANTED = st.sampled_from([None, OLD, NEW, CATALOGUE.build_drain_job("s")])
 
 
 @given(runs=RUNS, wanted=WANTED)
@@ -299,7 +299,7 @@ def test_it_always_settles(runs: list[Run], wanted: Job | None) -> None:
     """Whatever is there: when what is cancelled ends, in a few looks the one run that is wanted is the only one."""
     cloud, now_ms = FakeRuns({each.run_id: each for each in runs}), NOON_MS + 10 * PAUSE_MS
     for _ in range(4):
-        found = decide(LAND, wanted, cloud.list_runs(now_ms=now_ms), now_ms=now_ms, pause_ms=PAUSE_MS)
+        found = decide_step(LAND, wanted, cloud.list_runs(now_ms=now_ms), now_ms=now_ms, pause_ms=PAUSE_MS)
         for run_id in found.cancel:
             cloud.cancel(run_id, grace_s=0)
         if found.step is JobStep.START and wanted is not None:
@@ -324,7 +324,7 @@ def test_start_job_run_is_asked_for_a_stream_with_a_retry_policy() -> None:
     assert (asked["mode"], asked["retryPolicy"]) == ("STREAMING", {"maxFailedAttemptsPerHour": 5})
     assert asked["executionTimeoutMinutes"] == 0
     assert asked["tags"] == {"sluice:job": "land", "sluice:digest": OLD.digest}
-    batch = build_start_request(CATALOGUE.drain("s"), application_id="app", role_arn="role", token="t")
+    batch = build_start_request(CATALOGUE.build_drain_job("s"), application_id="app", role_arn="role", token="t")
     assert (batch["mode"], batch["retryPolicy"], batch["executionTimeoutMinutes"]) == ("BATCH", {"maxAttempts": 2}, 90)
 
 
@@ -339,7 +339,7 @@ def test_start_job_run_is_asked_for_a_stream_with_a_retry_policy() -> None:
     ],
 )
 def test_a_daily_job_was_last_due_today_or_yesterday(text: str, at_ms: int, day: str) -> None:
-    assert Daily.parse(text).last_due(at_ms).isoformat() == day
+    assert Daily.parse(text).find_last_due_day(at_ms).isoformat() == day
 
 
 def test_statistics_are_of_the_day_before_they_are_due() -> None:
@@ -377,7 +377,7 @@ def test_the_entry_point_takes_what_every_job_is_told(table_format: TableFormat)
     catalogue = Catalogue(JobsSettings.read(variables))
     replay: dict[str, Any] = {"exchange": "events", "since": "2024-10-04T00:00:00Z", "until": "2024-10-05T00:00:00Z"}
     jobs = [
-        *(catalogue.land(), catalogue.drain("s"), *catalogue.build_due_jobs(NOON_MS)),
+        *(catalogue.build_land_job(), catalogue.build_drain_job("s"), *catalogue.build_due_jobs(NOON_MS)),
         catalogue.build_manual_job(StartReplay(**replay), "s"),
         catalogue.build_manual_job(StartReplay(**replay, staged=True), "s"),
         *(catalogue.build_manual_job(StartStatistics(), "s"), catalogue.build_manual_job(StartCompaction(days=7), "s")),
