@@ -47,7 +47,7 @@ class LandArguments:
     metrics: str | None = None  # CloudWatch namespace of the metrics; None writes no metrics
 
     @property
-    def extras(self) -> ExtraColumns:
+    def extra_columns(self) -> ExtraColumns:
         """The optional columns that the arguments add to table `messages`."""
         return ExtraColumns(envelope="envelope" in self.source, attributes=self.columns)
 
@@ -172,11 +172,11 @@ def land(spark: SparkSession, landing: LandArguments, landed: Callable[[int], No
     the tables have the batch, and before Spark commits the batch.
     """
     batches = BatchWriter(
-        open_table(landing.table_format, landing.tables, MESSAGES, messages_layout(landing.extras)),
+        open_table(landing.table_format, landing.tables, MESSAGES, messages_layout(landing.extra_columns)),
         ParquetTable(f"{landing.quarantine}/{QUARANTINE}", quarantine_layout()),
         landing.late_days,
         landed,
-        landing.extras,
+        landing.extra_columns,
     )
     received = spark.readStream.format("sqs").options(**landing.source).load()
     if landing.metrics is not None:

@@ -49,7 +49,7 @@ def _build_sink_row(row: Mapping[str, Any], exchange: str, queue_url: str) -> Si
         "trace_header": row["trace_header"],
     }
     checked = build_message(fields, RowPosition(0, 0), WriteContext(queue_urls=(queue_url,), ids=DeduplicationIds("")))
-    return _mark_unsendable(row, checked.why) if isinstance(checked, UnsentRow) else (*fields.values(), None)
+    return _mark_unsendable(row, checked.reason) if isinstance(checked, UnsentRow) else (*fields.values(), None)
 
 
 def _mark_unsendable(row: Mapping[str, Any], why: str) -> SinkRow:

@@ -22,7 +22,7 @@ from sluice_spark.source.readers import SqsReader, SqsStreamReader
 
 
 @contextmanager
-def hide_stack() -> Iterator[None]:
+def hide_stack_traces() -> Iterator[None]:
     """Make Spark report errors that the user must correct as text only, without a stack trace of this package.
 
     Spark ends a worker after an error, so this environment variable affects no other code of the user.
@@ -47,12 +47,12 @@ class SqsDataSource(DataSource):
         """Return the format's name, `sqs`."""
         return "sqs"
 
-    @hide_stack()
+    @hide_stack_traces()
     def schema(self) -> str:
         """Return the source's columns as DDL. Spark calls this method first, so this method also checks the options."""
         return ", ".join([SPARK_SCHEMA, *parse_options(self.options).bodies.columns])
 
-    @hide_stack()
+    @hide_stack_traces()
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a bounded reader: of the queues, or of the retained segments if option `queueUrl` isn't set."""
         options = parse_options(self.options)
@@ -61,7 +61,7 @@ class SqsDataSource(DataSource):
         check_schema(options, schema)
         return SqsReader(options)
 
-    @hide_stack()
+    @hide_stack_traces()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
         """Return a streaming reader of the queues."""
         options = parse_options(self.options)
@@ -70,12 +70,12 @@ class SqsDataSource(DataSource):
         check_schema(options, schema)
         return SqsStreamReader(options)
 
-    @hide_stack()
+    @hide_stack_traces()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001  Spark's signature
         """Return a writer that sends a batch DataFrame to queues."""
         return SqsWriter(check_write(self.options, schema, overwrite=overwrite))
 
-    @hide_stack()
+    @hide_stack_traces()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802  Spark's
         """Return a writer that sends a streaming DataFrame to queues."""
         return SqsStreamWriter(check_write(self.options, schema, overwrite=overwrite))

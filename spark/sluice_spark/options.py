@@ -64,11 +64,11 @@ class Options:
     s3_endpoint: str | None = None
     check_md5: bool = False
 
-    def store(self) -> Store:
+    def open_store(self) -> Store:
         """Open the staging location's store."""
         return open_store(self.staging_location, self.identity.profile)
 
-    def objects(self) -> Any:
+    def create_s3_client(self) -> Any:
         """Create the S3 client for payloads, with the queue's identity, in `region` or the queue's region."""
         region = self.region or (region_from_url(self.queue_urls[0]) if self.queue_urls else None)
         return open_objects(self.identity, region=region, endpoint=self.s3_endpoint)

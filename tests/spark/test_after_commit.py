@@ -293,7 +293,7 @@ def _committed(receiver: Receiver, staged: StagedLog, sqs: Any) -> bool:
 
 def _staged(_: Receiver, staged: StagedLog, sqs: Any) -> bool:
     """All of the queue's messages, and none is deleted."""
-    return staged.log.backlog(Position(0)).messages == sum(_counts(sqs)) > 0
+    return staged.log.count_backlog(Position(0)).messages == sum(_counts(sqs)) > 0
 
 
 def _empty(_: Receiver, __: StagedLog, sqs: Any) -> bool:

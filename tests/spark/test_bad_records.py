@@ -19,7 +19,7 @@ def test_a_task_tried_again_is_counted_once_and_shares_each(tmp_path: Path, note
         note(3, 0, 10, errors=2, share=share)
     note(3, 10, 20, errors=0)
     assert count_errors(FileStore(tmp_path), Position(0), Position(9)) == 4
-    assert len(FileStore(tmp_path).names(ERRORS)) == 2
+    assert len(FileStore(tmp_path).list_names(ERRORS)) == 2
 
 
 def test_what_is_counted_lies_between(tmp_path: Path, note: Callable[..., None]) -> None:

@@ -73,7 +73,7 @@ def received(sqs: Any, folder: Path, queue: str, until: Callable[[], bool] = lam
     receiver.join(30)
     receiver.check()
     view = staged.view()
-    parts = [part for task in divide_into_tasks(view.between(Position(view.first), view.end)) for part in task]
+    parts = [part for task in divide_into_tasks(view.list_ranges(Position(view.first), view.end)) for part in task]
     return [body for batch in read_slices(FileStore(folder), parts) for body in batch.column("body").to_pylist()]
 
 

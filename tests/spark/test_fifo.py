@@ -61,7 +61,7 @@ def by_group(staging: Path) -> dict[str, list[str]]:
     store = FileStore(staging)
     view = StagedLog(store).view()
     found: dict[str, list[str]] = defaultdict(list)
-    for task in divide_into_tasks(view.between(view.offset(view.end.__class__(view.first)).position, view.end)):
+    for task in divide_into_tasks(view.list_ranges(view.offset(view.end.__class__(view.first)).position, view.end)):
         for batch in read_slices(store, task):
             for row in batch.select(["message_group_id", "body"]).to_pylist():
                 found[row["message_group_id"]].append(row["body"])

@@ -62,7 +62,7 @@ def test_receiving_stops_at_the_byte_limit_while_staging_is_stuck_and_goes_on_af
     receiver.start(staged.log.end)
     try:
         _bounded(sqs, receiver, store, body_bytes)
-        assert staged.log.backlog(staged.find_oldest_position()).messages == count
+        assert staged.log.count_backlog(staged.find_oldest_position()).messages == count
     finally:
         store.let.set()
         receiver.stop()

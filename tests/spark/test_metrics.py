@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sluice_spark.log.latest import Status
+from sluice_spark.log.latest import ReceiverStatus
 from sluice_spark.log.planning import Offset, Position, Totals
 from sluice_spark.metrics.measures import (
     UNITS,
+    ProgressSample,
     QueryMetrics,
     Reading,
-    Sample,
     convert_receiver_status,
     emf_lines,
     measure_idle,
@@ -26,8 +26,8 @@ def offset(messages: int, size: int = 0, failed: int = 0) -> Offset:
     return Offset(position=Position(1), totals=Totals(messages=messages, size=size), deletions_failed=failed)
 
 
-def sample(end: Offset, at_ms: int = 2_000, **more: Any) -> Sample:
-    return Sample(**{"started_ms": at_ms - 1_000, "ended_ms": at_ms, "start": None, "end": end, **more})
+def sample(end: Offset, at_ms: int = 2_000, **more: Any) -> ProgressSample:
+    return ProgressSample(**{"started_ms": at_ms - 1_000, "ended_ms": at_ms, "start": None, "end": end, **more})
 
 
 def test_the_first_progress_counts_from_the_log_and_rates_its_own_trigger() -> None:
@@ -153,7 +153,9 @@ def test_emf_lines_go_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_what_the_receiver_says_is_measured() -> None:
-    first = Status(at_ms=60_000, began_ms=0, state="receiving", requests=1_000, staged_bytes=7, staged_messages=2)
+    first = ReceiverStatus(
+        at_ms=60_000, began_ms=0, state="receiving", requests=1_000, staged_bytes=7, staged_messages=2
+    )
     later = replace(first, at_ms=120_000, requests=1_500, waiting=9, oldest_ms=300, receives_failed=1)
     assert convert_receiver_status(later) == {
         "numReceivesFailed": 1,

@@ -60,7 +60,7 @@ class World:
 
     def staged(self) -> list[str]:
         """Every durable row, in the log's order."""
-        names = sorted(name for name in self.store.names("segments"))
+        names = sorted(name for name in self.store.list_names("segments"))
         return [body for name in names for body in read_rows(self.store.read(name)).column("body").to_pylist()]
 
     def queued(self) -> set[str]:
@@ -133,7 +133,7 @@ class Line:
         self._reached("DeleteMessageBatch")
         durable = {
             identity
-            for name in self.world.store.names("segments")
+            for name in self.world.store.list_names("segments")
             for identity in read_rows(self.world.store.read(name)).column("message_id").to_pylist()
         }
         self.wrong += [handle for handle in handles if handle.rpartition(":")[0] not in durable]
@@ -192,7 +192,7 @@ class Driver:
         if until == "planned":
             return True
         first, last = (Offset.parse(each).position for each in world.planned[-1])
-        tasks = divide_into_tasks(self.staged.log.between(first, last), rows_per_task=world.chance.randint(1, 30))
+        tasks = divide_into_tasks(self.staged.log.list_ranges(first, last), rows_per_task=world.chance.randint(1, 30))
         found = [body for task in tasks for rows in read_slices(world.store, task) for body in rows["body"].to_pylist()]
         world.sink[len(world.planned) - 1] = found
         if until == "written":

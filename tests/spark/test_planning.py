@@ -33,7 +33,7 @@ def log_of(sizes: list[int], first: int = 0) -> Log:
 
 def rows(log: Log, start: Position, end: Position) -> list[tuple[int, int]]:
     """The oracle's way to write down what a batch reads: every row by name."""
-    return [(e.number, row) for e, low, high in log.between(start, end) for row in range(low, high)]
+    return [(e.number, row) for e, low, high in log.list_ranges(start, end) for row in range(low, high)]
 
 
 @given(SIZES, LIMIT, LIMIT)
@@ -78,14 +78,14 @@ def test_without_new_rows_the_offset_stays() -> None:
 @given(SIZES, st.integers(1, 40))
 def test_tasks_hold_every_row_once_in_order(sizes: list[int], rows_per_task: int) -> None:
     log = log_of(sizes)
-    tasks = divide_into_tasks(log.between(Position(0), log.end), rows_per_task)
+    tasks = divide_into_tasks(log.list_ranges(Position(0), log.end), rows_per_task)
     read = [(part.number, row) for task in tasks for part in task for row in range(part.low, part.high)]
     assert read == rows(log, Position(0), log.end)
     assert all(sum(part.high - part.low for part in task) >= rows_per_task for task in tasks[:-1])
 
 
 def test_a_task_may_read_several_segments() -> None:
-    assert divide_into_tasks(log_of([3, 3]).between(Position(0), Position(2)), 4) == [
+    assert divide_into_tasks(log_of([3, 3]).list_ranges(Position(0), Position(2)), 4) == [
         [Slice(0, 0, 3), Slice(1, 0, 1)],
         [Slice(1, 1, 3)],
     ]
@@ -95,7 +95,7 @@ def test_rows_that_the_log_no_longer_has_are_an_error() -> None:
     log = log_of([1, 1], first=5)
     for start, end in itertools.product((Position(4), Position(5)), (Position(7, 1), Position(8))):
         with pytest.raises(SegmentMissing):
-            log.between(start, end)
+            log.list_ranges(start, end)
 
 
 def test_a_hole_in_the_log_is_an_error() -> None:

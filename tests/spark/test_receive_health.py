@@ -10,7 +10,7 @@ import botocore.session
 import pytest
 from botocore.credentials import DeferredRefreshableCredentials
 from sluice_spark.errors import NothingReceived, QueueBusy, QueueRefused
-from sluice_spark.log.latest import Status, read_status, write_status
+from sluice_spark.log.latest import ReceiverStatus, read_status, write_status
 from sluice_spark.log.planning import Position
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import FileStore
@@ -82,7 +82,7 @@ def test_trouble_that_passes_fails_nothing(sqs: Any, fill: Callable[[int], None]
     whole = receiver(sqs, tmp_path, client(sqs.url), failure_timeout_s=WITHIN_S, until_empty=True)
     whole.join(WITHIN_S)
     whole.check()
-    assert whole.staged.log.backlog(Position(0)).messages == 20
+    assert whole.staged.log.count_backlog(Position(0)).messages == 20
 
 
 @pytest.mark.parametrize("after_commit", [False, True])
@@ -99,7 +99,7 @@ def test_a_refused_receive_ends_the_receiver_at_once(
         refused.check()
     assert sqs.calls["ReceiveMessage"] <= 4
     held = sqs.queues["q"].counts(time.time())["ApproximateNumberOfMessagesNotVisible"]
-    assert held == (refused.staged.log.backlog(Position(0)).messages if after_commit else 0)
+    assert held == (refused.staged.log.count_backlog(Position(0)).messages if after_commit else 0)
 
 
 @pytest.mark.parametrize("skip", [0, 1])
@@ -114,7 +114,7 @@ def test_a_refused_heartbeat_ends_the_receiver(
     refused.join(WITHIN_S)
     with pytest.raises(QueueRefused, match="AccessDenied"):
         refused.check()
-    assert refused.staged.log.backlog(Position(0)).messages == (5 if skip else 0)
+    assert refused.staged.log.count_backlog(Position(0)).messages == (5 if skip else 0)
 
 
 def test_too_many_in_flight_is_an_answer_and_no_failure(sqs: Any, fill: Callable[[int], None], tmp_path: Path) -> None:
@@ -168,9 +168,9 @@ def test_the_newest_status_alone_stays(tmp_path: Path) -> None:
     store = FileStore(tmp_path)
     assert read_status(store) is None
     for at_ms in (1_000, 2_000, 3_000):
-        write_status(store, Status(at_ms=at_ms, began_ms=0, state="idle"))
-    assert read_status(store) == Status(at_ms=3_000, began_ms=0, state="idle")
-    assert len(store.names("status")) == 1
+        write_status(store, ReceiverStatus(at_ms=at_ms, began_ms=0, state="idle"))
+    assert read_status(store) == ReceiverStatus(at_ms=3_000, began_ms=0, state="idle")
+    assert len(store.list_names("status")) == 1
 
 
 def test_a_receiver_says_what_it_does(sqs: Any, fill: Callable[[int], None], tmp_path: Path) -> None:

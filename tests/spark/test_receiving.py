@@ -54,7 +54,7 @@ def made(sqs: Any, count: int) -> list[Queue]:
 
 
 def staged_by(receiver: Receiver) -> int:
-    return receiver.staged.log.backlog(receiver.staged.find_oldest_position()).messages
+    return receiver.staged.log.count_backlog(receiver.staged.find_oldest_position()).messages
 
 
 def test_large_messages_of_some_queues_keep_no_other_from_being_asked(sqs: Any, tmp_path: Path) -> None:

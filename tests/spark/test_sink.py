@@ -22,7 +22,7 @@ from sluice_spark.sink.outgoing import (
     WriteContext,
     build_message,
 )
-from sluice_spark.sink.sending import REPORTED_ROWS_LIMIT, Report, send_all
+from sluice_spark.sink.sending import REPORTED_ROWS_LIMIT, SendReport, send_all
 from sluice_spark.sink.writers import check_write
 from sluice_spark.sqs.client import ATTEMPTS, SqsClient
 
@@ -187,7 +187,9 @@ def test_every_message_is_in_one_batch_and_no_batch_is_too_much(
         for number, (group, size) in enumerate(rows)
     ]
     batches = packed(messages, lanes)
-    assert Counter(one.place for batch in batches for one in batch.messages) == Counter(m.place for m in messages)
+    assert Counter(one.row_position for batch in batches for one in batch.messages) == Counter(
+        m.row_position for m in messages
+    )
     for batch in batches:
         groups = [one.group for one in batch.messages if one.group]
         assert len(batch.messages) <= 10
@@ -195,7 +197,7 @@ def test_every_message_is_in_one_batch_and_no_batch_is_too_much(
         assert {one.queue_url for one in batch.messages} == {batch.queue_url}
         assert len(set(groups)) == len(groups)
     for group in "abc":
-        mine = [(batch.lane, one.place.row) for batch in batches for one in batch.messages if one.group == group]
+        mine = [(batch.lane, one.row_position.row) for batch in batches for one in batch.messages if one.group == group]
         assert len({lane for lane, _ in mine}) <= 1
         assert mine == sorted(mine)
 
@@ -206,7 +208,7 @@ class Sending:
     def __init__(self, sqs: Any) -> None:
         self.sqs, self.waits = sqs, list[float]()
 
-    def run(self, rows: Sequence[Mapping[str, Any]], *, fail_on_error: bool = True, lanes: int = 2) -> Report:
+    def run(self, rows: Sequence[Mapping[str, Any]], *, fail_on_error: bool = True, lanes: int = 2) -> SendReport:
         where = addressing(self.sqs.queue_url("q"))
         parts = iter([[build_message(row, RowPosition(0, number), where)] for number, row in enumerate(rows)])
         return asyncio.run(send_all(parts, self.client(), lanes=lanes, fail_on_error=fail_on_error))
@@ -245,7 +247,7 @@ def test_what_fails_within_a_batch_is_sent_again_by_id_until_it_is_taken(sending
 def test_what_fails_every_time_is_given_up_and_named(sending: Sending) -> None:
     sending.sqs.script.add({"action": "SendMessageBatch", "how": "partial", "count": 100})
     report = sending.run(rows(1), fail_on_error=False)
-    assert [str(place) for place in report.places] == [
+    assert [str(place) for place in report.unsent_rows] == [
         f"partition 0, row 0: SQS says InternalError: by script, {ATTEMPTS} times"
     ]
 
@@ -254,7 +256,7 @@ def test_what_is_the_senders_fault_is_not_tried_again(sending: Sending) -> None:
     sending.sqs.script.add({"action": "SendMessageBatch", "how": "partial", "status": 400, "code": "InvalidMessage"})
     report = sending.run(rows(3), fail_on_error=False)
     assert (report.sent, report.unsent, sending.waits) == (1, 2, [])
-    assert [unsent.place.row for unsent in report.places] == [0, 2]
+    assert [unsent.row_position.row for unsent in report.unsent_rows] == [0, 2]
 
 
 def test_with_fail_on_error_the_first_such_row_ends_the_write(sending: Sending) -> None:
@@ -277,7 +279,7 @@ def test_a_refusal_ends_the_write_whatever_fail_on_error_says(sending: Sending) 
 
 def test_places_are_bounded_and_all_are_counted(sending: Sending) -> None:
     report = sending.run([{"body": ""}] * 50, fail_on_error=False)
-    assert (report.unsent, len(report.places)) == (50, REPORTED_ROWS_LIMIT)
+    assert (report.unsent, len(report.unsent_rows)) == (50, REPORTED_ROWS_LIMIT)
 
 
 def test_a_thousand_rows_take_a_hundred_calls(sending: Sending) -> None:

@@ -66,7 +66,7 @@ def some(*numbers: int) -> pa.Table:
 
 def ids(log: StagedLog) -> list[str]:
     view = log.view()
-    parts = [part for task in divide_into_tasks(view.between(Position(view.first), view.end)) for part in task]
+    parts = [part for task in divide_into_tasks(view.list_ranges(Position(view.first), view.end)) for part in task]
     return [i for batch in read_slices(log.store, parts) for i in batch.column("message_id").to_pylist()]
 
 
@@ -115,7 +115,7 @@ def test_a_name_is_published_once(store: Store) -> None:
         store.publish("segments/a", pa.py_buffer(b"two"))
     assert store.read("segments/a").to_pybytes() == b"one"
     assert store.read("segments/a", 2) == b"on"
-    assert list(store.names("segments")) == ["segments/a"]
+    assert list(store.list_names("segments")) == ["segments/a"]
     store.remove(["segments/a"])
     with pytest.raises(SegmentMissing):
         store.read("segments/a")
@@ -228,7 +228,7 @@ def test_an_s3_that_is_not_there_is_the_log_s_error() -> None:
         lambda: store.publish("a", pa.py_buffer(b"")),
         lambda: store.read("a"),
         lambda: store.read("a", 1),
-        lambda: store.names("segments"),
+        lambda: store.list_names("segments"),
         lambda: store.remove(["a"]),
     ):
         with pytest.raises(LogError, match="Could not connect"):
@@ -359,7 +359,7 @@ url, staging, how = sys.argv[1:]
 options = parse_options({"queueUrl": url, "endpoint": url, "stagingLocation": staging, "waitTimeSeconds": "1"})
 reader = SqsStreamReader(options)
 reader.initialOffset()
-while not reader._staged.log.backlog(Position(0)).messages:
+while not reader._staged.log.count_backlog(Position(0)).messages:
     time.sleep(0.01)
 if how == "late":
     threading._register_atexit(signal.raise_signal, signal.SIGTERM)

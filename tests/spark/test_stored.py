@@ -16,7 +16,7 @@ import pytest
 from sluice_jobs.table_log import TableLog, Transaction
 from sluice_spark.errors import InvalidOffset, SluiceSparkError, UnknownFormat
 from sluice_spark.log.bad_records import count_errors
-from sluice_spark.log.latest import Status, read_status
+from sluice_spark.log.latest import ReceiverStatus, read_status
 from sluice_spark.log.planning import Offset, Position, Totals
 from sluice_spark.log.segments import Header, list_segments, read_header, read_rows, segment_name
 from sluice_spark.log.staging import StagedLog
@@ -108,7 +108,9 @@ def test_an_offset_is_read_and_written_as_it_stands_in_checkpoints() -> None:
 
 
 def test_a_status_is_read_and_a_later_versions_passed_over(tmp_path: Path) -> None:
-    status = Status(at_ms=1_700_000_005_000, began_ms=1_700_000_000_000, state="failing", reason="Timeout", requests=7)
+    status = ReceiverStatus(
+        at_ms=1_700_000_005_000, began_ms=1_700_000_000_000, state="failing", reason="Timeout", requests=7
+    )
     assert read_status(STAGING) == status
     shutil.copytree(STORED / "staging", tmp_path / "staging")
     (tmp_path / "staging" / "status" / "00000009999999999999.v2").touch()

@@ -48,7 +48,7 @@ def remove_error_counts(store: Store, committed: Position, *, before_s: float) -
 
 def _read_counts(store: Store) -> Iterator[tuple[str, Sequence[int], float]]:
     """Yield each count's name, numbers and time in epoch seconds. Raises UnknownFormat for a later format version."""
-    for name, at in store.names(ERRORS).items():
+    for name, at in store.list_names(ERRORS).items():
         parsed = _NAME.fullmatch(name)
         if not parsed:
             continue

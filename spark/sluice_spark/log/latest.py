@@ -15,7 +15,7 @@ _NAME = re.compile(rf"{STATUS}/([0-9]{{20}})\.v([0-9]+)")  # time in millisecond
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
+class ReceiverStatus:
     """The receiver's status at `at_ms`, in epoch milliseconds. Counts are of this driver, since `began_ms`.
 
     `state` is receiving, idle, or failing, with the `reason`. `requests` counts SQS requests as billed, each 64 KiB as
@@ -36,25 +36,25 @@ class Status:
     waiting: int | None = None
 
 
-def write_status(store: Store, status: Status) -> None:
+def write_status(store: Store, status: ReceiverStatus) -> None:
     """Write the status and remove older statuses. Raises the store's errors."""
-    before = [name for name in store.names(STATUS) if (match := _NAME.fullmatch(name)) and int(match[1]) < status.at_ms]
+    old = [name for name in store.list_names(STATUS) if (hit := _NAME.fullmatch(name)) and int(hit[1]) < status.at_ms]
     content = pa.py_buffer(json.dumps(asdict(status)).encode())
     try:
         store.publish(f"{STATUS}/{status.at_ms:020d}.v{VERSION}", content)
     except SegmentTaken:
         return  # Another driver has written a status in the same millisecond.
-    store.remove(before)
+    store.remove(old)
 
 
-def read_status(store: Store) -> Status | None:
+def read_status(store: Store) -> ReceiverStatus | None:
     """Read the newest status that has a format known to this version; None if there is none."""
-    for name in sorted(store.names(STATUS), reverse=True):
+    for name in sorted(store.list_names(STATUS), reverse=True):
         match = _NAME.fullmatch(name)
         if match is None or int(match[2]) != VERSION:
             continue
         try:
-            return Status(**json.loads(store.read(name).to_pybytes()))
+            return ReceiverStatus(**json.loads(store.read(name).to_pybytes()))
         except SegmentMissing:
             continue  # A newer status has replaced this status.
     return None

@@ -128,7 +128,7 @@ class Log:
         failed = self.extents[gone - 1].deletions_failed if gone else self.deletions_failed_before
         return Log(self.first + gone, before, self.extents[gone:], failed)
 
-    def between(self, start: Position, end: Position) -> Sequence[tuple[SegmentExtent, int, int]]:
+    def list_ranges(self, start: Position, end: Position) -> Sequence[tuple[SegmentExtent, int, int]]:
         """List each segment between the positions with its range of rows [from, to), without empty ranges.
 
         Raises SegmentMissing if the log doesn't have all rows: rows are never skipped silently.
@@ -158,9 +158,9 @@ class Log:
         failed = whole[-1].deletions_failed if whole else self.deletions_failed_before
         return Offset(position=position, totals=Totals(messages=messages, size=size), deletions_failed=failed)
 
-    def backlog(self, start: Position) -> Totals:
+    def count_backlog(self, start: Position) -> Totals:
         """Count the messages and bytes after the position."""
-        parts = self.between(max(start, Position(self.first)), self.end)
+        parts = self.list_ranges(max(start, Position(self.first)), self.end)
         return Totals(
             messages=sum(high - low for _, low, high in parts),
             size=sum(extent.size * (high - low) // extent.messages for extent, low, high in parts),
@@ -196,7 +196,7 @@ def find_batch_end(log: Log, start: Position, limit: ReadLimit) -> Position:
     Each row counts as its segment's average number of bytes; Spark's own byte limits are approximate too.
     """
     messages_left, size_left, position = limit.messages, limit.size, start
-    for extent, low, high in log.between(start, log.end):
+    for extent, low, high in log.list_ranges(start, log.end):
         take = high - low
         if messages_left is not None:
             take = min(take, messages_left)

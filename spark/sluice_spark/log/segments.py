@@ -109,8 +109,8 @@ def list_segments(store: Store) -> Mapping[int, float]:
 
     Other files in the folder are ignored, for example a folder marker of the S3 console or a README.
     """
-    matches = ((_NAME.fullmatch(name), at) for name, at in store.names(FOLDER).items())
-    return {int(match[1]): at for match, at in matches if match}
+    matches = ((_NAME.fullmatch(name), published_at) for name, published_at in store.list_names(FOLDER).items())
+    return {int(match[1]): published_at for match, published_at in matches if match}
 
 
 def read_header(store: Store, number: int) -> Header:

@@ -37,7 +37,7 @@ class Store(Protocol):
     def read(self, name: str, size: int | None = None) -> pa.Buffer:
         """Read a whole object, or its first `size` bytes. Raises SegmentMissing if the object doesn't exist."""
 
-    def names(self, prefix: str) -> Mapping[str, float]:
+    def list_names(self, prefix: str) -> Mapping[str, float]:
         """Return the objects directly under `prefix/`, each with its modification time in epoch seconds.
 
         The result may contain a folder, and files that Sluice didn't write.
@@ -98,7 +98,7 @@ class FileStore:
         except FileNotFoundError as error:
             raise SegmentMissing(f"{self._root / name}") from error
 
-    def names(self, prefix: str) -> Mapping[str, float]:
+    def list_names(self, prefix: str) -> Mapping[str, float]:
         """Return the names of published files, without files that are still being written."""
         published = {}
         with suppress(FileNotFoundError), os.scandir(self._root / prefix) as entries:
@@ -155,7 +155,7 @@ class S3Store:
                     raise SegmentMissing(f"s3://{self._bucket}/{self._prefix}{name}") from error
                 raise
 
-    def names(self, prefix: str) -> Mapping[str, float]:
+    def list_names(self, prefix: str) -> Mapping[str, float]:
         """Return the names of all objects, from all pages of the listing."""
         place = {"Bucket": self._bucket, "Prefix": f"{self._prefix}{prefix}/", "Delimiter": "/"}
         pages = self._client.get_paginator("list_objects_v2").paginate(**place)

@@ -16,16 +16,16 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from sluice_spark.errors import LogError
 from sluice_spark.formats.bodies import REASON
-from sluice_spark.log.latest import Status, read_status
+from sluice_spark.log.latest import ReceiverStatus, read_status
 from sluice_spark.log.store import open_store
 from sluice_spark.metrics.measures import (
     ERRORS,
     OBSERVATION,
     RECEIVED_AT,
     SENT_AT,
+    ProgressSample,
     QueryMetrics,
     Reading,
-    Sample,
     convert_receiver_status,
     emf_lines,
     measure_idle,
@@ -86,7 +86,7 @@ class MetricsListener(StreamingQueryListener):
             if end is None:
                 continue
             started_ms = int(datetime.fromisoformat(progress.timestamp).timestamp() * 1000)
-            sample = Sample(
+            sample = ProgressSample(
                 started_ms=started_ms,
                 ended_ms=started_ms + int((progress.durationMs or {}).get("triggerExecution", 0)),
                 start=parse_offset(source.startOffset),
@@ -119,7 +119,7 @@ class MetricsListener(StreamingQueryListener):
         metrics = QueryMetrics(query=name, source=source, at_ms=reading.at_ms, values=values)
         self._emit(replace(metrics, state=status.state, reason=status.reason) if status else metrics)
 
-    def _read_status(self) -> tuple[Status | None, Mapping[str, float]]:
+    def _read_status(self) -> tuple[ReceiverStatus | None, Mapping[str, float]]:
         """Read the receiver's newest status, and return its metrics."""
         if self._store is None:
             return None, {}

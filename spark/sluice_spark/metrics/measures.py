@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from sluice_spark.errors import InvalidOffset
-from sluice_spark.log.latest import Status
+from sluice_spark.log.latest import ReceiverStatus
 from sluice_spark.log.planning import Offset
 
 OBSERVATION = "sluice_sqs"  # name of Spark's observation
@@ -54,7 +54,7 @@ class QueryMetrics:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class ProgressSample:
     """One source's part of a query's progress. The times are the trigger's start and end, in epoch milliseconds."""
 
     started_ms: int
@@ -90,7 +90,7 @@ def parse_offset(text: Any) -> Offset | None:
         return None
 
 
-def measure_trigger(sample: Sample, previous: Reading | None) -> tuple[Reading, Mapping[str, float]]:
+def measure_trigger(sample: ProgressSample, previous: Reading | None) -> tuple[Reading, Mapping[str, float]]:
     """Measure after a trigger. Returns the reading for the next measurement, and the metrics.
 
     Rates are averages since the previous reading. The first rates are averages over the trigger.
@@ -135,7 +135,7 @@ def _compute_values(reading: Reading, rates: Mapping[str, float]) -> dict[str, f
     }
 
 
-def _compute_lags(sample: Sample) -> dict[str, float]:
+def _compute_lags(sample: ProgressSample) -> dict[str, float]:
     """Compute how old a batch's last message was when it was received, and when the batch ended."""
     observed = sample.observed or {}
     sent, received = observed.get(SENT_AT), observed.get(RECEIVED_AT)
@@ -147,7 +147,7 @@ def _compute_lags(sample: Sample) -> dict[str, float]:
     return lags
 
 
-def convert_receiver_status(status: Status) -> Mapping[str, float]:
+def convert_receiver_status(status: ReceiverStatus) -> Mapping[str, float]:
     """Convert the receiver's status to metrics."""
     values = {
         "numReceivesFailed": status.receives_failed,

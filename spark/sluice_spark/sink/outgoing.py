@@ -44,7 +44,7 @@ class RowPosition:
 class OutgoingMessage:
     """A message to send. `entry` is the message's entry of SendMessageBatch, without the Id."""
 
-    place: RowPosition
+    row_position: RowPosition
     queue_url: str
     entry: Mapping[str, Any]
     size: int
@@ -55,11 +55,11 @@ class OutgoingMessage:
 class UnsentRow:
     """A row that can't be sent, and the reason. The reason never contains the body, which may be confidential."""
 
-    place: RowPosition
-    why: str
+    row_position: RowPosition
+    reason: str
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.why}"
+        return f"{self.row_position}: {self.reason}"
 
 
 @dataclass(slots=True)
@@ -94,15 +94,15 @@ class WriteContext:
     ids: DeduplicationIds
 
 
-def build_message(row: Mapping[str, Any], place: RowPosition, context: WriteContext) -> OutgoingMessage | UnsentRow:
+def build_message(row: Mapping[str, Any], position: RowPosition, context: WriteContext) -> OutgoingMessage | UnsentRow:
     """Convert a row to a message, or return the reason why the row can't be sent."""
     try:
-        return _build_message(row, place, context)
+        return _build_message(row, position, context)
     except ValueError as error:
-        return UnsentRow(place, str(error))
+        return UnsentRow(position, str(error))
 
 
-def _build_message(row: Mapping[str, Any], place: RowPosition, context: WriteContext) -> OutgoingMessage:
+def _build_message(row: Mapping[str, Any], position: RowPosition, context: WriteContext) -> OutgoingMessage:
     queue_url = _queue_url(row.get("queue_url"), context.queue_urls)
     body = _check_text("body", row.get("body"))
     entry: dict[str, Any] = {"MessageBody": body}
@@ -120,7 +120,7 @@ def _build_message(row: Mapping[str, Any], place: RowPosition, context: WriteCon
     entry |= _build_queue_fields(row, is_fifo=fifo)
     if fifo and "MessageDeduplicationId" not in entry:
         entry["MessageDeduplicationId"] = context.ids.next_id(queue_url, entry)
-    return OutgoingMessage(place, queue_url, entry, size, entry.get("MessageGroupId") if fifo else None)
+    return OutgoingMessage(position, queue_url, entry, size, entry.get("MessageGroupId") if fifo else None)
 
 
 def _queue_url(row_queue_url: str | None, queue_urls: tuple[str, ...]) -> str:

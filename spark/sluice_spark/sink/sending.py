@@ -13,24 +13,24 @@ LANE_BATCHES = 2  # number of batches waiting per lane, so that the next batch i
 
 
 @dataclass(slots=True)
-class Report:
+class SendReport:
     """The result of a task's write, sent in its commit message: only counts and row positions."""
 
     sent: int = 0
     size: int = 0
     unsent: int = 0
-    places: list[UnsentRow] = field(default_factory=list)
+    unsent_rows: list[UnsentRow] = field(default_factory=list)
 
     def add(self, unsent: UnsentRow) -> None:
         """Count an unsent row, and keep its position if fewer than REPORTED_ROWS_LIMIT are kept."""
         self.unsent += 1
-        if len(self.places) < REPORTED_ROWS_LIMIT:
-            self.places.append(unsent)
+        if len(self.unsent_rows) < REPORTED_ROWS_LIMIT:
+            self.unsent_rows.append(unsent)
 
 
 async def send_all(
     parts: Iterator[Iterable[OutgoingMessage | UnsentRow]], client: SqsClient, *, lanes: int, fail_on_error: bool
-) -> Report:
+) -> SendReport:
     """Send all parts in order. Producing a part can block, so a thread produces the parts.
 
     Raises QueueRefused, and QueueBusy after ATTEMPTS failed calls: other rows would fail too. With `fail_on_error`,
@@ -44,7 +44,7 @@ async def send_all(
 
 class _Sending:
     def __init__(self, client: SqsClient, *, lanes: int, fail_on_error: bool) -> None:
-        self.report = Report()
+        self.report = SendReport()
         self._client, self._fail_on_error = client, fail_on_error
         self._packer = Packer(lanes)
         self._lanes: list[asyncio.Queue[Batch | None]] = [asyncio.Queue(LANE_BATCHES) for _ in range(lanes)]
@@ -105,7 +105,7 @@ class _Sending:
             for identity, failure in failures.items():
                 why[identity] = f"SQS says {failure.get('Code')}: {failure.get('Message', '')}"
                 if failure.get("SenderFault") and identity in pending:
-                    self._report_unsent(UnsentRow(pending.pop(identity).place, why[identity]))
+                    self._report_unsent(UnsentRow(pending.pop(identity).row_position, why[identity]))
             if not pending:
                 return
             if attempt < ATTEMPTS:
@@ -114,7 +114,7 @@ class _Sending:
                     attempt, QueueBusy("SendMessageBatch", code, f"{len(pending)} entries failed")
                 )
         for identity, message in pending.items():
-            self._report_unsent(UnsentRow(message.place, f"{why[identity]}, {ATTEMPTS} times"))
+            self._report_unsent(UnsentRow(message.row_position, f"{why[identity]}, {ATTEMPTS} times"))
 
     def _report_unsent(self, unsent: UnsentRow) -> None:
         self.report.add(unsent)

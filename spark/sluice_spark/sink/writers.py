@@ -26,7 +26,7 @@ from sluice_spark.sink.outgoing import (
     WriteContext,
     build_message,
 )
-from sluice_spark.sink.sending import Report, send_all
+from sluice_spark.sink.sending import SendReport, send_all
 from sluice_spark.workers import run, speed_up_tasks
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ else:  # Spark 4.1 and later can pass Arrow batches.
 class TaskReport(WriterCommitMessage):
     """A task's commit message, which contains the task's report."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: SendReport) -> None:
         self.report = report
 
 
@@ -79,7 +79,7 @@ class _TaskWriter:
         reports = [message.report for message in messages if isinstance(message, TaskReport)]
         unsent = sum(report.unsent for report in reports)
         if unsent:
-            places = "; ".join(str(place) for report in reports for place in report.places)
+            places = "; ".join(str(place) for report in reports for place in report.unsent_rows)
             write = "the write" if batchId is None else f"batch {batchId}"
             log.error("%s: %d rows were not sent: %s", write, unsent, places)
 

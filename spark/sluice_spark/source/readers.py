@@ -67,7 +67,7 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
         """Return the offset of the oldest retained segment, so that a new query gets uncommitted messages."""
-        start = StagedLog(self._options.store()).find_oldest_position()
+        start = StagedLog(self._options.open_store()).find_oldest_position()
         return self._ensure_receiver(start).log.offset(start).json()
 
     def latestOffset(  # noqa: N802  Spark's name
@@ -85,7 +85,7 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
         assert self._receiver is not None  # noqa: S101  tells mypy what _started did
         self._receiver.check()
         self._receiver.record_committed(position)
-        while self._available_now and not staged.log.backlog(position).messages and self._receiver.is_running:
+        while self._available_now and not staged.log.count_backlog(position).messages and self._receiver.is_running:
             self._receiver.join(AVAILABLE_EVERY_S)
             self._receiver.check()
         view = staged.log
@@ -97,7 +97,7 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
             return dict(start_offset)  # Spark takes a changed offset for new data.
         end = view.offset(self._end)
         if offset and not self._options.bodies.keeps_bodies_as_received:  # not this batch's
-            errors = offset.errors + count_errors(self._options.store(), offset.errors_counted_to, position)
+            errors = offset.errors + count_errors(self._options.open_store(), offset.errors_counted_to, position)
             end = replace(end, errors=errors, errors_counted_to=position)
         self._last = end.json()
         return dict(self._last)
@@ -118,8 +118,8 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
             self._end, self._last = last, end
         view = staged.log
         if first != last and first.segment < view.first:  # An earlier query planned it.
-            view = StagedLog(self._options.store()).view(first)
-        return build_partitions(self._options, view.between(first, last))
+            view = StagedLog(self._options.open_store()).view(first)
+        return build_partitions(self._options, view.list_ranges(first, last))
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """Record that Spark has committed a batch. Once a minute, remove old segments in the background."""
@@ -162,7 +162,7 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
         return self._staged
 
     def _remove_old(self, staged: StagedLog, committed: Position) -> None:
-        store, retention_s = self._options.store(), self._options.retention_s
+        store, retention_s = self._options.open_store(), self._options.retention_s
         try:
             staged.remove_old_segments(committed, retention_s)
             remove_error_counts(store, committed, before_s=time.time() - retention_s)
@@ -184,14 +184,14 @@ class SqsReader(TaskReader, DataSourceReader):
         staged = open_writable_log(self._options)
         if not self._options.queue_urls:
             view = staged.view()
-            return build_partitions(self._options, view.between(Position(view.first), view.end))
+            return build_partitions(self._options, view.list_ranges(Position(view.first), view.end))
         start = staged.end()
         staged.take_over(start)
         receiver = _create_receiver(self._options, staged, until_empty=True, enough=self._options.read_limit)
         receiver.start(staged.log.end)
         receiver.join()
         receiver.check()
-        return build_partitions(self._options, staged.log.between(start, staged.log.end))
+        return build_partitions(self._options, staged.log.list_ranges(start, staged.log.end))
 
 
 def _exit_once(number: int, _: object) -> None:
@@ -203,7 +203,7 @@ def open_writable_log(options: Options) -> StagedLog:
     """Open the staged log for writing. With envelope `s3` the log stages each record of S3's notifications once."""
     envelopes = options.bodies.envelopes
     notified = NotificationDeduplicator(envelopes, options.s3) if envelopes[-1:] == ("s3",) else None
-    return StagedLog(options.store(), notified)
+    return StagedLog(options.open_store(), notified)
 
 
 def _create_receiver(options: Options, staged: StagedLog, *, until_empty: bool, enough: ReadLimit) -> Receiver:

@@ -38,7 +38,7 @@ class TaskReader:
         """Yield the partition's rows, the same rows at every call. Raises the errors of the staged log and of S3."""
         assert isinstance(partition, RowsPartition)  # noqa: S101  tells mypy what our own partitions() made
         speed_up_tasks()
-        store, share = self._options.store(), partition.share
+        store, share = self._options.open_store(), partition.share
         for part in partition.slices:
             part_batches = read_slices(store, [part])
             mine = (select_share(batch, share) for batch in part_batches) if share else part_batches
@@ -62,7 +62,7 @@ class TaskReader:
                     yield good
                 else:
                     yield rows
-        write_error_count(options.store(), part, errors, index)
+        write_error_count(options.open_store(), part, errors, index)
 
     def _iter_pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield the opened rows: all at once, or in pieces if payloads must be fetched from S3."""
@@ -70,7 +70,7 @@ class TaskReader:
         if not bodies.payload_buckets:
             yield open_rows(batch, bodies, options.s3)
             return
-        get = partial(fetch_object, options.objects(), limit=options.payload_limit)
+        get = partial(fetch_object, options.create_s3_client(), limit=options.payload_limit)
         follow = build_dereferencer(get, bodies.payload_buckets)
         with ThreadPoolExecutor(PARALLEL_FETCHES) as pool:
             for some in split_by_pointers(batch):

@@ -14,7 +14,7 @@ from contextlib import suppress
 import pyarrow as pa
 
 from sluice_spark.errors import SluiceSparkError
-from sluice_spark.log.latest import Status, write_status
+from sluice_spark.log.latest import ReceiverStatus, write_status
 from sluice_spark.log.planning import Position, ReadLimit
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.options import Options
@@ -140,7 +140,7 @@ class Receiver:
                 if receives.is_complete and not (buffer.messages or staging.uncommitted.messages):
                     break
                 # Buffered messages count as part of the backlog, because they will be staged.
-                ahead = self.staged.log.backlog(self._position)
+                ahead = self.staged.log.count_backlog(self._position)
                 is_behind = ahead.size >= self._limits.backlog_bytes  # Spark lags behind.
                 free = 0 if is_behind else max(0, self._limits.backlog_messages - ahead.messages)
                 self._receive_limit = receives.received_messages - buffer.messages + free
@@ -231,12 +231,12 @@ async def write_status_regularly(staged: StagedLog, receives: Receives, position
         every_ms = 1000 * (STATUS_EVERY_S if state == "receiving" else STATUS_QUIET_S)
         if last and last.state == state and now_ms - last.at_ms < every_ms:
             continue
-        backlog, sent = staged.log.backlog(position()), receives.buffer.take_sent_ms()
+        backlog, sent = staged.log.count_backlog(position()), receives.buffer.take_sent_ms()
         waiting = None
         if state != "failing":
             with suppress(SluiceSparkError):
                 waiting = await receives.client.count([queue.queue_url for queue in receives.queues])
-        last = Status(
+        last = ReceiverStatus(
             at_ms=now_ms,
             began_ms=began_ms,
             state=state,

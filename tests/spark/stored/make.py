@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "spark"))
 
 import pyarrow as pa
 from sluice_spark.log.bad_records import quarantine, write_error_count
-from sluice_spark.log.latest import Status, write_status
+from sluice_spark.log.latest import ReceiverStatus, write_status
 from sluice_spark.log.planning import Offset, Position, Slice, Totals
 from sluice_spark.log.segments import EMPTY, Header, build_rows, publish
 from sluice_spark.log.store import FileStore
@@ -56,7 +56,9 @@ def main(folder: Path) -> None:
     publish(staging, own, pa.Table.from_batches([build_rows(received)]))
     write_status(
         staging,
-        Status(at_ms=1_700_000_005_000, began_ms=1_700_000_000_000, state="failing", reason="Timeout", requests=7),
+        ReceiverStatus(
+            at_ms=1_700_000_005_000, began_ms=1_700_000_000_000, state="failing", reason="Timeout", requests=7
+        ),
     )
     write_error_count(staging, Slice(1, 0, 2), errors=1)
     bad = pa.RecordBatch.from_pydict({"body": ["{"], "bad_record": ["not JSON"]})

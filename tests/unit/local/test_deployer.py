@@ -12,7 +12,7 @@ import pytest
 
 from sluice.aws.deployment import StackView
 from sluice.building.project import Project
-from sluice.local.assemblies import MIN_CACHED, compute_assembly_key, delete_old, find
+from sluice.local.assemblies import MIN_CACHED, compute_assembly_key, delete_old_assemblies, find_cached
 from sluice.local.cloud import Cloud
 from sluice.local.deployer import Deployer, DeploymentFailed
 from sluice.local.sites import Site
@@ -195,9 +195,9 @@ def test_old_assemblies_go_but_for_the_newest_and_those_that_are_wanted(tmp_path
     for number in range(MIN_CACHED + 3):
         (tmp_path / f"{number}").mkdir()
         os.utime(tmp_path / f"{number}", (number, number))
-    assert find("0", tmp_path) is not None
-    assert find("gone", tmp_path) is None
-    delete_old(tmp_path)
+    assert find_cached("0", tmp_path) is not None
+    assert find_cached("gone", tmp_path) is None
+    delete_old_assemblies(tmp_path)
     assert {int(each.name) for each in tmp_path.iterdir()} == {0, *range(4, MIN_CACHED + 3)}
 
 

@@ -162,7 +162,7 @@ def test_a_run_of_somebody_else_is_none_of_ours(text: str) -> None:
 
 def test_a_job_that_doesn_t_run_is_started() -> None:
     found = decision(OLD)
-    assert (found.step, found.cancel) == (JobStep.START, ())
+    assert (found.step, found.runs_to_cancel) == (JobStep.START, ())
     assert 1 <= len(found.token) <= 64
 
 
@@ -186,17 +186,17 @@ def test_a_start_after_another_run_is_another_start() -> None:
 @pytest.mark.parametrize("state", [state for state in LIVE if state is not RunState.CANCELLING])
 def test_a_job_that_runs_or_soon_will_is_left_alone(state: RunState) -> None:
     found = decision(OLD, run(OLD, "1", state))
-    assert (found.step, found.cancel) == (JobStep.KEEP, ())
+    assert (found.step, found.runs_to_cancel) == (JobStep.KEEP, ())
 
 
 def test_of_two_that_were_started_the_older_goes_on() -> None:
     found = decision(OLD, run(OLD, "2", at_ms=NOON_MS + 1), run(OLD, "1"))
-    assert (found.step, found.cancel) == (JobStep.KEEP, ("2",))
+    assert (found.step, found.runs_to_cancel) == (JobStep.KEEP, ("2",))
 
 
 def test_a_changed_job_starts_when_the_one_before_has_ended() -> None:
     assert decision(NEW, run(OLD, "1")).step is JobStep.STOP
-    assert decision(NEW, run(OLD, "1")).cancel == ("1",)
+    assert decision(NEW, run(OLD, "1")).runs_to_cancel == ("1",)
     assert decision(NEW, run(OLD, "1", RunState.CANCELLING)).step is JobStep.WAIT
     assert decision(NEW, run(OLD, "1", RunState.CANCELLED)).step is JobStep.START
 
@@ -208,7 +208,7 @@ def test_a_changed_job_doesn_t_wait_because_the_one_before_failed() -> None:
 def test_a_stream_that_failed_is_started_again_after_a_pause() -> None:
     failed = run(OLD, "1", RunState.FAILED)
     waiting = decision(OLD, failed, now_ms=NOON_MS + PAUSE_MS - 1)
-    assert (waiting.step, waiting.failed) == (JobStep.WAIT, True)
+    assert (waiting.step, waiting.has_last_run_failed) == (JobStep.WAIT, True)
     assert decision(OLD, failed, now_ms=NOON_MS + PAUSE_MS).step is JobStep.START
 
 
@@ -217,16 +217,16 @@ def test_a_stream_that_was_cancelled_is_started_at_once() -> None:
 
 
 def test_what_isn_t_wanted_is_ended_once() -> None:
-    assert decision(None, run(OLD, "1")).cancel == ("1",)
+    assert decision(None, run(OLD, "1")).runs_to_cancel == ("1",)
     assert decision(None, run(OLD, "1", RunState.CANCELLING)).step is JobStep.WAIT
     assert decision(None, run(OLD, "1", RunState.SUCCESS)).step is JobStep.REST
 
 
 def test_a_drain_takes_the_stream_s_place() -> None:
     drain = CATALOGUE.build_drain_job("s")
-    assert decision(drain, run(OLD, "1")).cancel == ("1",)
+    assert decision(drain, run(OLD, "1")).runs_to_cancel == ("1",)
     assert decision(drain, run(OLD, "1", RunState.CANCELLED)).step is JobStep.START
-    assert decision(OLD, run(drain, "2")).cancel == ("2",)
+    assert decision(OLD, run(drain, "2")).runs_to_cancel == ("2",)
 
 
 @pytest.mark.parametrize("state", [RunState.SUCCESS, RunState.FAILED, RunState.CANCELLED])
@@ -234,13 +234,13 @@ def test_a_slot_is_done_once_by_whichever_version(state: RunState) -> None:
     job = CATALOGUE.build_due_jobs(NOON_MS)[0]
     later = dataclasses.replace(job, attempts=9)
     found = decision(later, run(job, "1", state), name=STATISTICS)
-    assert (found.step, found.failed) == (JobStep.REST, state is RunState.FAILED)
+    assert (found.step, found.has_last_run_failed) == (JobStep.REST, state is RunState.FAILED)
 
 
 def test_a_batch_isn_t_begun_beside_another_of_its_job() -> None:
     today, tomorrow = (CATALOGUE.build_due_jobs(NOON_MS + days * DAY_MS)[0] for days in (0, 1))
     found = decision(tomorrow, run(today, "1"), name=STATISTICS)
-    assert (found.step, found.cancel) == (JobStep.BUSY, ())
+    assert (found.step, found.runs_to_cancel) == (JobStep.BUSY, ())
     assert found.reason.endswith(f"which is {RunName.from_job(today)}")
     assert decision(tomorrow, run(today, "1", RunState.SUCCESS), name=STATISTICS).step is JobStep.START
 
@@ -291,7 +291,7 @@ def test_nothing_is_ever_started_beside_a_live_run_of_the_job(runs: list[Run], w
     found = decision(wanted, *runs)
     live = {each.run_id for each in runs if each.name.job == LAND and each.state in LIVE}
     assert found.step is not JobStep.START or not live
-    assert set(found.cancel) <= live
+    assert set(found.runs_to_cancel) <= live
 
 
 @given(runs=RUNS, wanted=WANTED)
@@ -300,7 +300,7 @@ def test_it_always_settles(runs: list[Run], wanted: Job | None) -> None:
     cloud, now_ms = FakeRuns({each.run_id: each for each in runs}), NOON_MS + 10 * PAUSE_MS
     for _ in range(4):
         found = decide_step(LAND, wanted, cloud.list_runs(now_ms=now_ms), now_ms=now_ms, pause_ms=PAUSE_MS)
-        for run_id in found.cancel:
+        for run_id in found.runs_to_cancel:
             cloud.cancel(run_id, grace_s=0)
         if found.step is JobStep.START and wanted is not None:
             cloud.start(wanted, token=found.token)
