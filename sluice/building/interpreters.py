@@ -25,7 +25,7 @@ class Interpreter:
     """A Python interpreter on this machine."""
 
     path: Path
-    version: str  # for example 3.13
+    version: str  # minor version, for example 3.13
 
 
 def lambda_python() -> Interpreter:

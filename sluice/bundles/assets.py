@@ -23,8 +23,8 @@ from sluice.building.project import PROJECT, Project, move_into_place
 from sluice.errors import BadConfiguration
 from sluice.parameters import Architecture
 
-# Amazon Linux 2023 has glibc 2.34: https://docs.aws.amazon.com/lambda/latest/dg/lambda-python.html pip accepts wheels
-# with older tags only if the older tags are listed, too.
+# Amazon Linux 2023 has glibc 2.34: https://docs.aws.amazon.com/lambda/latest/dg/lambda-python.html
+# pip accepts wheels with older tags only if the older tags are listed, too.
 GLIBC_TAGS = ("manylinux2014", "manylinux_2_17", "manylinux_2_28", "manylinux_2_34")
 WHEEL_MACHINES = {Architecture.ARM64: "aarch64", Architecture.X86_64: "x86_64"}
 # The Lambda runtime has boto3 and its dependencies. jmespath stays in bundles, because Powertools pins its version.

@@ -34,7 +34,7 @@ from sluice.parameters import Architecture
 PACKAGES = ("sluice_spark", "sluice_jobs")
 SUBPACKAGES = ("federation", "pipeline", "rendezvous")  # `PACKAGES` import from these subpackages of `sluice`.
 ENTRY_POINT = "sluice_job.py"
-DRIVER_PACKAGES = {"deltalake"}  # Only drivers import these: see the contract in spark/pyproject.toml.
+DRIVER_PACKAGES = {"deltalake"}  # Only drivers import these packages: see spark/pyproject.toml.
 SERVICES = {"s3", "sqs", "signin", "sso", "sso-oidc", "sts"}  # botocore uses the last four to get credentials.
 # Files in packages that no job uses: Arrow's Flight and S3 client, files for compilers, and tests.
 UNUSED = (
@@ -42,7 +42,7 @@ UNUSED = (
     *("pyarrow/include*", "pyarrow/src", "pyarrow/tests", "pyarrow/*.pyx", "pyarrow/*.pxi", "pyarrow/*.pxd"),
 )
 FORMAT = b"tgz 3"  # part of each key: increment the number when packing changes
-OLDER_TAG = "manylinux_2_24"  # for arro3-core on ARM; layers don't need this tag
+OLDER_TAG = "manylinux_2_24"  # Package arro3-core needs this tag on ARM; layers don't.
 COMPRESSION = 6  # Level 9 takes twice as long and saves half a percent.
 MTIME = 0  # With real times, archives of equal content would differ.
 

@@ -82,7 +82,7 @@ def find_cached(key: str, folder: Path = FOLDER) -> Assembly | None:
     """Return the cached assembly of a key; None if it isn't cached."""
     place = folder / key
     try:
-        os.utime(place)  # the time of the last use
+        os.utime(place)  # The modification time is the time of the last use.
     except FileNotFoundError:
         return None
     return Assembly(place)
@@ -92,7 +92,7 @@ def delete_old_assemblies(folder: Path = FOLDER) -> None:
     """Delete cached assemblies that were not used for CACHED_FOR_S seconds, except the MIN_CACHED newest."""
     used_at = dict[Path, float]()
     for place in folder.iterdir():
-        with suppress(FileNotFoundError):  # Another process has renamed or deleted it.
+        with suppress(FileNotFoundError):  # Another process has renamed or deleted the folder.
             used_at[place] = place.stat().st_mtime
     for place in sorted(used_at, key=lambda place: used_at[place], reverse=True)[MIN_CACHED:]:
         if time.time() - used_at[place] > CACHED_FOR_S:

@@ -183,7 +183,7 @@ def start_cloud(
 
 def describe_lost_state(folder: Path = FOLDER) -> str | None:
     """Describe which state of this folder's last cloud can't be restored, or return None if all of it can."""
-    if (folder / FILE).exists():  # A stopped cloud has no such file.
+    if (folder / FILE).exists():  # Stopping a cloud deletes this file.
         rest = "the state saved before that is restored" if _has_state(folder) else "nothing is restored"
         return f"the last cloud was not stopped by `sluice local down` and saved nothing: {rest}"
     if not _has_state(folder):
@@ -267,7 +267,7 @@ def _spawn(cloud: Cloud, python: Path, server: str, *, ends_with_us: bool) -> in
         "STATE_DIR": str(cloud.folder / STATE),
         "S3_DATA_DIR": str(cloud.folder / "s3"),
         "TMPDIR": str(cloud.folder / "tmp"),
-        "AWS_SECRET_ACCESS_KEY": cloud.secret,  # Other users could read arguments.
+        "AWS_SECRET_ACCESS_KEY": cloud.secret,  # Other users could read an argument.
         "AWS_CONFIG_FILE": os.devnull,
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
         "AWS_EC2_METADATA_DISABLED": "true",

@@ -107,8 +107,7 @@ class Deployer:
 
     def assembly(self, stage: str | None = None) -> Assembly:
         """Return the cached assembly of a stage, or synthesize the assembly."""
-        # Bundles must fit this machine's processor and interpreter, which run the functions. With AWS's concurrency, a
-        # burst of messages would start more processes than a machine can run.
+        # Bundles must fit this machine's processor and Python. AWS's concurrency would start too many processes here.
         concurrency = dict.fromkeys(("sluice.splitting.max_concurrency", "sluice.federation.max_concurrency"), "10")
         at_stage = {"sluice.stage": stage} if stage else {}
         own = {"sluice.architecture": "local", "sluice.operations.dashboard": "true", **concurrency, **at_stage}

@@ -129,7 +129,7 @@ class LocalRuns:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C doesn't reach it; `cancel` ends its JVM.
+                start_new_session=True,  # Ctrl-C doesn't reach the job; `cancel` ends its JVM.
             )
         self._write(record, {"name": str(RunName.from_job(job)), "pid": process.pid, "arguments": list(job.arguments)})
         return record.stem

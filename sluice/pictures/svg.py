@@ -14,7 +14,7 @@ from rich.text import Text
 
 from sluice.message import NOT_TEXT
 
-FONT_SIZE = 12  # pixels
+FONT_SIZE = 12  # font size in pixels
 LINE_HEIGHT = 17
 CELL_WIDTH = 0.605 * FONT_SIZE  # pixels per character in the widest of the fonts
 _FONTS = "ui-monospace, 'SF Mono', Menlo, Consolas, 'DejaVu Sans Mono', monospace"

@@ -157,8 +157,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def configuration(self) -> Mapping[str, str]:
         """The Spark properties of the program."""
-        # The path of the image's Python for which the archive's wheels are compiled. Images differ in their default
-        # Python.
+        # The image's Python for which the archive's wheels are compiled. Images differ in their default Python.
         python, path = f"/usr/bin/python{self.python}", "./environment:./code"
         properties = {
             "spark.archives": f"{self.environment}#environment,{self.code}#code",
@@ -169,8 +168,8 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
             "spark.executorEnv.PYSPARK_PYTHON": python,
             "spark.executorEnv.PYTHONPATH": path,
             "spark.dynamicAllocation.enabled": "true",
-            # Without these settings a run begins with three executors, even if the maximum is lower, and each executor
-            # costs: https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/jobs-spark.html#spark-defaults
+            # Without these settings a run begins with three executors, even if the maximum is lower, each at a cost:
+            # https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/jobs-spark.html#spark-defaults
             "spark.dynamicAllocation.minExecutors": "1",
             "spark.dynamicAllocation.initialExecutors": "1",
             "spark.dynamicAllocation.maxExecutors": str(self.workers.max_executors),
@@ -182,8 +181,8 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
             properties[f"spark.emr-serverless.{role}.disk"] = f"{self.workers.disk_gb}g"
         match self.places.table_format:
             case TableFormat.ICEBERG:
-                # https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/using-iceberg.html: the catalog is the
-                # folder itself, which needs no metastore.
+                # The catalog is the folder itself, which needs no metastore:
+                # https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/using-iceberg.html
                 catalog = f"spark.sql.catalog.{ICEBERG_CATALOG}"
                 properties |= {
                     "spark.jars": "/usr/share/aws/iceberg/lib/iceberg-spark3-runtime.jar",

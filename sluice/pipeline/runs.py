@@ -17,8 +17,7 @@ from sluice.pipeline.jobs import Job, Mode
 from sluice.times import DAY_MS
 
 SEPARATOR = "/"
-# The maximum length of a client token:
-# https://docs.aws.amazon.com/emr-serverless/latest/APIReference/API_StartJobRun.html
+# Limit of a client token: https://docs.aws.amazon.com/emr-serverless/latest/APIReference/API_StartJobRun.html
 TOKEN_CHARACTERS = 64
 
 
@@ -170,7 +169,7 @@ def decide_step(name: str, job: Job | None, runs: Iterable[Run], *, now_ms: int,
 def _decide_next(job: Job, job_runs: Sequence[Run], *, now_ms: int, pause_ms: int) -> Decision:
     """Decide the step after the job's last run has ended. A slot runs once, even if the job's definition changes."""
     # Concurrent starts of a job after the same run have the same token, so that EMR Serverless starts only one run.
-    # Without earlier runs the token contains the day.
+    # If no earlier run is listed, the token contains the day.
     latest = job_runs[-1].run_id if job_runs else str(now_ms // DAY_MS)
     token = hashlib.sha256(f"{RunName.from_job(job)} after {latest}".encode()).hexdigest()[:TOKEN_CHARACTERS]
     start = Decision(step=JobStep.START, reason="none runs", token=token)

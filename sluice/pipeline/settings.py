@@ -44,7 +44,7 @@ class JobsSettings(Settings, frozen=True, kw_only=True):
     Without `endpoints`, the function creates no VPC endpoints.
     """
 
-    STORED_FIELDS: ClassVar[frozenset[str]] = frozenset({"endpoints"})  # The environment could be too small.
+    STORED_FIELDS: ClassVar[frozenset[str]] = frozenset({"endpoints"})  # Role ARNs can exceed Lambda's environment.
 
     application_id: str
     role_arn: str

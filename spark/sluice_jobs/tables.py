@@ -83,7 +83,7 @@ class ParquetTable:
         if not files:
             return spark.createDataFrame([], schema)
         reader = spark.read.schema(schema).option("basePath", self.location)
-        reader = reader.option("ignoreInvalidPartitionPaths", "true")  # allows the folders of attempts
+        reader = reader.option("ignoreInvalidPartitionPaths", "true")  # Folders of attempts aren't partitions.
         return reader.parquet(*[f"{self.location}/{file.name}" for file in files]).select(*schema.names)
 
     def check(self, frame: DataFrame) -> None:

@@ -85,5 +85,5 @@ def check_schema(options: Options, schema: StructType) -> None:
     """Check a schema given by the user, before any message is received. Raises InvalidOption for a wrong schema."""
     columns = ", ".join([SPARK_SCHEMA, *options.bodies.columns])
     types = ",".join(f"{column.name}{column.dataType.simpleString()}" for column in schema.fields)
-    if types.replace(":", "") != columns.replace(":", "").replace(" ", ""):  # Spark omits spaces.
+    if types.replace(":", "") != columns.replace(":", "").replace(" ", ""):  # Spark omits spaces in types.
         raise InvalidOption("schema", f"the columns are {columns}; `decode` gives a body a schema")

@@ -22,7 +22,7 @@ VISIBILITY_LIMIT_S = 43_200
 RETENTION_DEFAULT_S = 3600.0
 FAILURE_TIMEOUT_DEFAULT_S = 600.0
 BUFFER_DEFAULT_BYTES = 64 * 2**20
-_FUNCTION = r"[A-Za-z_][\w.]*:[A-Za-z_]\w*"  # The form is package.module:name.
+_FUNCTION = r"[A-Za-z_][\w.]*:[A-Za-z_]\w*"  # Matches a function's name as package.module:name.
 _SIZES = {"": 1, "b": 1, "k": 2**10, "kb": 2**10, "m": 2**20, "mb": 2**20, "g": 2**30, "gb": 2**30}
 _TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _DELETE_MODES = {
@@ -55,7 +55,7 @@ class Options:
     wait_s: int | None = None
     delete: bool = True
     after_commit: bool = False
-    failure_timeout_s: float | None = FAILURE_TIMEOUT_DEFAULT_S  # None means no limit
+    failure_timeout_s: float | None = FAILURE_TIMEOUT_DEFAULT_S  # seconds; None for no limit
     rate_limit: int | str | None = None  # messages/s, or the name of a function, `package.module:name`
     bodies: BodyOptions = field(default_factory=BodyOptions)
     s3: S3Choice = field(default_factory=S3Choice)
@@ -265,7 +265,7 @@ _PARSERS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "rateLimit": ("rate_limit", _either_parser(_FUNCTION, str, _number_parser(1, 10**7))),
     "failOnReceiveErrorAfter": ("failure_timeout_s", _either_parser("(?i)never", lambda _: None, _parse_duration)),
     "visibilityTimeout": ("visibility_s", _number_parser(1, VISIBILITY_LIMIT_S)),
-    "waitTimeSeconds": ("wait_s", _number_parser(1, WAIT_LIMIT_S)),  # No short polls
+    "waitTimeSeconds": ("wait_s", _number_parser(1, WAIT_LIMIT_S)),  # 0 would be a short poll
     "deleteMode": ("", choice_parser(_DELETE_MODES)),
     "retention": ("retention_s", _parse_duration),
     "badRecords": ("bodies.quarantine", _either_parser("(?i)column", lambda _: None, _parse_location)),

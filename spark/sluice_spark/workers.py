@@ -16,8 +16,8 @@ import pyarrow as pa
 COLLECT_EVERY = 50_000  # number of new containers between garbage collections: about 25,000 messages
 SWITCH_S = 0.001  # seconds after which a computing thread yields the interpreter
 SOURCE_RUNNER = "python_streaming_source_runner"
-# M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX: https://man7.org/linux/man-pages/man3/mallopt.3.html. Columns of
-# small messages have less than 2 MiB. Allocating them from the system would cost a tenth of the receiver's CPU.
+# M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX: https://man7.org/linux/man-pages/man3/mallopt.3.html.
+# Allocating small messages' columns (2 MiB) from the system would cost a tenth of the receiver's CPU time.
 MALLOC = {-1: 2 * 2**20, -3: 2 * 2**20, -8: 1}
 Outcome = TypeVar("Outcome")
 
@@ -59,15 +59,15 @@ def limit_memory() -> None:
     if "pandas" not in sys.modules:
         # Arrow imports pandas (40 MiB) once per process to check a list's type. This check prevents the import.
         finder = SimpleNamespace(find_spec=_refuse_pandas)
-        sys.meta_path.insert(0, finder)  # A finder needs one method.
+        sys.meta_path.insert(0, finder)  # A finder needs only this method.
         try:
             pa.array([""])
         finally:
             sys.meta_path.remove(finder)
-    # Responses and columns are short-lived, allocated in one thread and freed in another. With an arena per thread, or
-    # Arrow's own allocator, the process would take twice the memory in use. So all use one arena of glibc's malloc.
+    # Responses and columns are allocated in one thread and freed in another. With an arena per thread, or Arrow's
+    # allocator, the process would take twice the memory in use. Therefore all threads use one arena of glibc's malloc.
     pa.set_memory_pool(pa.system_memory_pool())
-    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):  # not in musl
+    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):  # musl has no mallopt
         for parameter, value in MALLOC.items():
             libc.mallopt(parameter, value)
         libc.malloc_trim(0)

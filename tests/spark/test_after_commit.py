@@ -97,7 +97,7 @@ class SlowQueue:
         self.extended: Counter[str] = Counter()
         self.at_once = self.most_at_once = 0
 
-    async def attributes(self, queue_url: str, *names: str) -> dict[str, str]:
+    async def get_attributes(self, queue_url: str, *names: str) -> dict[str, str]:
         await asyncio.sleep(self.call_s)
         return {"VisibilityTimeout": str(self.visibility_s)}
 

@@ -83,7 +83,7 @@ def change_queue_policies_slowly(behaviours: Behaviours) -> None:
     """
     sqs = ministack.services.sqs
     dispatch, enforce, policy_of = sqs._dispatch, sqs._enforce_queue_policy, sqs.queue_policy_for_arn  # noqa: SLF001
-    old_policies: dict[str, tuple[float, str]] = {}  # old policy and its end, by queue ARN
+    old_policies: dict[str, tuple[float, str]] = {}  # the end of an old policy, and the policy, by queue ARN
 
     def get_effective_policy(arn: str, policy: str) -> str:
         until, old = old_policies.get(arn, (0.0, ""))

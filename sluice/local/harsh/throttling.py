@@ -76,7 +76,7 @@ def limit_parameter_reads(limit_per_s: int) -> None:
     """
     ssm, responses = ministack.services.ssm, ministack.core.responses
     handle = ssm.handle_request
-    counts: Counter[tuple[str, str]] = Counter()  # calls in the current second
+    counts: Counter[tuple[str, str]] = Counter()  # number of calls in the current second
     began_at = 0.0
 
     async def handle_within_rate(method: str, path: str, headers: dict[str, str], body: bytes, query: Any) -> Any:

@@ -8,7 +8,7 @@ import ministack.core.responses
 import ministack.services.dynamodb
 
 REAPER = "dynamodb-ttl-reaper"  # name of ministack's reaper thread
-LOOK_EVERY_S = 60.0  # seconds, as in ministack
+LOOK_EVERY_S = 60.0  # seconds between two checks, as in ministack
 # DynamoDB's identity, with names as in the streams API, then as in a function's event.
 BY_DYNAMODB = {"PrincipalId": "dynamodb.amazonaws.com", "Type": "Service"}
 BY_DYNAMODB |= {"principalId": BY_DYNAMODB["PrincipalId"], "type": BY_DYNAMODB["Type"]}

@@ -111,7 +111,7 @@ def keep_traces_of_batches() -> None:
     waiting: ContextVar[Iterator[Request] | None] = ContextVar("waiting", default=None)
 
     def send_with_trace(data: Request, queue_url: str) -> Any:
-        entry = next(waiting.get() or iter(()), {})  # in the order of sending
+        entry = next(waiting.get() or iter(()), {})  # The batch's entries are sent in order.
         traced = {name: entry[name] for name in ("MessageSystemAttributes",) if name in entry}
         return send({**data, **traced}, queue_url)
 

@@ -137,7 +137,7 @@ class StreamPoller:
         if self.waits_since is None:
             self.waits_since = time.monotonic()
             look = Timer(window_s, ministack.core.concurrency.esm_wake.set)
-            look.daemon = True  # so that a stopped cloud doesn't wait for the timer
+            look.daemon = True  # A stopped cloud doesn't wait for the timer.
             look.start()
         return time.monotonic() - self.waits_since < window_s
 

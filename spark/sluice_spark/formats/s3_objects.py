@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 ATTEMPTS = 10  # maximum number of botocore's attempts for one request
 BODY_ATTEMPTS = 3  # attempts to read a body, which botocore doesn't retry
 REMOVE_LIMIT = 1000  # maximum number of objects in one DeleteObjects request
-_GONE = {"NoSuchKey", "NoSuchVersion", "NoSuchBucket", "MethodNotAllowed"}  # last: a delete marker
+_GONE = {"NoSuchKey", "NoSuchVersion", "NoSuchBucket", "MethodNotAllowed"}  # A delete marker is MethodNotAllowed.
 _UNREADABLE = {
     "InvalidObjectState",  # the object is archived in Glacier
     "InvalidRequest",  # the object is encrypted with a customer-provided key

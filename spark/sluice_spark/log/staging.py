@@ -118,7 +118,7 @@ class StagedLog:
         remembered, so the caller must stage the new messages or stop.
         """
         ids = _list_message_ids(received)
-        if self.notified is None and self.deduplicator.add_new(ids):  # the usual case
+        if self.notified is None and self.deduplicator.add_new(ids):  # the usual case: no message is known
             return received, (), ids
         batch_ids = set[str]()
 

@@ -23,8 +23,7 @@ from sluice_spark.formats.s3_objects import remove_objects
 
 S3_SCHEMES = {"s3", "s3a", "s3n"}
 S3_ATTEMPTS = 10
-# Bytes per write. Linux allocates page cache in pieces of a write's size, and reuses only small pieces. Writing a
-# segment in one call would cost seven times as much CPU.
+# Bytes per write. Writing a segment at once makes Linux allocate large pages, at seven times the CPU time.
 PIECE_BYTES = 256 * 2**10
 
 

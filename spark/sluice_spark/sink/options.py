@@ -114,7 +114,7 @@ def _has_type(expected_type: str, actual_type: DataType) -> bool:
     if expected_type == ATTRIBUTES:
         if not isinstance(actual_type, MapType) or not isinstance(actual_type.keyType, StringType):
             return False
-        if isinstance(actual_type.valueType, StructType):  # as in frames of the source
+        if isinstance(actual_type.valueType, StructType):  # attributes in frames of the source
             return set(actual_type.valueType.names) <= {"type", "string", "binary"}
         return isinstance(actual_type.valueType, StringType | BinaryType)
     if expected_type == NUMBER:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Deduplication = Literal["row", "content"]  # Of equal rows, FIFO queues keep all (`row`) or one.
+Deduplication = Literal["row", "content"]  # FIFO queues keep all equal rows (`row`) or only one (`content`).
 
 BATCH_MESSAGES = 10
 BATCH_BYTES = 2**20  # maximum bytes of a batch, and of a message with its attributes
@@ -124,7 +124,7 @@ def _build_message(row: Mapping[str, Any], position: RowPosition, context: Write
 
 
 def _queue_url(row_queue_url: str | None, queue_urls: tuple[str, ...]) -> str:
-    if len(queue_urls) == 1:  # A frame from the source has the source's queue there.
+    if len(queue_urls) == 1:  # Replaces the source's queue in the source's frames.
         return queue_urls[0]
     if not row_queue_url:
         raise ValueError("queue_url is null, and option queueUrl names no single queue")
@@ -160,7 +160,7 @@ def _is_sendable(text: str) -> bool:
 
 
 def _encode_attributes(attributes: Any) -> dict[str, dict[str, Any]]:
-    pairs = dict(attributes)  # a dict in a Row, a list of pairs in Arrow
+    pairs = dict(attributes)  # The map is a dict in a Row, a list of pairs in Arrow.
     if len(pairs) > ATTRIBUTES_LIMIT:
         raise ValueError(f"{len(pairs)} attributes, a message has at most {ATTRIBUTES_LIMIT}")
     for name in pairs:
@@ -265,7 +265,7 @@ class Packer:
             batch = self._open[key] = Batch(message.queue_url, self._turn if of_group is None else of_group)
         batch.messages.append(message)
         batch.size += message.size
-        if len(batch.messages) == BATCH_MESSAGES:  # No other batch can be ready.
+        if len(batch.messages) == BATCH_MESSAGES:  # The message fit, so no other batch is ready.
             ready = self._open.pop(key)
         return ready
 

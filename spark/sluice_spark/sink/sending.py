@@ -93,7 +93,7 @@ class _Sending:
             entries = [{"Id": identity, **message.entry} for identity, message in pending.items()]
             answer = await self._client.call("SendMessageBatch", {"QueueUrl": batch.queue_url, "Entries": entries})
             done = answer.get("Successful") or ()
-            if len(done) == len(batch.messages):  # the usual case
+            if len(done) == len(batch.messages):  # the usual case: all were sent
                 self.report.sent += len(done)
                 self.report.size += batch.size
                 return

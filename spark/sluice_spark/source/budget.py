@@ -14,13 +14,12 @@ from typing import NamedTuple
 from sluice_spark.sqs.received import BATCH_LIMIT, Message, attribute_values
 
 OBJECTS_BYTES = 1024  # bytes per message for id and receipt handle, kept until deletion
-# At any time a message is in memory twice: as response and text, as text and columns, or as columns and encoded. A
-# third share is for free memory between these copies, in gaps too small for reuse.
+# A message is in memory twice: as response and text, as text and columns, or as columns and encoded.
+# A third share is for free memory between these copies, in gaps too small for reuse.
 COPIES = 3
 EXPECTATION_DECAY = 0.9  # After each response the expected message size is multiplied by this factor.
 MINIMUM_BYTES = 16 * 2**10  # minimum bytes that a receive leases, including the connection's buffer
-# A receive asks for fewer messages if messages are large. This costs the same, as SQS bills each 64 KiB, and keeps
-# allocations small.
+# A receive asks for fewer large messages. This costs the same, as SQS bills each 64 KiB, and keeps allocations small.
 ANSWER_BYTES = 2 * 2**20
 
 

@@ -103,7 +103,7 @@ class UncommittedMessages:
     connections: int
     limit: int = UNMEASURED  # maximum messages that heartbeats can keep invisible
     _visibility_s: int = 0
-    _queue_url: str = ""  # one of the queues
+    _queue_url: str = ""  # URL of one of the queues
     _warned_limit: int = 2 * RECEIVED_LIMIT  # the limit that the last warning named
     _by_number: dict[int, dict[_Identity, str]] = field(default_factory=dict)  # receipt handles by segment
     _numbers: dict[_Identity, int] = field(default_factory=dict)

@@ -96,7 +96,7 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
         if start_offset is not None and self._end == position:
             return dict(start_offset)  # Spark takes a changed offset for new data.
         end = view.offset(self._end)
-        if offset and not self._options.bodies.keeps_bodies_as_received:  # not this batch's
+        if offset and not self._options.bodies.keeps_bodies_as_received:  # not yet this batch's
             errors = offset.errors + count_errors(self._options.open_store(), offset.errors_counted_to, position)
             end = replace(end, errors=errors, errors_counted_to=position)
         self._last = end.json()
@@ -117,7 +117,7 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
         if self._last is None or last >= self._end:
             self._end, self._last = last, end
         view = staged.log
-        if first != last and first.segment < view.first:  # An earlier query planned it.
+        if first != last and first.segment < view.first:  # An earlier query planned the batch.
             view = StagedLog(self._options.open_store()).view(first)
         return build_partitions(self._options, view.list_ranges(first, last))
 
@@ -154,8 +154,8 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
             self._receiver.start(start)
             self._end, self._staged = start, staged
             # Spark ends this process by closing its socket, or with SIGTERM, which by default would interrupt receives.
-            # In both cases the main thread exits. The receiver must drain before Python closes the thread pools that
-            # staging needs; functions of module `atexit` are called only later.
+            # The main thread exits. The receiver must drain before Python closes the thread pools that staging needs.
+            # Functions of module `atexit` are called only after that.
             threading._register_atexit(self._drain)  # type: ignore[attr-defined]  # noqa: SLF001  as said
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, _exit_once)

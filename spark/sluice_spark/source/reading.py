@@ -53,7 +53,7 @@ class TaskReader:
             yield from batches
             return
         # Each part of a segment has one count and one quarantine file, so its rows are combined into one batch.
-        for batch in pa.Table.from_batches(batches, schema=SCHEMA).combine_chunks().to_batches():  # one batch or none
+        for batch in pa.Table.from_batches(batches, schema=SCHEMA).combine_chunks().to_batches():  # at most one batch
             for piece, rows in enumerate(self._iter_pieces(batch)):
                 errors += rows.num_rows - rows.column(REASON).null_count
                 if location := options.bodies.quarantine:

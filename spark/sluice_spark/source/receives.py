@@ -108,7 +108,7 @@ class Receives:
         self.client, self.buffer, self._budget, self._options = client, buffer, buffer.budget, options
         self.queues = [QueueConnections(queue_url) for queue_url in options.queue_urls]
         self._under_way = BackgroundTasks(failed)
-        self._limit = max(1, options.connections // max(1, len(self.queues)))  # connections per queue
+        self._limit = max(1, options.connections // max(1, len(self.queues)))  # maximum connections per queue
         self._wait_s = options.wait_s or (BATCH_WAIT_S if until_empty else WAIT_LIMIT_S)
         self._until_empty, self._enough, self._ending, self._may = until_empty, enough, ending, may
         self._rate = TokenBucket(limit=rate_limit)

@@ -121,7 +121,7 @@ class Places:
         ca_bundle = session.get_config_variable("ca_bundle")
         if self._endpoint:
             return Endpoint(url=self._endpoint.rstrip("/") + "/", region=region, ca_bundle=ca_bundle)
-        no_key = {"aws_access_key_id": "none", "aws_secret_access_key": "none"}  # only to resolve
+        no_key = {"aws_access_key_id": "none", "aws_secret_access_key": "none"}  # only resolves
         client = session.create_client("sqs", region_name=region, **no_key)
         url = client.meta.endpoint_url.rstrip("/") + "/"
         return Endpoint(url=url, region=client.meta.region_name, ca_bundle=ca_bundle)

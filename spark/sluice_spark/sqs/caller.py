@@ -20,15 +20,13 @@ SEND_WITHIN_S = 60.0  # as in boto3; after a time-out messages are sent again, t
 HTTP_TOO_MANY_REQUESTS = 429
 HTTP_SERVER_ERROR = 500
 
-# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/CommonErrors.html and the error list of each
-# action
+# Also in each action's own list: https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/CommonErrors.html
 BUSY = {
     "InternalError", "InternalFailure", "KmsThrottled", "RequestThrottled", "RequestTimeout", "RequestTimeoutException",
     "ServiceUnavailable", "SlowDown", "Throttling", "ThrottlingException", "TooManyRequestsException",
 }  # fmt: skip
 EXPIRED = {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"}
-# Repeated, these calls have no further effect, so they are sent again if a reused connection breaks. Callers retry
-# others.
+# If a reused connection breaks, these calls are sent again, which has no further effect. Callers retry other calls.
 REPEATABLE = {"ChangeMessageVisibilityBatch", "DeleteMessageBatch", "GetQueueAttributes", "GetQueueUrl"}
 
 
@@ -105,7 +103,7 @@ class Caller:
                 return kept
             key = await asyncio.to_thread(self._credentials)
             self._key_asked = time.monotonic()
-            if self._key is None or key != self._key:  # Signatures depend on the object.
+            if self._key is None or key != self._key:  # Kept signatures depend on the key object.
                 self._key = key
             return self._key
 

@@ -38,7 +38,7 @@ IN_FLIGHT = "ApproximateNumberOfMessagesNotVisible"
 
 HANDLE_EXPIRED = {"ReceiptHandleIsInvalid", "InvalidParameterValue", "MessageNotInflight", "InvalidReceiptHandle"}
 
-IDS = tuple(map(str, range(BATCH_LIMIT)))  # entry ids in batch calls
+IDS = tuple(map(str, range(BATCH_LIMIT)))  # ids of the entries in a batch call
 
 Sleep = Callable[[float], Awaitable[None]]
 Outcome = TypeVar("Outcome")
@@ -269,7 +269,7 @@ def _receive(queue_url: str, wait_s: int, most: int, visibility_s: int | None, a
     return orjson.dumps(request)
 
 
-_receive_again = lru_cache(maxsize=256)(_receive)  # sent thousands of times a second
+_receive_again = lru_cache(maxsize=256)(_receive)  # The same request is sent thousands of times a second.
 
 
 def _read(action: str, content: bytes | memoryview, decode: Decode[Outcome]) -> Outcome:

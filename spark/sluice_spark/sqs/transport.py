@@ -58,7 +58,7 @@ def route_to(url: str) -> Route:
         return Route(host=parts.hostname, port=port, tls=tls, target=path)
     proxy_url = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
     if proxy_url.scheme != "http" or not proxy_url.hostname:
-        shown_url = proxy_url._replace(netloc=proxy_url.netloc.rpartition("@")[2]).geturl()  # without password
+        shown_url = proxy_url._replace(netloc=proxy_url.netloc.rpartition("@")[2]).geturl()  # without the password
         raise ValueError(
             f"proxy {shown_url!r} for {parts.hostname}: only http:// proxies are used; NO_PROXY goes round it"
         )
