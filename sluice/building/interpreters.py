@@ -51,7 +51,7 @@ def cdk() -> Path:
 
 @cache
 def node_modules() -> Path:
-    """Return the folder of package.json's packages, which npm installs now outside a clone. Raises `NotInstalled`."""
+    """Return the folder of package.json's packages. Outside a clone npm installs these once. Raises `NotInstalled`."""
     of_clone = PROJECT.files / "node_modules"
     if PROJECT.is_clone:
         if not (of_clone / "ready").exists():

@@ -57,7 +57,7 @@ class Receiver:
         self._until_empty, self._enough = until_empty, enough
         self._rate_limit = build_rate_limit(options.rate_limit)
         self._thread = threading.Thread(target=self._thread_main, name="sluice-spark-receiver")
-        self._stopping = False  # An Event could stay locked by a killed thread.
+        self._stopping = False  # no Event, which a killed thread could leave locked
         self._error: BaseException | None = None
         self._receive_limit = 0  # maximum number of messages to receive, in total
         self._position = self._committed = Position(0)

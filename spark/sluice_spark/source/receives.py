@@ -113,7 +113,7 @@ class Receives:
         self._until_empty, self._enough, self._ending, self._may = until_empty, enough, ending, may
         self._rate = TokenBucket(limit=rate_limit)
         self._messages = self._bytes = 0  # totals of received messages and bytes
-        self._billed_payload_chunks = 0  # 64 KiB after a response's first, billed like requests
+        self._billed_payload_chunks = 0  # 64 KiB chunks billed like additional requests
         self.health = ReceiveHealth(options.queue_urls, time.monotonic())
         self.ripe = asyncio.Event()  # set if a segment might be due
 

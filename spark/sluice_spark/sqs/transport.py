@@ -18,7 +18,7 @@ from urllib.request import getproxies, proxy_bypass
 from sluice_spark.sqs.responses import ANSWER_LIMIT, BUFFER_BYTES, HTTP_OK, HttpResponse, ResponseParser
 
 CONNECT_WITHIN_S = 5.0  # seconds for name resolution, TCP, proxy tunnel and TLS together
-IDLE_LIMIT_S = 15.0  # seconds; shorter than SQS's, so that connections are rarely closing when reused
+IDLE_LIMIT_S = 15.0  # seconds until an idle connection is closed; SQS closes idle connections later
 DEADLINES_EVERY_S = 0.1  # how often one timer checks the deadlines of all exchanges
 HAPPY_EYEBALLS_S = 0.25
 HTTP_PORTS = {"http": 80, "https": 443}
