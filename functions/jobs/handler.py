@@ -18,7 +18,7 @@ from sluice.aws.pipeline.endpoints import Ec2Endpoints
 from sluice.aws.pipeline.jobs import DynamoDesiredStates, EmrRuns
 from sluice.errors import BadConfiguration
 from sluice.operations import build_error_reply, build_reply
-from sluice.pipeline.catalogue import Catalogue
+from sluice.pipeline.catalogue import JobCatalogue
 from sluice.pipeline.operations import JobOutcome, JobsOperation
 from sluice.pipeline.reconciler import Reconciler
 from sluice.pipeline.runs import JobStep
@@ -34,7 +34,7 @@ def dependencies() -> Reconciler:
     """Create the function's dependencies at the first call. Later calls return the same object."""
     settings = read_settings(JobsSettings)
     return Reconciler(
-        catalogue=Catalogue(settings),
+        catalogue=JobCatalogue(settings),
         runs=EmrRuns(
             client=make_client("emr-serverless"), application_id=settings.application_id, role_arn=settings.role_arn
         ),

@@ -7,7 +7,7 @@ from typing import cast
 
 from sluice.local.jobs import ENTRY_POINT, FileDesiredStates, LocalRuns, compute_code_digest, exclusive
 from sluice.operations import Operation, R
-from sluice.pipeline.catalogue import Catalogue
+from sluice.pipeline.catalogue import JobCatalogue
 from sluice.pipeline.jobs import Landing, Program, SqsEndpoint, StorageLocations
 from sluice.pipeline.operations import JobOutcome, JobsOperation
 from sluice.pipeline.reconciler import Reconciler
@@ -69,7 +69,7 @@ class LocalPipeline:
     def create(cls, runs: LocalRuns, jobs_settings: JobsSettings, now_ms: Callable[[], int]) -> "LocalPipeline":
         """Create a pipeline whose desired state is kept in the folder of its runs."""
         desired = FileDesiredStates(runs.folder)
-        return cls(Reconciler(catalogue=Catalogue(jobs_settings), runs=runs, desired=desired, now_ms=now_ms), runs)
+        return cls(Reconciler(catalogue=JobCatalogue(jobs_settings), runs=runs, desired=desired, now_ms=now_ms), runs)
 
     def ask(self, operation: Operation[R], /) -> R:
         """Apply an operation of the jobs function, and return the operation's result. Raises `NoSpark`."""

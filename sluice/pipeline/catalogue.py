@@ -21,7 +21,7 @@ from sluice.pipeline.schedule import ONE_DAY
 from sluice.pipeline.settings import JobsSettings
 
 
-class Catalogue(msgspec.Struct, frozen=True):
+class JobCatalogue(msgspec.Struct, frozen=True):
     """Builds the jobs of a site."""
 
     settings: JobsSettings

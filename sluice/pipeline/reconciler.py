@@ -9,7 +9,7 @@ from typing import Protocol
 import msgspec
 from msgspec.structs import replace
 
-from sluice.pipeline.catalogue import Catalogue
+from sluice.pipeline.catalogue import JobCatalogue
 from sluice.pipeline.endpoints import EndpointSettings, VpcEndpoint, plan_endpoints
 from sluice.pipeline.jobs import LAND, Job
 from sluice.pipeline.operations import (
@@ -74,7 +74,7 @@ class Endpoints(Protocol):
 class Reconciler(msgspec.Struct, frozen=True, kw_only=True):
     """Applies operations on a site's jobs. Every operation can be repeated safely."""
 
-    catalogue: Catalogue
+    catalogue: JobCatalogue
     runs: JobRuns
     desired: DesiredStates
     now_ms: Callable[[], int]

@@ -50,7 +50,7 @@ def compact_parquet(
         files_before=sum(totals.files_before for totals in done),
         files_after=sum(totals.files_after for totals in done),
         rows=sum(totals.rows for totals in done),
-        removed=table.log.clean_up(kept_hours=kept_hours),
+        removed=table.log.delete_old_files(kept_hours=kept_hours),
     )
 
 
@@ -87,7 +87,7 @@ def merge_files(spark: SparkSession, table: ParquetTable, inputs: Sequence[DataF
             return None  # Another run was faster. A later clean-up deletes our file.
         return Change(add=large, remove=inputs, moves_rows=True)
 
-    if not table.log.change(build_merge):
+    if not table.log.commit_change(build_merge):
         return CompactionTotals()
     return CompactionTotals(files_before=len(inputs), files_after=len(large), rows=rows_after)
 

@@ -94,7 +94,7 @@ def statistics(spark: SparkSession, source: Source, day: date, output: str) -> S
             return Change(add=files, remove=[file for file in old_files if file.partition["date"] == day.isoformat()])
 
         # A single version replaces the day, so a reader sees either the earlier run's rows or the new rows.
-        hourly.log.change(replace_day)
+        hourly.log.commit_change(replace_day)
         counts = unique.count()
         return Summary(
             log=f"{output}/{name}",
@@ -106,17 +106,17 @@ def statistics(spark: SparkSession, source: Source, day: date, output: str) -> S
         unique.unpersist()
 
 
-def count_log_values(unique: DataFrame) -> Mapping[str, int]:
+def count_log_values(unique_events: DataFrame) -> Mapping[str, int]:
     """Compute the metrics log's values from these unique events, as Snowflake's broker counts them, before rounding."""
     outcome, events_, addresses = F.col("outcome"), F.sum("polls"), F.count_distinct("address")
-    polls = unique.where(F.col("kind") == PollEvent.kind)
+    polls = unique_events.where(F.col("kind") == PollEvent.kind)
     rejected = outcome == End.POLL_REFUSED.event
     extended = F.coalesce("relay_extension", F.lit(False))  # noqa: FBT003  a literal column
     # Addresses of accepted polls. An address counts once by its first poll, and once for each proxy type and NAT.
     seen = polls.where(~rejected).withColumn("address", F.explode("addresses"))
     labels = ("proxy_type", "nat", "country")
     first = seen.groupBy("address").agg(F.min(F.struct("happened_at", "id", *labels)).alias("first"))
-    offers = unique.where((F.col("kind") == OfferEvent.kind) & outcome.isin(*list_outcomes("offer")))
+    offers = unique_events.where((F.col("kind") == OfferEvent.kind) & outcome.isin(*list_outcomes("offer")))
     method = F.coalesce("method", F.lit(UNKNOWN))
     return {
         **_count_by_labels(PROXIES, first, addresses, *[F.col(f"first.{label}") for label in labels]),
@@ -130,10 +130,10 @@ def count_log_values(unique: DataFrame) -> Mapping[str, int]:
     }
 
 
-def aggregate_hourly(unique: DataFrame) -> DataFrame:
+def aggregate_hourly(unique_events: DataFrame) -> DataFrame:
     """Count events per hour, in the columns of the hourly table. An event of several polls counts once per poll."""
     window = F.window("happened_at", "1 hour")
-    grouped = unique.groupBy(window, *_HOURLY_KEYS).agg(F.sum("polls").alias("events"))
+    grouped = unique_events.groupBy(window, *_HOURLY_KEYS).agg(F.sum("polls").alias("events"))
     return grouped.select(
         F.col("window.start").alias("hour"), *_HOURLY_KEYS, "events", F.to_date("window.start").alias("date")
     )

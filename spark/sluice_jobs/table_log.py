@@ -128,7 +128,7 @@ class TableLog:
         properties = [AppTransaction(transaction.app_id, transaction.version)]
         return self._commit(build_change, CommitProperties(app_transactions=properties))
 
-    def change(self, build_change: Callable[[Sequence[DataFile]], Change | None]) -> bool:
+    def commit_change(self, build_change: Callable[[Sequence[DataFile]], Change | None]) -> bool:
         """Commit the change that `build_change` returns for the newest version's files. Returns False without a change.
 
         `build_change` is called again each time another writer commits first. deltalake's own retry isn't used: if
@@ -180,7 +180,7 @@ class TableLog:
                 if name.endswith(PARQUET) and not name.rpartition("/")[2].startswith((".", "_"))
             ]
 
-    def clean_up(self, *, kept_hours: int = FILES_KEPT_HOURS) -> int:
+    def delete_old_files(self, *, kept_hours: int = FILES_KEPT_HOURS) -> int:
         """Delete unreferenced files older than `kept_hours`, and the expired part of the log.
 
         Returns the number of Parquet files deleted. A reader that began more than `kept_hours` ago may fail.

@@ -150,13 +150,13 @@ def _choose_reader(
         raise InvalidOption("message", "needs format protobuf")
     reader_options = {**options, "mode": "PERMISSIVE"}
     if format_ == JSON and isinstance(schema, str | StructType):
-        return _json_reader(StructType.fromDDL(schema) if isinstance(schema, str) else schema, reader_options)
+        return _build_json_reader(StructType.fromDDL(schema) if isinstance(schema, str) else schema, reader_options)
     if format_ == VARIANT and schema is None and not options:
-        return _variant_reader()
+        return _build_variant_reader()
     if format_ == AVRO and isinstance(schema, str):
-        return _avro_reader(schema, reader_options)
+        return _build_avro_reader(schema, reader_options)
     if format_ == PROTOBUF and isinstance(schema, bytes) and message is not None:
-        return _protobuf_reader(schema, message, reader_options)
+        return _build_protobuf_reader(schema, message, reader_options)
     needs = {
         JSON: "a schema as DDL or a StructType",
         VARIANT: "neither a schema nor options",
@@ -173,7 +173,7 @@ def _enclose_in_json(body: Column) -> Column:
     return F.concat(F.lit('{"v":['), body, F.lit('],"end":true}'))
 
 
-def _json_reader(schema: StructType, options: Mapping[str, str]) -> _Reader:
+def _build_json_reader(schema: StructType, options: Mapping[str, str]) -> _Reader:
     """Return a reader of JSON records. If only a part of a record fits the schema, the whole record is bad."""
     whole = StructType(
         [StructField("v", ArrayType(schema)), StructField("end", BooleanType()), StructField("bad", StringType())]
@@ -191,7 +191,7 @@ def _json_reader(schema: StructType, options: Mapping[str, str]) -> _Reader:
     )
 
 
-def _variant_reader() -> _Reader:
+def _build_variant_reader() -> _Reader:
     def get_variant(path: str, kind: str = "variant") -> Column:
         return F.try_variant_get(F.col(_PARSED), path, kind)
 
@@ -205,7 +205,7 @@ def _variant_reader() -> _Reader:
     )
 
 
-def _avro_reader(schema: str, options: Mapping[str, str]) -> _Reader:
+def _build_avro_reader(schema: str, options: Mapping[str, str]) -> _Reader:
     """Return a reader of Avro data that reads a datum as a record's first field, followed by a field of known value.
 
     Without the second field Spark's reader ignores bytes after a datum, and returns nulls for other content.
@@ -234,7 +234,7 @@ def _append_end_field(schema: str) -> str:
     return json.dumps({"type": "record", "name": "SluiceBody", "fields": fields})
 
 
-def _protobuf_reader(descriptors: bytes, message: str, options: Mapping[str, str]) -> _Reader:
+def _build_protobuf_reader(descriptors: bytes, message: str, options: Mapping[str, str]) -> _Reader:
     """Return a reader of Protobuf messages that detects unreadable content, for which Spark's reader returns nulls."""
 
     def is_read(parsed: DataFrame) -> Column:

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from sluice_spark.errors import InvalidOption
 from sluice_spark.formats.bodies import BodyOptions
-from sluice_spark.formats.envelopes import ENVELOPES, S3Choice
+from sluice_spark.formats.envelopes import ENVELOPES, S3Selection
 from sluice_spark.formats.payloads import PAYLOAD_LIMIT
-from sluice_spark.formats.s3_objects import open_objects
+from sluice_spark.formats.s3_objects import open_s3_client
 from sluice_spark.log.planning import ReadLimit
 from sluice_spark.log.store import Store, open_store
 from sluice_spark.sqs.access import Identity, Places, account_from_role, region_from_url
@@ -58,7 +58,7 @@ class Options:
     failure_timeout_s: float | None = FAILURE_TIMEOUT_DEFAULT_S  # seconds; None for no limit
     rate_limit: int | str | None = None  # messages/s, or the name of a function, `package.module:name`
     bodies: BodyOptions = field(default_factory=BodyOptions)
-    s3: S3Choice = field(default_factory=S3Choice)
+    s3: S3Selection = field(default_factory=S3Selection)
     retention_s: float = RETENTION_DEFAULT_S
     payload_limit: int = PAYLOAD_LIMIT  # maximum bytes; a larger payload makes a bad record
     s3_endpoint: str | None = None
@@ -71,7 +71,7 @@ class Options:
     def create_s3_client(self) -> Any:
         """Create the S3 client for payloads, with the queue's identity, in `region` or the queue's region."""
         region = self.region or (region_from_url(self.queue_urls[0]) if self.queue_urls else None)
-        return open_objects(self.identity, region=region, endpoint=self.s3_endpoint)
+        return open_s3_client(self.identity, region=region, endpoint=self.s3_endpoint)
 
 
 @lru_cache(maxsize=16)  # Spark reuses worker processes, and creating a botocore session is slow.
@@ -159,7 +159,7 @@ def _check_combinations(options: Options) -> Iterator[tuple[object, str, str]]:
     opened = "a path needs an envelope or payloadBuckets: other bodies are rows as they are"
     yield bodies.quarantine and bodies.keeps_bodies_as_received, "badRecords", opened
     choice = "s3Glob" if options.s3.glob != "*" else "s3Removed"
-    yield options.s3 != S3Choice() and "s3" not in bodies.envelopes, choice, "needs envelope s3"
+    yield options.s3 != S3Selection() and "s3" not in bodies.envelopes, choice, "needs envelope s3"
 
 
 def is_spark_internal(option_name: str) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 from sluice_jobs.arguments import parse
 from sluice_spark.errors import LogError
-from sluice_spark.formats.envelopes import S3Choice, unwrap
+from sluice_spark.formats.envelopes import S3Selection, unwrap
 from sluice_spark.log.notifications import NotificationDeduplicator
 from sluice_spark.log.segments import FOLDER, HEAD_BYTES, list_segments, parse_header, read_rows
 from sluice_spark.log.store import FileStore
@@ -33,7 +33,7 @@ from tests.hostile.strict_sqs import as_json
 
 TODAY = date(2026, 11, 22)
 WRAPPINGS = (("sns",), ("s3",), ("eventbridge",), ("sns", "s3"), ("eventbridge", "s3"), ("sns", "eventbridge", "s3"))
-CHOICE = S3Choice(removed=True)
+CHOICE = S3Selection(removed=True)
 MAX_ROWS = 100_000  # that a body of 1 MiB may become
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sluice_spark.formats.envelopes import S3Choice, unwrap
+from sluice_spark.formats.envelopes import S3Selection, unwrap
 
 from sluice.message import MAX_ATTRIBUTES
 from sluice.parameters import Parameters, parameter_schemas
@@ -90,7 +90,7 @@ def test_an_envelope_in_an_envelope_ends_where_the_options_end() -> None:
     body = "innermost"
     for _ in range(12):
         body = json.dumps(SNS | {"Message": body})
-    [row] = unwrap(body, ("sns",) * 12, S3Choice())
+    [row] = unwrap(body, ("sns",) * 12, S3Selection())
     assert row.body == "innermost"
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from sluice_spark.formats.bodies import BodyOptions, open_rows, split_bad_rows
-from sluice_spark.formats.envelopes import S3Choice
+from sluice_spark.formats.envelopes import S3Selection
 from sluice_spark.log.bad_records import quarantine
 from sluice_spark.log.planning import Slice
 from sluice_spark.log.store import FileStore
@@ -14,7 +14,7 @@ from sluice_spark.log.store import FileStore
 
 def opened(bodies: list[str], envelope: str) -> pa.RecordBatch:
     batch = pa.RecordBatch.from_pydict({"message_id": [str(n) for n in range(len(bodies))], "body": bodies})
-    return open_rows(batch, BodyOptions(envelopes=(envelope,)), S3Choice())
+    return open_rows(batch, BodyOptions(envelopes=(envelope,)), S3Selection())
 
 
 def test_an_envelope_with_several_objects_gives_as_many_rows() -> None:

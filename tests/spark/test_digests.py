@@ -72,7 +72,7 @@ def received(sqs: Any, folder: Path, queue: str, until: Callable[[], bool] = lam
     receiver.stop()
     receiver.join(30)
     receiver.check()
-    view = staged.view()
+    view = staged.read_log()
     parts = [part for task in divide_into_tasks(view.list_ranges(Position(view.first), view.end)) for part in task]
     return [body for batch in read_slices(FileStore(folder), parts) for body in batch.column("body").to_pylist()]
 

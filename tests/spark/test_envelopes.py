@@ -4,10 +4,10 @@ from contextlib import suppress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sluice_spark.formats.envelopes import Payload, S3Choice, unwrap
+from sluice_spark.formats.envelopes import Payload, S3Selection, unwrap
 
-PLAIN = S3Choice()
-EVERYTHING = S3Choice(removed=True)
+PLAIN = S3Selection()
+EVERYTHING = S3Selection(removed=True)
 
 
 def s3_record(key: str = "a", event: str = "ObjectCreated:Put", **more: object) -> dict[str, object]:
@@ -15,19 +15,19 @@ def s3_record(key: str = "a", event: str = "ObjectCreated:Put", **more: object) 
     return {"eventName": event, "s3": {"bucket": {"name": "b"}, "object": held}}
 
 
-def keys(*records: object, choice: S3Choice = PLAIN) -> list[str]:
+def keys(*records: object, choice: S3Selection = PLAIN) -> list[str]:
     return [each.facts["key"] for each in unwrap(json.dumps({"Records": records}), ["s3"], choice)]
 
 
 def test_sns_gives_the_message_and_says_whence() -> None:
     body = json.dumps({"Type": "Notification", "TopicArn": "t", "MessageId": "m", "Message": "hello"})
-    (found,) = unwrap(body, ["sns"], S3Choice())
+    (found,) = unwrap(body, ["sns"], S3Selection())
     assert (found.body, found.facts) == ("hello", {"TopicArn": "t", "MessageId": "m"})
 
 
 def test_eventbridge_gives_the_detail() -> None:
     body = json.dumps({"id": "i", "source": "me", "detail-type": "D", "detail": {"n": 1}})
-    (found,) = unwrap(body, ["eventbridge"], S3Choice())
+    (found,) = unwrap(body, ["eventbridge"], S3Selection())
     assert (json.loads(found.body), found.facts["detail-type"]) == ({"n": 1}, "D")
 
 
@@ -102,7 +102,7 @@ def test_a_field_of_any_type_is_read_or_a_bad_record(
 def test_envelopes_are_opened_outermost_first() -> None:
     inner = json.dumps({"Records": [s3_record("k")]})
     body = json.dumps({"Type": "Notification", "TopicArn": "t", "Message": inner})
-    (found,) = unwrap(body, ["sns", "s3"], S3Choice())
+    (found,) = unwrap(body, ["sns", "s3"], S3Selection())
     assert (found.facts["TopicArn"], found.facts["key"]) == ("t", "k")
 
 
@@ -118,7 +118,7 @@ def test_keys_are_url_decoded(key: str) -> None:
 
 
 def test_a_test_event_is_ignored() -> None:
-    assert unwrap(json.dumps({"Service": "Amazon S3", "Event": "s3:TestEvent"}), ["s3"], S3Choice()) == []
+    assert unwrap(json.dumps({"Service": "Amazon S3", "Event": "s3:TestEvent"}), ["s3"], S3Selection()) == []
 
 
 def test_removed_objects_come_if_wanted() -> None:
@@ -129,7 +129,7 @@ def test_removed_objects_come_if_wanted() -> None:
 
 def test_only_keys_that_the_glob_takes() -> None:
     records = [s3_record("in/a.json"), s3_record("in/b.csv")]
-    assert keys(*records, choice=S3Choice(glob="*.json")) == ["in/a.json"]
+    assert keys(*records, choice=S3Selection(glob="*.json")) == ["in/a.json"]
 
 
 def test_an_object_listed_twice_comes_once() -> None:
@@ -162,11 +162,11 @@ def test_an_event_that_s3_gave_eventbridge_says_what_a_notification_says(body: s
 
 
 def test_of_eventbridges_events_too_only_what_is_chosen_comes() -> None:
-    def chosen(choice: S3Choice) -> int:
+    def chosen(choice: S3Selection) -> int:
         bodies = [s3_event(), s3_event("Object Deleted")]
         return sum(len(unwrap(body, ["eventbridge", "s3"], choice)) for body in bodies)
 
-    assert (chosen(PLAIN), chosen(EVERYTHING), chosen(S3Choice(glob="*.csv"))) == (1, 2, 0)
+    assert (chosen(PLAIN), chosen(EVERYTHING), chosen(S3Selection(glob="*.csv"))) == (1, 2, 0)
 
 
 @pytest.mark.parametrize("detail", [{}, {"bucket": {"name": "b"}}, {"bucket": "b", "object": {"key": "a"}}])
@@ -180,4 +180,4 @@ def test_an_event_that_names_no_object_says_so(detail: object) -> None:
 @pytest.mark.parametrize("body", ["", "{", "[]", "{}", '"x"', '{"Records":[1]}', '{"Records":[{"eventName":"x"}]}'])
 def test_what_is_no_envelope_says_so(name: str, body: str) -> None:
     with pytest.raises(ValueError, match="not "):
-        unwrap(body, [name], S3Choice())
+        unwrap(body, [name], S3Selection())

@@ -59,7 +59,7 @@ def received(sqs: Any, staging: Path, **more: Any) -> StagedLog:
 
 def by_group(staging: Path) -> dict[str, list[str]]:
     store = FileStore(staging)
-    view = StagedLog(store).view()
+    view = StagedLog(store).read_log()
     found: dict[str, list[str]] = defaultdict(list)
     for task in divide_into_tasks(view.list_ranges(view.offset(view.end.__class__(view.first)).position, view.end)):
         for batch in read_slices(store, task):

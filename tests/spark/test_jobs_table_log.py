@@ -67,7 +67,7 @@ def newest_version(place: Path) -> int:
 def test_a_table_without_a_version_is_empty(tmp_path: Path) -> None:
     log = opened(tmp_path)
     assert (log.files(), log.schema) == ([], None)
-    assert log.clean_up() == 0
+    assert log.delete_old_files() == 0
     assert not log.has_transaction(transaction(0))
 
 
@@ -76,7 +76,7 @@ def test_what_one_process_commits_another_reads(tmp_path: Path) -> None:
     assert writer.append([*wrote(tmp_path, "1", ["a"]), *wrote(tmp_path, "2", ["b"], AWKWARD)], transaction(0))
     assert {(file.name.partition("/")[0], file.rows) for file in reader.files()} == {("1", 1), ("2", 1)}
     merged = wrote(tmp_path, "3", ["a", "b"])
-    assert reader.change(lambda files: Change(add=merged, remove=files, moves_rows=True))
+    assert reader.commit_change(lambda files: Change(add=merged, remove=files, moves_rows=True))
     assert [file.path for file in writer.files()] == [merged[0].path]
     assert [file.rows for file in writer.files()] == [2]
     assert ids(tmp_path) == ["a", "b"]
@@ -122,7 +122,7 @@ def test_a_change_that_was_overtaken_is_made_of_what_is_there_now(tmp_path: Path
             other.append(wrote(tmp_path, "2", ["b"]), transaction(1))
         return Change(add=wrote(tmp_path, f"merged-{len(seen)}", ["a", "b"][: len(files)]), remove=files)
 
-    assert one.change(change)
+    assert one.commit_change(change)
     assert seen == [1, 2]
     assert ids(tmp_path) == ["a", "b"]
 
@@ -144,14 +144,14 @@ def test_of_two_that_merge_the_same_files_one_does(tmp_path: Path) -> None:
 
         return change
 
-    assert not first.change(merging("3", before=lambda: second.change(merging("4"))))
+    assert not first.commit_change(merging("3", before=lambda: second.commit_change(merging("4"))))
     assert ids(tmp_path) == ["a", "b"]
 
 
 def test_a_change_that_is_none_leaves_the_table(tmp_path: Path) -> None:
     log = opened(tmp_path)
     log.append(wrote(tmp_path, "1", ["a"]), transaction(0))
-    assert not log.change(lambda _: None)
+    assert not log.commit_change(lambda _: None)
     assert newest_version(tmp_path) == 1
 
 
@@ -165,7 +165,7 @@ def test_a_store_where_others_are_always_faster_fails_after_a_while(tmp_path: Pa
 
     batches: list[int] = []
     with pytest.raises(LogError, match="overtaken"):
-        log.change(change)
+        log.commit_change(change)
 
 
 # Columns
@@ -254,7 +254,7 @@ def test_a_name_is_written_as_the_library_writes_it(tmp_path: Path) -> None:
     files = [DataFile(path=encode_path(name), partition=part, size=1, rows=1) for name in names]
     log.append(files, transaction(0))
     assert {file.path for file in log.files()} == {file.path for file in files}
-    log.change(lambda files: Change(remove=files))
+    log.commit_change(lambda files: Change(remove=files))
     assert log.files() == []
 
 
@@ -271,10 +271,10 @@ def test_what_a_killed_attempt_leaves_is_no_part_of_the_table_and_goes_a_day_lat
     unfinished.parent.mkdir(parents=True)
     unfinished.write_bytes(b"PAR1")
     assert ids(tmp_path) == ["a"]
-    assert log.clean_up() == 0
+    assert log.delete_old_files() == 0
     for folder in ("1", "2-killed", "3-killed"):
         aged(tmp_path / folder, days=2)
-    assert log.clean_up() == 2
+    assert log.delete_old_files() == 2
     assert not list(tmp_path.glob("*-killed/**/*.parquet"))
     assert ids(tmp_path) == ["a"]
 
@@ -286,7 +286,7 @@ def test_a_log_is_read_from_its_checkpoint_and_what_that_covers_is_forgotten_onc
     assert list((tmp_path / "_delta_log").glob("*.checkpoint.parquet"))
     expected = ids(tmp_path)
     aged(tmp_path / "_delta_log", days=8)
-    log.clean_up()
+    log.delete_old_files()
     assert len(list((tmp_path / "_delta_log").glob("*.json"))) < CHECKPOINT_EVERY
     assert ids(tmp_path) == expected
     again = opened(tmp_path)
@@ -297,7 +297,7 @@ def test_delta_s_readers_of_changes_get_new_rows_and_not_those_that_were_moved(t
     log = opened(tmp_path)
     for number in range(2):
         log.append(wrote(tmp_path, f"{number}", [f"{number}"]), transaction(number))
-    log.change(lambda files: Change(add=wrote(tmp_path, "2", ["0", "1"]), remove=files, moves_rows=True))
+    log.commit_change(lambda files: Change(add=wrote(tmp_path, "2", ["0", "1"]), remove=files, moves_rows=True))
     log.append(wrote(tmp_path, "3", ["3"]), transaction(3))
     versions = [path.read_text() for path in sorted((tmp_path / "_delta_log").glob("*.json"))]
     added = [add for text in versions for line in text.splitlines() if (add := json.loads(line).get("add"))]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sluice_spark.formats.envelopes import S3Choice, unwrap
+from sluice_spark.formats.envelopes import S3Selection, unwrap
 from sluice_spark.log.notifications import NotificationDeduplicator, record_identity, remove_known_records
 from sluice_spark.log.planning import Position
 from sluice_spark.log.staging import StagedLog
@@ -18,8 +18,8 @@ from sluice_spark.sqs.received import Message, Received
 
 from tests.spark.clients import table
 
-PLAIN = S3Choice()
-EVERYTHING = S3Choice(removed=True)
+PLAIN = S3Selection()
+EVERYTHING = S3Selection(removed=True)
 
 
 def record(key: str = "a", event: str = "ObjectCreated:Put", **more: object) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def bodies_of(answers: Sequence[Received]) -> list[str]:
     return [message.body for answer in answers for message in answer.messages]
 
 
-def keys(text: str, envelopes: Sequence[str] = ("s3",), choice: S3Choice = EVERYTHING) -> list[str]:
+def keys(text: str, envelopes: Sequence[str] = ("s3",), choice: S3Selection = EVERYTHING) -> list[str]:
     return [each.facts["key"] for each in unwrap(text, envelopes, choice)]
 
 
@@ -134,7 +134,7 @@ def test_records_that_nothing_tells_apart_are_always_new() -> None:
 
 
 def test_a_record_that_is_not_chosen_stays_and_is_not_known() -> None:
-    notified = NotificationDeduplicator(["s3"], S3Choice(glob="*.csv"))
+    notified = NotificationDeduplicator(["s3"], S3Selection(glob="*.csv"))
     notified.split_new_messages(received(body(record("a.csv"))))
     (left,) = bodies_of(
         notified.split_new_messages(received(body(record("a.csv"), record("a.json"), record("b.csv"))))[0]

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sluice_spark.errors import InvalidOption, ObjectRefused, ObjectUnreadable
 from sluice_spark.formats.payloads import PARALLEL_FETCHES, parse_pointer, split_by_pointers
-from sluice_spark.formats.s3_objects import Pointer, fetch_object, open_objects
+from sluice_spark.formats.s3_objects import Pointer, fetch_object, open_s3_client
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import FileStore
 from sluice_spark.options import parse_options
@@ -178,7 +178,7 @@ def test_a_role_is_assumed_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_PROFILE", raising=False)
     with moto.mock_aws():
         role = Identity(role_arns=("arn:aws:iam::123456789012:role/reader",))
-        client = open_objects(role, region="us-east-1", endpoint=None)
+        client = open_s3_client(role, region="us-east-1", endpoint=None)
         client.create_bucket(Bucket="payloads")
         client.put_object(Bucket="payloads", Key="f", Body=b"1")
         assert fetch_object(client, Pointer("payloads", "f"), 9) == b"1"

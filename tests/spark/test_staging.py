@@ -65,7 +65,7 @@ def some(*numbers: int) -> pa.Table:
 
 
 def ids(log: StagedLog) -> list[str]:
-    view = log.view()
+    view = log.read_log()
     parts = [part for task in divide_into_tasks(view.list_ranges(Position(view.first), view.end)) for part in task]
     return [i for batch in read_slices(log.store, parts) for i in batch.column("message_id").to_pylist()]
 

@@ -85,7 +85,7 @@ def test_segments_are_read_with_their_headers() -> None:
 
 
 def test_the_log_goes_on_where_it_ended() -> None:
-    view = StagedLog(STAGING).view()
+    view = StagedLog(STAGING).read_log()
     assert view.offset(view.end) == Offset(position=Position(2), totals=Totals(messages=2, size=7), deletions_failed=1)
 
 

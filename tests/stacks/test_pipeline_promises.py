@@ -10,7 +10,7 @@ import pytest
 
 from sluice.errors import BadParameter
 from sluice.parameters import Parameters
-from sluice.pipeline.catalogue import Catalogue
+from sluice.pipeline.catalogue import JobCatalogue
 from sluice.pipeline.endpoints import EndpointSettings
 from sluice.pipeline.jobs import COMPACT, STATISTICS
 from sluice.pipeline.settings import JobsSettings
@@ -192,7 +192,7 @@ def told(templates: Templates) -> JobsSettings:
 def test_what_is_asked_for_reaches_the_jobs_and_makes_others_of_them(
     templates: Templates, otherwise: Templates
 ) -> None:
-    land = Catalogue(told(otherwise)).build_land_job()
+    land = JobCatalogue(told(otherwise)).build_land_job()
     configuration = land.program.configuration
     assert configuration["spark.executor.cores"] == configuration["spark.driver.cores"] == "2"
     assert configuration["spark.executor.memory"] == configuration["spark.executor.memoryOverhead"] == "4096m"
@@ -200,12 +200,12 @@ def test_what_is_asked_for_reaches_the_jobs_and_makes_others_of_them(
     executors = {name.removeprefix(allocation): configuration[name] for name in configuration if allocation in name}
     assert executors == {"enabled": "true", "minExecutors": "1", "initialExecutors": "1", "maxExecutors": "7"}
     assert land.arguments[land.arguments.index("--trigger-seconds") + 1] == "5"
-    assert {job.name for job in Catalogue(told(templates)).build_due_jobs(0)} == {STATISTICS, COMPACT}
-    assert land.digest != Catalogue(told(templates)).build_land_job().digest
+    assert {job.name for job in JobCatalogue(told(templates)).build_due_jobs(0)} == {STATISTICS, COMPACT}
+    assert land.digest != JobCatalogue(told(templates)).build_land_job().digest
 
 
 def test_batch_jobs_are_scheduled_where_a_time_is_given(otherwise: Templates) -> None:
-    assert [job.name for job in Catalogue(told(otherwise)).build_due_jobs(0)] == [COMPACT]
+    assert [job.name for job in JobCatalogue(told(otherwise)).build_due_jobs(0)] == [COMPACT]
 
 
 def test_archives_are_named_as_spark_unpacks_them(templates: Templates) -> None:

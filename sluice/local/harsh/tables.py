@@ -31,7 +31,7 @@ def read_eventually(behaviours: Behaviours, random: Random) -> None:
     def identify_table(name: str) -> tuple[str, str, str]:
         return responses.get_account_id(), responses.get_region(), name
 
-    def emit_remembered(name: str, event: str, old: Any, new: Any, *rest: Any, **named: Any) -> None:
+    def emit_and_remember(name: str, event: str, old: Any, new: Any, *rest: Any, **named: Any) -> None:
         changes.append((time.monotonic(), identify_table(name), old, new))
         emit(name, event, old, new, *rest, **named)
 
@@ -55,7 +55,7 @@ def read_eventually(behaviours: Behaviours, random: Random) -> None:
         with undo_last_changes(name, table):
             return read(data)
 
-    dynamodb._emit_stream_event = emit_remembered  # noqa: SLF001 - see above
+    dynamodb._emit_stream_event = emit_and_remember  # noqa: SLF001 - see above
     for read in READS:
         setattr(dynamodb, read, partial(read_perhaps_stale, getattr(dynamodb, read)))
 

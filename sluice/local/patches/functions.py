@@ -89,13 +89,13 @@ def show_mappings_as_deployed() -> None:
     table, mappings = handlers["AWS::Lambda::EventSourceMapping"], ministack.services.lambda_svc._esms  # noqa: SLF001
     create = table["create"]
 
-    def create_shown(*arguments: Any) -> Any:
+    def create_with_state(*arguments: Any) -> Any:
         made = create(*arguments)
         mapping = mappings[made[0]]
         mapping["State"] = "Enabled" if mapping["Enabled"] else "Disabled"
         return made
 
-    table["create"] = create_shown
+    table["create"] = create_with_state
 
 
 def run_functions_with(python: Path) -> None:

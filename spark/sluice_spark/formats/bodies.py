@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sluice_spark.formats.envelopes import Dereference, Payload, S3Choice, keep_body, unwrap
+from sluice_spark.formats.envelopes import Dereference, Payload, S3Selection, keep_body, unwrap
 
 ENVELOPE, REASON = "envelope", "bad_reason"
 
@@ -44,7 +44,7 @@ class BodyOptions:
 def open_rows(
     batch: pa.RecordBatch,
     bodies: BodyOptions,
-    choice: S3Choice,
+    choice: S3Selection,
     *,
     dereference: Dereference = keep_body,
     map_bodies: MapBodies = map,

@@ -32,7 +32,7 @@ BY_DETAIL = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class S3Choice:
+class S3Selection:
     """Selects the objects of S3's notifications that become rows."""
 
     glob: str = "*"  # `*` also matches slashes, unlike in a path
@@ -52,7 +52,9 @@ def keep_body(body: str) -> str:
     return body
 
 
-def unwrap(body: str, envelopes: Sequence[str], choice: S3Choice, follow: Dereference = keep_body) -> Sequence[Payload]:
+def unwrap(
+    body: str, envelopes: Sequence[str], choice: S3Selection, follow: Dereference = keep_body
+) -> Sequence[Payload]:
     """Unwrap a body's payload; with envelope `s3`, one payload for each chosen object. Facts of inner envelopes win.
 
     Calls `follow` with the body and with the content of each envelope. Raises ValueError for a body that isn't
@@ -68,7 +70,7 @@ def unwrap(body: str, envelopes: Sequence[str], choice: S3Choice, follow: Derefe
     return payloads
 
 
-def _unwrap_sns(outer: Payload, envelope: Mapping[str, Any], _: S3Choice) -> Sequence[Payload]:
+def _unwrap_sns(outer: Payload, envelope: Mapping[str, Any], _: S3Selection) -> Sequence[Payload]:
     """Unwrap an SNS notification: https://docs.aws.amazon.com/sns/latest/dg/sns-message-and-json-formats.html."""
     kind, topic = envelope.get("Type"), envelope.get("TopicArn")
     if kind in CONFIRMATIONS:
@@ -79,7 +81,7 @@ def _unwrap_sns(outer: Payload, envelope: Mapping[str, Any], _: S3Choice) -> Seq
     return [Payload(envelope["Message"], {**facts, **_cut_fields(outer.body, "MessageAttributes")})]
 
 
-def _unwrap_eventbridge(outer: Payload, envelope: Mapping[str, Any], _: S3Choice) -> Sequence[Payload]:
+def _unwrap_eventbridge(outer: Payload, envelope: Mapping[str, Any], _: S3Selection) -> Sequence[Payload]:
     """Unwrap an EventBridge event: https://docs.aws.amazon.com/eventbridge/latest/ref/overiew-event-structure.html."""
     if "detail" not in envelope or "detail-type" not in envelope:
         raise ValueError("not an EventBridge event")
@@ -88,7 +90,7 @@ def _unwrap_eventbridge(outer: Payload, envelope: Mapping[str, Any], _: S3Choice
     return [Payload(cut.pop("detail", "null"), {**facts, **cut})]
 
 
-def _unwrap_s3(outer: Payload, envelope: Mapping[str, Any], choice: S3Choice) -> Sequence[Payload]:
+def _unwrap_s3(outer: Payload, envelope: Mapping[str, Any], choice: S3Selection) -> Sequence[Payload]:
     """Unwrap a notification from S3, or from EventBridge about S3, into one payload for each distinct chosen object.
 
     https://docs.aws.amazon.com/AmazonS3/latest/userguide/notification-content-structure.html
@@ -167,7 +169,7 @@ def _parse_object(body: str) -> Mapping[str, Any]:
     return value
 
 
-_OPEN: Mapping[str, Callable[[Payload, Mapping[str, Any], S3Choice], Sequence[Payload]]] = {
+_OPEN: Mapping[str, Callable[[Payload, Mapping[str, Any], S3Selection], Sequence[Payload]]] = {
     "sns": _unwrap_sns,
     "eventbridge": _unwrap_eventbridge,
     "s3": _unwrap_s3,

@@ -45,7 +45,7 @@ FetchObject = Callable[[Pointer], bytes]
 
 
 @lru_cache(maxsize=16)  # Spark reuses worker processes, and creating an S3 client takes 100 ms.
-def open_objects(identity: Identity, *, region: str | None, endpoint: str | None) -> Any:
+def open_s3_client(identity: Identity, *, region: str | None, endpoint: str | None) -> Any:
     """Create a botocore client for S3.
 
     The client follows S3's redirects to a bucket's region. At a custom endpoint the bucket is part of the URL's path.

@@ -13,7 +13,7 @@ import msgspec
 import orjson
 from msgspec.structs import replace
 
-from sluice_spark.formats.envelopes import S3Choice, read_object_facts, unwrap
+from sluice_spark.formats.envelopes import S3Selection, read_object_facts, unwrap
 from sluice_spark.sqs.received import Message, Received, split_messages
 
 RECORDS_LIMIT = 250_000  # maximum number of remembered record identities; the oldest are forgotten first
@@ -23,7 +23,7 @@ IDENTITY_BYTES = 16
 class NotificationDeduplicator:
     """Remembers the S3 event records in one query's log. Not thread-safe: only the receiver uses this class."""
 
-    def __init__(self, envelopes: Sequence[str], choice: S3Choice, limit: int = RECORDS_LIMIT) -> None:
+    def __init__(self, envelopes: Sequence[str], choice: S3Selection, limit: int = RECORDS_LIMIT) -> None:
         self._envelopes, self._choice, self._limit = envelopes, choice, limit
         self._known: set[bytes | None] = set()
         self._order: deque[bytes | None] = deque()
@@ -62,7 +62,7 @@ class NotificationDeduplicator:
             self._known.discard(self._order.popleft())
 
 
-def read_facts(body: str, envelopes: Sequence[str], choice: S3Choice) -> Sequence[Mapping[str, str]]:
+def read_facts(body: str, envelopes: Sequence[str], choice: S3Selection) -> Sequence[Mapping[str, str]]:
     """Read the facts of a body's selected records, in order. Returns an empty list if the body can't be read."""
     try:
         return [payload.facts for payload in unwrap(body, envelopes, choice)]
@@ -84,7 +84,7 @@ def record_identity(facts: Mapping[str, str]) -> bytes | None:
 
 
 def remove_known_records(
-    body: str, envelopes: Sequence[str], choice: S3Choice, known: Collection[bytes | None]
+    body: str, envelopes: Sequence[str], choice: S3Selection, known: Collection[bytes | None]
 ) -> tuple[str | None, Sequence[bytes | None]]:
     """Remove known records from a body. Returns the body (None without new records), and the new records' identities.
 

@@ -75,7 +75,7 @@ class StagedLog:
             return
         raise Fenced("other drivers keep claiming this staging location")
 
-    def view(self, start: Position | None = None) -> Log:
+    def read_log(self, start: Position | None = None) -> Log:
         """Read the current log from `start`, or from its oldest segment, without a claim. Raises SegmentMissing."""
         segment_numbers = self._list_segment_numbers()
         self._load(segment_numbers, start or Position(segment_numbers.start))

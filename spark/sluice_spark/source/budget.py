@@ -97,9 +97,9 @@ class Lease:
         self._budget, self.size, self.wanted, self._held = budget, size, 0, 0
         self._go_on: Callable[[], None] = lambda: None
 
-    def await_room(self, size: int, go_on: Callable[[], None]) -> None:
-        """Call `go_on` when there is room to read a response of `size` bytes, now or later."""
-        self.wanted, self._go_on = COPIES * size, go_on
+    def await_room(self, size: int, resume: Callable[[], None]) -> None:
+        """Call `resume` when there is room to read a response of `size` bytes, now or later."""
+        self.wanted, self._go_on = COPIES * size, resume
         self._budget.grant_when_free(self)
 
     def grant(self) -> None:

@@ -86,7 +86,7 @@ def count_messages(source: Options, name: str) -> int:
 
 def _wait_until_committed(source: Options, query: Any) -> int:
     """Wait until all staged messages are committed, and return their number."""
-    view = StagedLog(source.open_store()).view()
+    view = StagedLog(source.open_store()).read_log()
     total = view.offset(view.end).totals.messages
     committed = 0
     while committed < total:

@@ -118,7 +118,7 @@ class SqsStreamReader(TaskReader, DataSourceStreamReader, _TriggerAvailableNow):
             self._end, self._last = last, end
         view = staged.log
         if first != last and first.segment < view.first:  # An earlier query planned the batch.
-            view = StagedLog(self._options.open_store()).view(first)
+            view = StagedLog(self._options.open_store()).read_log(first)
         return build_partitions(self._options, view.list_ranges(first, last))
 
     def commit(self, end: Mapping[str, Any]) -> None:
@@ -183,7 +183,7 @@ class SqsReader(TaskReader, DataSourceReader):
         """
         staged = open_writable_log(self._options)
         if not self._options.queue_urls:
-            view = staged.view()
+            view = staged.read_log()
             return build_partitions(self._options, view.list_ranges(Position(view.first), view.end))
         start = staged.end()
         staged.take_over(start)

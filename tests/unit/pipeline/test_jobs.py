@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from sluice.errors import BadRequest, BadSetting
 from sluice.operations import Operation, R, parse_request
-from sluice.pipeline.catalogue import Catalogue
+from sluice.pipeline.catalogue import JobCatalogue
 from sluice.pipeline.jobs import COMPACT, LAND, STATISTICS, Job, Mode, StorageLocations, TableFormat, Workers
 from sluice.pipeline.operations import (
     DrainQueue,
@@ -74,7 +74,7 @@ def with_format(table_format: str, **variables: str) -> dict[str, str]:
 
 
 SETTINGS = JobsSettings.read(VARIABLES)
-CATALOGUE = Catalogue(SETTINGS)
+CATALOGUE = JobCatalogue(SETTINGS)
 NOON_MS = 20_000 * DAY_MS + DAY_MS // 2  # of 2024-10-04
 PAUSE_MS = 60_000
 
@@ -84,7 +84,7 @@ def run(job: Job, run_id: str, state: RunState = RunState.RUNNING, *, at_ms: int
 
 
 def land(*, code: str = "s3://assets/c.tgz") -> Job:
-    return Catalogue(replace(SETTINGS, program=replace(SETTINGS.program, code=code))).build_land_job()
+    return JobCatalogue(replace(SETTINGS, program=replace(SETTINGS.program, code=code))).build_land_job()
 
 
 def decision(job: Job | None, *runs: Run, now_ms: int = NOON_MS, name: str = LAND) -> Decision:
@@ -105,7 +105,7 @@ def test_the_land_job_is_told_where_everything_is() -> None:
 
 def test_iceberg_tables_are_a_namespace_of_a_catalog_in_their_folder() -> None:
     settings = JobsSettings.read(with_format("iceberg"))
-    job = Catalogue(settings).build_land_job()
+    job = JobCatalogue(settings).build_land_job()
     assert job.arguments[job.arguments.index("--tables") + 1] == "sluice.pipeline"
     assert job.program.configuration["spark.sql.catalog.sluice.warehouse"] == "s3://bucket/tables"
 
@@ -113,7 +113,7 @@ def test_iceberg_tables_are_a_namespace_of_a_catalog_in_their_folder() -> None:
 @pytest.mark.parametrize("table_format", list(TableFormat))
 def test_spark_s_parameters_can_be_told_apart_by_spaces(table_format: TableFormat) -> None:
     settings = JobsSettings.read(with_format(table_format))
-    job = Catalogue(settings).build_land_job()
+    job = JobCatalogue(settings).build_land_job()
     words = job.spark_submit_parameters.split(" ")
     assert words[::2] == ["--conf"] * len(job.program.configuration)
     assert dict(word.split("=", 1) for word in words[1::2]) == dict(job.program.configuration)
@@ -374,7 +374,7 @@ def test_the_entry_point_takes_what_every_job_is_told(table_format: TableFormat)
     queue = "https://sqs.eu-central-1.amazonaws.com/123456789012/q"
     landing = VARIABLES["LANDING"].replace("https://sqs/main", queue)
     variables = with_format(table_format, LANDING=landing, INGRESS_URL=queue)
-    catalogue = Catalogue(JobsSettings.read(variables))
+    catalogue = JobCatalogue(JobsSettings.read(variables))
     replay: dict[str, Any] = {"exchange": "events", "since": "2024-10-04T00:00:00Z", "until": "2024-10-05T00:00:00Z"}
     jobs = [
         *(catalogue.build_land_job(), catalogue.build_drain_job("s"), *catalogue.build_due_jobs(NOON_MS)),
@@ -460,7 +460,7 @@ class Site:
     @property
     def reconciler(self) -> Reconciler:
         return Reconciler(
-            catalogue=Catalogue(self.settings),
+            catalogue=JobCatalogue(self.settings),
             runs=self.runs,
             desired=self.desired,
             now_ms=lambda: self.at_ms,
