@@ -66,7 +66,7 @@ def test_what_its_parameters_say_reaches_functions_and_logs(template: dict[str, 
 
 def test_its_instructions_name_what_was_not_looked_at(release: Path) -> None:
     said = (release / "README.md").read_text()
-    assert "No account was looked at" in said
+    assert "The template was made without looking at an account" in said
     named = {"proxy_max_concurrency", "client_max_concurrency", "account_concurrency", "release_label"}
     assert named <= {name.rpartition(".")[2] for name in parameter_schemas()}
     assert all(name in said for name in named)
