@@ -99,10 +99,6 @@ class _Source(Struct, frozen=True, rename="camel"):
         at = self.volume or self.pod_file or {}
         return f"file {at.get('file') or at.get('path')}" if at else UNKNOWN_PLACE
 
-    @property
-    def may_be_several(self) -> bool:
-        return bool(self.env_like) or "[]" in (self.value_selector or "")
-
 
 class _Sources(Struct, frozen=True):
     queue: list[_Source] = []
@@ -308,7 +304,9 @@ def _add_queue_entry(result: ImportedQueues, queue: _Queue, consumers: Sequence[
     result.notes.append(
         f"{queue.queue_id}: {queue.kind} {queue.workload} has the queue's name from {read_from}: {then}"
     )
-    if len(queue.sources) > 1 or any(source.may_be_several for source in queue.sources):
+    if len(queue.sources) > 1 or any(
+        source.env_like or "[]" in (source.value_selector or "") for source in queue.sources
+    ):
         result.notes.append(f"{queue.queue_id}: may be several queues: add an entry with its own id for each")
     if "existing_source_queue_arn" not in entry:
         known = f", except its name {fallbacks[0]}" if fallbacks else ""

@@ -34,7 +34,9 @@ def choose_active_bridges(routes: DynamicRoutes) -> BridgeByOrigin:
     """Return the name of the active bridge to each known origin, by origin."""
     ranks: dict[str, _Rank] = {}
     for name, served in routes.served.items():
-        for origin, advertised_route in served.permitted_routes.items():
+        for origin, advertised_route in served.advertised_routes.items():
+            if not served.may_lead_to(origin):
+                continue  # such routes are only kept because digests cover them
             rank = _rank(name, served, advertised_route)
             known = ranks.get(origin)
             if known is None or rank < known:

@@ -83,11 +83,6 @@ class ServedRoute(Struct, frozen=True, kw_only=True, rename={"advertised_routes"
         return origin == self.peer or any(fnmatchcase(origin, pattern) for pattern in leads)
 
     @property
-    def permitted_routes(self) -> Mapping[str, AdvertisedRoute]:
-        """Advertised routes that the peer's rule permits. The others are kept, because digests cover them, too."""
-        return {origin: route for origin, route in self.advertised_routes.items() if self.may_lead_to(origin)}
-
-    @property
     def name(self) -> str:
         """The bridge's local name."""
         return format_served_name(self.bridge, self.peer)

@@ -303,7 +303,10 @@ def read_object(
     if `text` isn't a JSON object, or if a field has another type.
     """
     members = _decode_json(
-        decode_utf8(text) if isinstance(text, bytes) else text, object_pairs_hook=_Members, parse_int=_parse_integer
+        decode_utf8(text) if isinstance(text, bytes) else text,
+        object_pairs_hook=_Members,
+        # Python refuses every integer of more than 4,300 digits; Go refuses such integers only in fields that it reads.
+        parse_int=lambda digits: int(digits) if len(digits) <= _INT64_CHARACTERS else float(digits),
     )
     if members is None:
         return {}
@@ -354,11 +357,6 @@ def _decode_json(text: str, **hooks: Any) -> Any:
         raise Malformed("exceeded max depth") from None
     except ValueError as error:
         raise Malformed(str(error)) from None
-
-
-def _parse_integer(digits: str) -> int | float:
-    # Python refuses every integer of more than 4,300 digits; Go refuses such integers only in fields that it reads.
-    return int(digits) if len(digits) <= _INT64_CHARACTERS else float(digits)
 
 
 def _parse_float(digits: str) -> float:
