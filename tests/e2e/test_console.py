@@ -226,7 +226,7 @@ class Letters:
         before = begun.get_attribute("datetime") if begun.count() else None
         begin()
         until(lambda: begun.get_attribute("datetime"), lambda at: at != before)
-        expect(self.moved).not_to_contain_text("goes on…")
+        expect(self.moved).not_to_contain_text("running…")
         expect(self.page.get_by_role("button", name="Look again")).to_be_enabled()
         return self.moved.inner_text()
 
