@@ -248,7 +248,7 @@ def apply_operation(operation: FederationOperation, context: LambdaContext) -> o
 
 
 def report_and_arm_tick(link_service: LinkService, dynamics: DynamicRouteService, drift_repair: DriftRepair) -> None:
-    """Publish repairs and ignored messages of dynamic routes, and schedule the next tick."""
+    """Report repairs, publish the numbers of ignored ops of dynamic routes, and schedule the next tick."""
     for repair in drift_repair.repairs:
         logger.warning(
             "Repaired",

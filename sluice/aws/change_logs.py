@@ -136,7 +136,7 @@ class DynamoChangeLog:
         return True
 
     def save(self, snapshot: bytes, *, after: int, version: int) -> bool:
-        """Write a snapshot as version `after` or `after` + 1. Returns False if another writer was faster."""
+        """Write a snapshot of version `after` or the next version. Returns False if another writer was faster."""
         head = self._read_head_at(after)
         if head is None:
             return False

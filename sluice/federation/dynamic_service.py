@@ -57,7 +57,7 @@ class DynamicRouteService(msgspec.Struct, frozen=True, kw_only=True):
         try:
             op = ops.decode_op(bytes(message.op))
         except Malformed:
-            # a newer release may have sent this op; digests show a difference
+            # A newer release may have sent this op. If it matters, later digests differ, and a snapshot is requested.
             self.ignored[IgnoredReason.MALFORMED] += 1
             return
         if op.epoch > self.link_service.now_ms() + MAX_AHEAD_MS:

@@ -36,7 +36,7 @@ from sluice.federation.matching.metadata import (
     Metadata,
     ReceivedMessage,
     append_tag,
-    complete_metadata,
+    fill_in_metadata,
     find_drop_reason,
     make_outgoing,
     open_attributes,
@@ -95,10 +95,10 @@ def forward_all(
     url = route.peer.fifo_ingress_url if fifo else route.peer.ingress_url
     dest, dest_key = route.bridge.dest, None if route.bridge.dest_key is UNSET else route.bridge.dest_key
     for position, message in enumerate(messages):
-        receipt = ReceivedMessage.from_message(message, site=site, now_ms=now_ms)
+        received = ReceivedMessage.from_message(message, site=site, now_ms=now_ms)
         try:
             over = forward(
-                receipt, crossing=route.crossing, dest=dest, dest_key=dest_key, fifo=fifo, passes_filter=passes_filter
+                received, crossing=route.crossing, dest=dest, dest_key=dest_key, fifo=fifo, passes_filter=passes_filter
             )
         except SenderFault as fault:
             refusals[position] = fault
@@ -135,7 +135,7 @@ def forward_all(
 
 
 def forward(
-    receipt: ReceivedMessage,
+    received: ReceivedMessage,
     *,
     crossing: Crossing,
     dest: str,
@@ -149,14 +149,14 @@ def forward(
     attributes, and its errors are raised. The message's metadata is always trusted: without traces, two opposite queue
     routes would forward a message for ever, while a forged trace only stops its own message. Raises `SenderFault`.
     """
-    opened = open_attributes(receipt.message.attributes)
-    metadata, message_id = complete_metadata(opened.metadata or Metadata(), opened.attributes, receipt)
+    opened = open_attributes(received.message.attributes)
+    metadata, message_id = fill_in_metadata(opened.metadata or Metadata(), opened.attributes, received)
     if crossing.origins is UNSET:  # only messages of dynamic routes may have an address
         metadata = replace(metadata, to=None, turns=0)
-    is_addressed = metadata.to is not None
-    reason = find_drop_reason(metadata.trace, crossing, addressed=is_addressed) or metadata.check_expiry(receipt.now_ms)
+    is_addressed, now_ms = metadata.to is not None, received.now_ms
+    reason = find_drop_reason(metadata.trace, crossing, addressed=is_addressed) or metadata.check_expiry(now_ms)
     if reason is None and passes_filter is not None:
-        published = msgspec.structs.replace(receipt.message, attributes=opened.attributes)
+        published = msgspec.structs.replace(received.message, attributes=opened.attributes)
         reason = None if passes_filter(published) else DropReason.FILTERED
     if reason is not None:
         return Drop(reason=reason, message_id=message_id)
@@ -167,12 +167,12 @@ def forward(
         exchange=dest,
         key=metadata.key if dest_key is None else dest_key,
         trace=append_tag(metadata.trace, crossing, addressed=is_addressed),
-        ttl_ms=metadata.compute_ttl_ms(receipt.now_ms),
-        stamped_at_ms=receipt.now_ms,
+        ttl_ms=metadata.compute_ttl_ms(now_ms),
+        stamped_at_ms=now_ms,
         turns=metadata.turns + is_addressed,
     )
-    attributes = seal_attributes(receipt.message.body, opened.attributes, gone)
-    return make_outgoing(receipt.message, attributes, gone, fifo=fifo, crosses=True)
+    attributes = seal_attributes(received.message.body, opened.attributes, gone)
+    return make_outgoing(received.message, attributes, gone, fifo=fifo, crosses=True)
 
 
 @dataclass(slots=True)

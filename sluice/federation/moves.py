@@ -25,7 +25,7 @@ class Unmovable(BadConfiguration):
     """A message has no target queue. The text says why."""
 
 
-class Copy(NamedTuple):
+class MovedCopy(NamedTuple):
     """A message to send, and the URL of its target queue."""
 
     target: str
@@ -44,7 +44,7 @@ class Move:
 
     source: "ConsumedQueue"
     send: Send
-    choose_copy: Callable[[Message], Copy | None]
+    choose_copy: Callable[[Message], MovedCopy | None]
     fifo: bool
     has_several_targets: bool = False
     most: int | None = None
@@ -52,7 +52,7 @@ class Move:
     may_go_on: Callable[[], bool]
     moved: int = 0
     unmoved: dict[str, str] = field(default_factory=dict)
-    _blocked_groups: set[str] = field(default_factory=set)  # groups with a message that stays: later ones stay, too
+    _blocked_groups: set[str] = field(default_factory=set)  # groups of which no later message may move
     _skipped_ids: set[str] = field(default_factory=set)  # ids of skipped messages
     _moved_ids: dict[str, None] = field(default_factory=dict)  # ids of moved messages, from the oldest
 
@@ -130,10 +130,10 @@ class Move:
         self._blocked_groups.add(message.group_id or "")
 
 
-def build_copy(target: str, message: Message) -> Copy:
+def build_copy(target: str, message: Message) -> MovedCopy:
     """Return a copy of the message for a target. In a FIFO queue, the message's id is the deduplication id."""
     fifo = target.endswith(FIFO_SUFFIX)
-    return Copy(
+    return MovedCopy(
         target,
         Outgoing(
             body=message.body,

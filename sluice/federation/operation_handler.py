@@ -355,7 +355,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
             self.enable_peer_mappings()
         declared_peers = [peer for peer in peers.values() if peer.declared]
         declared = index_by_key((*self.peers, *self.declared.entries))
-        for key, entry in reversed(index_by_key((*declared_peers, *before.entries)).items()):  # removes routes first
+        for key, entry in reversed(index_by_key((*declared_peers, *before.entries)).items()):  # routes before links
             kept = declared.get(key)
             can_stay = entry.can_become(kept) if isinstance(entry, Bridge) and isinstance(kept, Bridge) else kept
             if not can_stay or (isinstance(entry, Link) and entry != kept):

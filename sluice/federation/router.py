@@ -25,7 +25,7 @@ from sluice.federation.matching.metadata import (
     DropReason,
     Metadata,
     ReceivedMessage,
-    complete_metadata,
+    fill_in_metadata,
     find_drop_reason,
     get_attribute_text,
     make_outgoing,
@@ -126,11 +126,11 @@ def route(
     entries: list[Entry] = []
     known_peers = peers() if ingress.from_links else None
     for position, message in enumerate(messages):
-        receipt = ReceivedMessage.from_message(message, site=site, now_ms=now_ms)
+        received = ReceivedMessage.from_message(message, site=site, now_ms=now_ms)
         try:
             senders = None if known_peers is None else identify_senders(message, known_peers)
             published = publish(
-                receipt, table=table, trusted=ingress.trusted, senders=senders, exchange=ingress.exchange
+                received, table=table, trusted=ingress.trusted, senders=senders, exchange=ingress.exchange
             )
         except SenderFault as fault:
             refusals[position] = fault
@@ -174,7 +174,7 @@ def route(
     )
 
 
-class Copy(msgspec.Struct, frozen=True, kw_only=True):
+class RoutedCopy(msgspec.Struct, frozen=True, kw_only=True):
     """A copy of a message for one queue."""
 
     destination: Destination
@@ -184,12 +184,12 @@ class Copy(msgspec.Struct, frozen=True, kw_only=True):
 class PublishResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of publishing a message: at least one copy or one drop."""
 
-    copies: tuple[Copy, ...] = ()
+    copies: tuple[RoutedCopy, ...] = ()
     dropped_messages: tuple[Drop, ...] = ()
 
 
 def publish(
-    receipt: ReceivedMessage,
+    received: ReceivedMessage,
     *,
     table: RoutingTable,
     trusted: bool,
@@ -203,41 +203,41 @@ def publish(
     Raises `SenderFault` for a message that can never succeed: its metadata is malformed, its key is too long, the
     message is too large with metadata, or its exchange is missing or not open to the peer.
     """
-    opened = open_attributes(receipt.message.attributes)
+    opened = open_attributes(received.message.attributes)
     claimed = opened.metadata or Metadata()
     if senders is not None:
         claimed = replace(claimed, trace=append_peer_tag(claimed.trace, senders))
     elif not trusted:
         claimed = Metadata(exchange=claimed.exchange, key=claimed.key, ttl_ms=claimed.ttl_ms, headers=claimed.headers)
-    metadata, message_id = complete_metadata(claimed, opened.attributes, receipt)
+    metadata, message_id = fill_in_metadata(claimed, opened.attributes, received)
     named = exchange or claimed.exchange or get_attribute_text(opened.attributes, EXCHANGE_ATTRIBUTE)
     if not named:
         raise Malformed(f"names no exchange: neither {ATTRIBUTE} nor an attribute `{EXCHANGE_ATTRIBUTE}` does")
     refusals = [sender.find_push_refusal(named) for sender in senders or ()]
     if refusals and None not in refusals:
         raise NotPermitted(refusals[0] or "")
-    reason = (DropReason.LOOP if receipt.site in metadata.trace else None) or metadata.check_expiry(receipt.now_ms)
+    reason = (DropReason.LOOP if received.site in metadata.trace else None) or metadata.check_expiry(received.now_ms)
     if reason is not None:
         return PublishResult(dropped_messages=(Drop(reason=reason, message_id=message_id),))
     headers = collect_headers(opened.attributes, metadata.headers)
     destinations = table.route(Publication(exchange=named, key=metadata.key or "", headers=headers))
     if not destinations:
         return PublishResult(dropped_messages=(Drop(reason=DropReason.UNROUTABLE, message_id=message_id),))
-    return _address_copies(receipt, opened.attributes, replace(metadata, exchange=named), destinations)
+    return _address_copies(received, opened.attributes, replace(metadata, exchange=named), destinations)
 
 
 def _address_copies(
-    receipt: ReceivedMessage, attributes: Attributes, metadata: Metadata, destinations: Sequence[Destination]
+    received: ReceivedMessage, attributes: Attributes, metadata: Metadata, destinations: Sequence[Destination]
 ) -> PublishResult:
     """Return a copy for each destination. The copies on dynamic bridges divide the message's origins among them."""
-    message, message_id = receipt.message, metadata.message_id or ""
-    is_addressed, is_for_here = metadata.to is not None, metadata.to is None or receipt.site in metadata.to
+    message, message_id = received.message, metadata.message_id or ""
+    is_addressed, is_for_here = metadata.to is not None, metadata.to is None or received.site in metadata.to
     unaddressed = replace(metadata, to=None, turns=0)
     sealed = seal_attributes(message.body, attributes, unaddressed)
     # At its final queue, a message with ten user attributes gets no `x-qpid`, because plain consumers don't need it.
     fills_up = len(attributes) == MAX_ATTRIBUTES and not metadata.headers
     at_the_end = attributes if fills_up else sealed
-    copies: list[Copy] = []
+    copies: list[RoutedCopy] = []
     drops: list[Drop] = []
     for destination in destinations:
         crossing, drop_reason, carrying = destination.crossing, None, unaddressed
@@ -260,7 +260,7 @@ def _address_copies(
             drops.append(Drop(reason=drop_reason, message_id=message_id, queue=destination.queue))
             continue
         sent = make_outgoing(message, carried, carrying, fifo=destination.is_fifo, crosses=crossing is not None)
-        copies.append(Copy(destination=destination, outgoing=sent))
+        copies.append(RoutedCopy(destination=destination, outgoing=sent))
     if not (copies or drops):
         drops.append(Drop(reason=DropReason.UNROUTABLE, message_id=message_id))
     return PublishResult(copies=tuple(copies), dropped_messages=tuple(drops))

@@ -17,7 +17,7 @@ from sluice.aws.deployment import read_stack_output
 from sluice.aws.queues import MAX_BATCH, ConsumedQueue, send_batch
 from sluice.dead_letter_reasons import Reason, classify_reason
 from sluice.errors import BadConfiguration
-from sluice.federation.moves import HIDDEN_S, Copy, Move, Unmovable, build_copy
+from sluice.federation.moves import HIDDEN_S, Move, MovedCopy, Unmovable, build_copy
 from sluice.message import FIFO_SUFFIX, DeadLetter, Message, drop_contents
 from sluice.rendezvous.protocol.addresses import mask_addresses
 
@@ -173,7 +173,7 @@ def prepare_redrive(
     for five minutes.
     """
 
-    def choose_copy(message: Message) -> Copy | None:
+    def choose_copy(message: Message) -> MovedCopy | None:
         letter = read_dead_letter(message)
         if not selection.includes(letter):
             return None

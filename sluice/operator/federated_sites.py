@@ -62,7 +62,7 @@ def find_bound_queues(site: OpenSite, publication: Publication) -> AbstractSet[s
         index = exchanges[name].type.index_class()
         for bound in site.client.ask(ListBindings(exchange=name)).bindings:
             index.add(bound.queue, {bound.key: bound.arguments})
-        if queues := index.matches(publication):
+        if queues := index.find_queues(publication):
             return queues
     return frozenset()
 

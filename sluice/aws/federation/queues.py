@@ -9,7 +9,7 @@ from sluice.aws.dead_letters import read_dead_letter
 from sluice.aws.queues import ConsumedQueue
 from sluice.aws.splitting.queues import SplitQueues
 from sluice.errors import CallFailed
-from sluice.federation.moves import Copy, Move, build_copy
+from sluice.federation.moves import Move, MovedCopy, build_copy
 from sluice.message import FIFO_SUFFIX, Message
 
 REDRIVE_POLICY, POLICY = "RedrivePolicy", "Policy"
@@ -62,7 +62,7 @@ class SqsSiteQueues(SplitQueues):
         """
         looked_at = 0
 
-        def choose_copy(message: Message) -> Copy | None:
+        def choose_copy(message: Message) -> MovedCopy | None:
             nonlocal looked_at
             looked_at += 1
             letter = read_dead_letter(message)

@@ -20,7 +20,7 @@ from sluice.federation.map.topology import Route, Topology
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.matching.indexes import Publication
 from sluice.federation.matching.metadata import Crossing, DropReason, Trace, append_tag, find_drop_reason
-from sluice.federation.matching.topics import ANY, ONE, SEPARATOR, add_places_after_any, advance_places
+from sluice.federation.matching.topics import ANY, ONE, SEPARATOR, add_positions_after_any, advance_positions
 from sluice.message import FIFO_SUFFIX
 
 MAX_PATTERNS_IN_TRIPLES = 16  # with more patterns, a sample key matches at most two of them
@@ -205,7 +205,7 @@ def _make_edge_condition(edge: Edge) -> Callable[[str], bool]:
         return lambda _: True
     index = (edge.type or ExchangeType.TOPIC).index_class()
     index.add("", {key: {}})
-    return lambda said: bool(index.matches(Publication(exchange="", key=said)))
+    return lambda said: bool(index.find_queues(Publication(exchange="", key=said)))
 
 
 def _choose_sample_keys(edges: Iterable[Edge]) -> list[str]:
@@ -235,14 +235,14 @@ def find_common_key(patterns: Sequence[str]) -> str | None:
     split = [pattern.split(SEPARATOR) for pattern in patterns]
     words = sorted({token for tokens in split for token in tokens} - {ONE, ANY})
     words.append(max(words, key=len, default="") + "x")  # no pattern has this word, so only wildcards match it
-    places = tuple(add_places_after_any(tokens, {0}) for tokens in split)
+    places = tuple(add_positions_after_any(tokens, {0}) for tokens in split)
     to_visit, seen = deque([(places, list[str]())]), {places}
     while to_visit:
         here, key = to_visit.popleft()
         if key and all(len(tokens) in at for tokens, at in zip(split, here, strict=True)):
             return SEPARATOR.join(key)
         for word in words:
-            after = tuple(advance_places(tokens, at, word) for tokens, at in zip(split, here, strict=True))
+            after = tuple(advance_positions(tokens, at, word) for tokens, at in zip(split, here, strict=True))
             if all(after) and (after not in seen or not key):
                 seen.add(after)
                 to_visit.append((after, [*key, word]))

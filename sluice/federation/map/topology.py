@@ -79,7 +79,7 @@ class Topology:
                     continue
                 source, dest = find_site_tags(bridge, links[bridge.link], here=site.tag)
                 # While a link forwards nothing, its state replaces the reported states of its routes.
-                # Only failed and paused routes keep their own state.
+                # A route that has failed or is paused is always drawn in its own state.
                 link = site.statuses.get(bridge.link, LinkStatus()).state
                 own = site.states.get(bridge.name, link.value)
                 stays = own.startswith((LinkState.FAILED, LinkState.PAUSED))

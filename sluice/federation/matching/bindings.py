@@ -319,7 +319,7 @@ class RoutingTable(BindingsReplica):
         if indexes is None:
             raise UnknownExchange(publication.exchange)
         for index in indexes:
-            queues = index.matches(publication)
+            queues = index.find_queues(publication)
             if queues:
                 return tuple([self._queues[queue] for queue in sorted(queues)])
         return ()
@@ -348,7 +348,7 @@ class RoutingTable(BindingsReplica):
 
 
 class SiteBindings(BindingsReplica):
-    """A replica with all stored bindings, for changes and views."""
+    """A copy in memory of all stored bindings, to change or list them."""
 
     __slots__ = ("_bound", "count")
 

@@ -1,7 +1,7 @@
 """Indexes of one exchange's bindings: the base class, and the indexes of direct and fanout exchanges. Pure.
 
-A member is a bound queue's name, and is in the index once per binding. An index may have 100,000 keys. Most keys have
-only one member, which is stored as a plain string.
+A queue is a bound queue's name, and is in the index once per binding. An index may have 100,000 keys. Most keys have
+only one queue, which is stored as a plain string.
 """
 
 from collections import Counter
@@ -19,45 +19,45 @@ MAX_ARGUMENTS = 64
 Key = Annotated[str, Meta(max_length=MAX_KEY_CHARACTERS)]
 Arguments = Annotated[Mapping[str, StoredValue], Meta(max_length=MAX_ARGUMENTS)]
 BoundKeys = Mapping[Key, Arguments]  # a queue's keys at one exchange, each with its arguments
-Members = str | tuple[str, ...]
-NO_MEMBERS: Members = ()
+QueueNames = str | tuple[str, ...]
+NO_QUEUES: QueueNames = ()
 
 
-def add_member(members: Members, member: str) -> Members:
-    """Return the members together with one more member."""
-    if isinstance(members, str):
-        return members, member
-    return (*members, member) if members else member
+def add_queue(queues: QueueNames, queue: str) -> QueueNames:
+    """Return the queues together with one more queue."""
+    if isinstance(queues, str):
+        return queues, queue
+    return (*queues, queue) if queues else queue
 
 
-def remove_member(members: Members, member: str) -> Members:
-    """Return the members without one occurrence of `member`. Raises `KeyError` if `member` is missing."""
-    if members == member:
-        return NO_MEMBERS
-    if isinstance(members, str) or member not in members:
-        raise KeyError(member)
-    place = members.index(member)
-    others = (*members[:place], *members[place + 1 :])
+def remove_queue(queues: QueueNames, queue: str) -> QueueNames:
+    """Return the queues without one occurrence of `queue`. Raises `KeyError` if `queue` is missing."""
+    if queues == queue:
+        return NO_QUEUES
+    if isinstance(queues, str) or queue not in queues:
+        raise KeyError(queue)
+    position = queues.index(queue)
+    others = (*queues[:position], *queues[position + 1 :])
     return others[0] if len(others) == 1 else others
 
 
-def collect_members(members: Members, collected: set[str]) -> None:
-    """Add all members to the set `collected`."""
-    if isinstance(members, str):
-        collected.add(members)
+def collect_queues(queues: QueueNames, collected: set[str]) -> None:
+    """Add all queues to the set `collected`."""
+    if isinstance(queues, str):
+        collected.add(queues)
     else:
-        collected.update(members)
+        collected.update(queues)
 
 
-def add_to_table(table: dict[Any, Members], key: Any, member: str) -> None:
-    """Add a member under a key of the table."""
-    table[key] = add_member(table.get(key, NO_MEMBERS), member)
+def add_to_table(table: dict[Any, QueueNames], key: Any, queue: str) -> None:
+    """Add a queue under a key of the table."""
+    table[key] = add_queue(table.get(key, NO_QUEUES), queue)
 
 
-def remove_from_table(table: dict[Any, Members], key: Any, member: str) -> None:
-    """Remove a member under a key of the table. A key without members is removed, too. Raises `KeyError`."""
-    others = remove_member(table.get(key, NO_MEMBERS), member)
-    if others == NO_MEMBERS:
+def remove_from_table(table: dict[Any, QueueNames], key: Any, queue: str) -> None:
+    """Remove a queue under a key of the table. A key without queues is removed, too. Raises `KeyError`."""
+    others = remove_queue(table.get(key, NO_QUEUES), queue)
+    if others == NO_QUEUES:
         del table[key]
     else:
         table[key] = others
@@ -74,7 +74,7 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
 class BindingIndex:
     """An index of one exchange's bindings. Each type of exchange has a subclass.
 
-    `match_all_arguments` are the arguments of a binding that matches every message with any key.
+    A binding with the arguments `match_all_arguments` matches every message, whatever the binding's key.
     """
 
     __slots__ = ()
@@ -87,15 +87,15 @@ class BindingIndex:
     def check(cls, arguments: Headers) -> None:
         """Check a binding's arguments. Raises `BadBinding` if they are invalid."""
 
-    def add(self, member: str, keys: BoundKeys) -> None:
+    def add(self, queue: str, keys: BoundKeys) -> None:
         """Add bindings of a queue. A binding that is added twice has to be removed twice. Raises `BadBinding`."""
         raise NotImplementedError
 
-    def remove(self, member: str, keys: BoundKeys) -> None:
+    def remove(self, queue: str, keys: BoundKeys) -> None:
         """Remove bindings of a queue. Raises `KeyError` if a binding is missing."""
         raise NotImplementedError
 
-    def matches(self, publication: Publication) -> set[str]:
+    def find_queues(self, publication: Publication) -> set[str]:
         """Return the queues of all bindings that match the message."""
         raise NotImplementedError
 
@@ -107,23 +107,23 @@ class DirectIndex(BindingIndex):
     follows_keys = True
 
     def __init__(self) -> None:
-        self._by_key: dict[str, Members] = {}
+        self._by_key: dict[str, QueueNames] = {}
 
-    def add(self, member: str, keys: BoundKeys) -> None:
+    def add(self, queue: str, keys: BoundKeys) -> None:
         """Add a queue's keys."""
         for key in keys:
-            add_to_table(self._by_key, key, member)
+            add_to_table(self._by_key, key, queue)
 
-    def remove(self, member: str, keys: BoundKeys) -> None:
+    def remove(self, queue: str, keys: BoundKeys) -> None:
         """Remove a queue's keys. Raises `KeyError` if a key is missing."""
         for key in keys:
-            remove_from_table(self._by_key, key, member)
+            remove_from_table(self._by_key, key, queue)
 
-    def matches(self, publication: Publication) -> set[str]:
+    def find_queues(self, publication: Publication) -> set[str]:
         """Return the queues that are bound by the message's key."""
-        members: set[str] = set()
-        collect_members(self._by_key.get(publication.key, NO_MEMBERS), members)
-        return members
+        queues: set[str] = set()
+        collect_queues(self._by_key.get(publication.key, NO_QUEUES), queues)
+        return queues
 
 
 class FanoutIndex(BindingIndex):
@@ -134,19 +134,19 @@ class FanoutIndex(BindingIndex):
     def __init__(self) -> None:
         self._bindings: Counter[str] = Counter()  # number of bindings by queue
 
-    def add(self, member: str, keys: BoundKeys) -> None:
+    def add(self, queue: str, keys: BoundKeys) -> None:
         """Add bindings of a queue. Only their number is stored."""
         if keys:
-            self._bindings[member] += len(keys)
+            self._bindings[queue] += len(keys)
 
-    def remove(self, member: str, keys: BoundKeys) -> None:
+    def remove(self, queue: str, keys: BoundKeys) -> None:
         """Remove bindings of a queue. Raises `KeyError` if the queue has fewer bindings."""
-        if self._bindings[member] < len(keys):
-            raise KeyError(member)
-        self._bindings[member] -= len(keys)
-        if not self._bindings[member]:
-            del self._bindings[member]
+        if self._bindings[queue] < len(keys):
+            raise KeyError(queue)
+        self._bindings[queue] -= len(keys)
+        if not self._bindings[queue]:
+            del self._bindings[queue]
 
-    def matches(self, publication: Publication) -> set[str]:  # noqa: ARG002 - to everyone, whatever it is
+    def find_queues(self, publication: Publication) -> set[str]:  # noqa: ARG002 - to everyone, whatever it is
         """Return all bound queues, because every message matches."""
         return set(self._bindings)

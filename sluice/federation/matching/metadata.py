@@ -189,20 +189,20 @@ class Drop(msgspec.Struct, frozen=True, kw_only=True):
     queue: str | None = None
 
 
-def complete_metadata(trusted: Metadata, attributes: Attributes, receipt: ReceivedMessage) -> tuple[Metadata, str]:
+def fill_in_metadata(metadata: Metadata, attributes: Attributes, received: ReceivedMessage) -> tuple[Metadata, str]:
     """Return metadata with missing fields filled in, and the message's id. Metadata from an exchange is complete."""
-    if trusted.message_id is not None and None not in {trusted.key, trusted.published_at_ms, trusted.stamped_at_ms}:
-        return trusted, trusted.message_id
-    message_id = trusted.message_id or f"{receipt.site}.{receipt.ulid}"
-    sent_at_ms = receipt.message.sent_at_ms
-    first_seen_ms = receipt.now_ms if sent_at_ms is None else sent_at_ms
-    published_at_ms = first_seen_ms if trusted.published_at_ms is None else trusted.published_at_ms
+    if metadata.message_id is not None and None not in {metadata.key, metadata.published_at_ms, metadata.stamped_at_ms}:
+        return metadata, metadata.message_id
+    message_id = metadata.message_id or f"{received.site}.{received.ulid}"
+    sent_at_ms = received.message.sent_at_ms
+    first_seen_ms = received.now_ms if sent_at_ms is None else sent_at_ms
+    published_at_ms = first_seen_ms if metadata.published_at_ms is None else metadata.published_at_ms
     complete = replace(
-        trusted,
-        key=get_attribute_text(attributes, KEY_ATTRIBUTE) if trusted.key is None else trusted.key,
+        metadata,
+        key=get_attribute_text(attributes, KEY_ATTRIBUTE) if metadata.key is None else metadata.key,
         message_id=message_id,
         published_at_ms=published_at_ms,
-        stamped_at_ms=published_at_ms if trusted.stamped_at_ms is None else trusted.stamped_at_ms,
+        stamped_at_ms=published_at_ms if metadata.stamped_at_ms is None else metadata.stamped_at_ms,
     )
     return complete, message_id
 

@@ -9,14 +9,14 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from sluice.federation.matching.indexes import (
-    NO_MEMBERS,
+    NO_QUEUES,
     BindingIndex,
     BoundKeys,
-    Members,
     Publication,
-    add_member,
-    collect_members,
-    remove_member,
+    QueueNames,
+    add_queue,
+    collect_queues,
+    remove_queue,
 )
 
 SEPARATOR = "."
@@ -40,26 +40,26 @@ def _tokenize(pattern: str) -> list[str]:
 def covers(pattern: str, narrower_pattern: str) -> bool:
     """Return whether every key that matches the pattern `narrower_pattern` also matches `pattern`."""
     tokens = _tokenize(pattern)
-    # `reached` has the positions in `pattern` that are possible after the tokens of `other` so far.
-    reached = add_places_after_any(tokens, {0})
+    # The positions in `pattern` that can be reached by the tokens read so far, as in a nondeterministic automaton.
+    reached = add_positions_after_any(tokens, {0})
     for token in _tokenize(narrower_pattern):
-        reached = advance_places(tokens, reached, token)
+        reached = advance_positions(tokens, reached, token)
     return len(tokens) in reached
 
 
-def advance_places(tokens: Sequence[str], reached: frozenset[int], token: str) -> frozenset[int]:
+def advance_positions(tokens: Sequence[str], reached: frozenset[int], token: str) -> frozenset[int]:
     """Return the positions in a pattern that are possible after one more token. The token may be `#`."""
-    stays = {place for place in reached if place < len(tokens) and tokens[place] == ANY}
-    goes = {place + 1 for place in reached if place < len(tokens) and token != ANY and tokens[place] in {token, ONE}}
-    return add_places_after_any(tokens, stays | goes)
+    stays = {index for index in reached if index < len(tokens) and tokens[index] == ANY}
+    goes = {index + 1 for index in reached if index < len(tokens) and token != ANY and tokens[index] in {token, ONE}}
+    return add_positions_after_any(tokens, stays | goes)
 
 
-def add_places_after_any(tokens: Sequence[str], reached: Iterable[int]) -> frozenset[int]:
+def add_positions_after_any(tokens: Sequence[str], reached: Iterable[int]) -> frozenset[int]:
     """Return the positions together with those behind a `#`, because `#` may match no token."""
     positions = set(reached)
-    for place, token in enumerate(tokens):
-        if place in positions and token == ANY:
-            positions.add(place + 1)
+    for index, token in enumerate(tokens):
+        if index in positions and token == ANY:
+            positions.add(index + 1)
     return frozenset(positions)
 
 
@@ -70,7 +70,7 @@ class _Node:
     without a table.
     """
 
-    __slots__ = ("after_any", "after_one", "follows_any", "literals", "members", "next", "token")
+    __slots__ = ("after_any", "after_one", "follows_any", "literals", "next", "queues", "token")
 
     def __init__(self, *, follows_any: bool = False) -> None:
         self.follows_any = follows_any
@@ -79,14 +79,14 @@ class _Node:
         self.literals: dict[str, _Node] | None = None  # the children for all other literals
         self.after_one: _Node | None = None
         self.after_any: _Node | None = None
-        self.members: Members = NO_MEMBERS
+        self.queues: QueueNames = NO_QUEUES
 
     @property
     def is_empty(self) -> bool:
-        """Whether the node has neither members nor children, so that it can be removed."""
-        return self.members == NO_MEMBERS and self.next is self.after_one is self.after_any is None
+        """Whether the node has neither queues nor children, so that it can be removed."""
+        return self.queues == NO_QUEUES and self.next is self.after_one is self.after_any is None
 
-    def child(self, token: str) -> "_Node | None":
+    def find_child(self, token: str) -> "_Node | None":
         """Return the child for a pattern's token; None if there is no such child."""
         if token == ANY:
             return self.after_any
@@ -140,35 +140,35 @@ class TopicIndex(BindingIndex):
         self._root = _Node()
         self._tokens: dict[str, str] = {}  # up to `MAX_KEPT_TOKENS` distinct tokens, each stored once
 
-    def add(self, member: str, keys: BoundKeys) -> None:
+    def add(self, queue: str, keys: BoundKeys) -> None:
         """Add a queue's patterns."""
         for pattern in keys:
             node = self._root
             for token in _tokenize(pattern):
-                node = node.child(token) or node.add_child(self._intern(token))
-            node.members = add_member(node.members, member)
+                node = node.find_child(token) or node.add_child(self._intern_token(token))
+            node.queues = add_queue(node.queues, queue)
 
-    def remove(self, member: str, keys: BoundKeys) -> None:
+    def remove(self, queue: str, keys: BoundKeys) -> None:
         """Remove a queue's patterns. Raises `KeyError` if a pattern is missing."""
         for pattern in keys:
             node, way = self._root, list[tuple[_Node, str]]()
             for token in _tokenize(pattern):
-                after = node.child(token)
+                after = node.find_child(token)
                 if after is None:
                     raise KeyError(pattern)
                 way.append((node, token))
                 node = after
-            node.members = remove_member(node.members, member)
+            node.queues = remove_queue(node.queues, queue)
             while way and node.is_empty:
                 node, token = way.pop()
                 node.remove_child(token)
 
-    def _intern(self, token: str) -> str:
+    def _intern_token(self, token: str) -> str:
         if len(self._tokens) < MAX_KEPT_TOKENS:
             return self._tokens.setdefault(token, token)
         return self._tokens.get(token, token)
 
-    def matches(self, publication: Publication) -> set[str]:
+    def find_queues(self, publication: Publication) -> set[str]:
         """Return the queues of all patterns that match the message's key."""
         matched_queues: set[str] = set()
         reached_nodes: list[_Node] = []
@@ -179,7 +179,7 @@ class TopicIndex(BindingIndex):
                 return matched_queues
             here = _select_continuing(_advance_nodes(here, token), matched_queues)
         for node in here:
-            collect_members(node.members, matched_queues)
+            collect_queues(node.queues, matched_queues)
         return matched_queues
 
 
@@ -213,7 +213,7 @@ def _select_continuing(nodes: Iterable[_Node], collected: set[str]) -> list[_Nod
     for node in nodes:
         # Patterns are normalized with `*` before `#`, so a `#` is followed only by a literal or the end.
         if node.follows_any and node.next is None:
-            collect_members(node.members, collected)
+            collect_queues(node.queues, collected)
         else:
             carried.append(node)
     return carried

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import BadBinding
-from sluice.federation.matching.headers import Conditions, HeadersIndex
-from sluice.federation.matching.indexes import NO_MEMBERS, Publication, add_member, collect_members, remove_member
+from sluice.federation.matching.headers import HeaderConditions, HeadersIndex
+from sluice.federation.matching.indexes import NO_QUEUES, Publication, add_queue, collect_queues, remove_queue
 from sluice.federation.matching.typed_values import TypedValue, collect_headers, have_same_values, to_stored
 from sluice.message import Value
 
@@ -27,7 +27,7 @@ def indexed(bindings: Iterable[tuple[Headers, str]]) -> HeadersIndex:
 
 
 def found(index: HeadersIndex, headers: Headers) -> set[str]:
-    return index.matches(Publication(exchange="amq.match", key="", headers=headers))
+    return index.find_queues(Publication(exchange="amq.match", key="", headers=headers))
 
 
 def oracle(arguments: Headers, headers: Headers) -> bool:
@@ -118,7 +118,7 @@ def test_rabbitmqs_matches_and_none_are_taken(said: str | None, plain: str, head
 @pytest.mark.parametrize("arguments", [{"x-match": "All"}, {"x-match": None}, {"x-match": 1}, {"x-match": "-with-x"}])
 def test_x_match_must_be_all_or_any(arguments: Headers) -> None:
     with pytest.raises(BadBinding):
-        Conditions.from_arguments(arguments)
+        HeaderConditions.from_arguments(arguments)
 
 
 def test_arguments_are_the_same_by_type_and_value() -> None:
@@ -175,14 +175,14 @@ def test_conditions_that_are_removed_leave_what_there_was_without_them(
 
 @given(st.lists(MEMBERS), MEMBERS)
 def test_a_member_is_one_as_often_as_it_was_added(added: list[str], member: str) -> None:
-    members = NO_MEMBERS
+    members = NO_QUEUES
     for each in added:
-        members = add_member(members, each)
+        members = add_queue(members, each)
     for number in range(added.count(member), -1, -1):
         gathered = set[str]()
-        collect_members(members, gathered)
+        collect_queues(members, gathered)
         assert (member in gathered) is bool(number)
         if number:
-            members = remove_member(members, member)
+            members = remove_queue(members, member)
     with pytest.raises(KeyError):
-        remove_member(members, member)
+        remove_queue(members, member)

@@ -28,7 +28,7 @@ def indexed(patterns: Iterable[tuple[str, str]]) -> TopicIndex:
 
 
 def found(index: TopicIndex, key: str) -> set[str]:
-    return index.matches(Publication(exchange="amq.topic", key=key))
+    return index.find_queues(Publication(exchange="amq.topic", key=key))
 
 
 def oracle(pattern: str, key: str) -> bool:
