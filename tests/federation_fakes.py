@@ -391,9 +391,9 @@ def build_operation_handler(
         enable_peer_mappings=enable_peer_mappings,
         peers=peers,
         declared=declared or Declared(),
-        applied=applied or FakeDocument(),
-        senders=senders,
-        paths=paths,
+        applied_document=applied or FakeDocument(),
+        sender_role_ids=senders,
+        read_paths=paths,
     )
 
 
@@ -430,7 +430,7 @@ class Site:
     peers: FakePeers = field(init=False)
     seen_table: CachedReplica[RoutingTable] = field(init=False)
     may_go_on: bool = True
-    readable_queue: Callable[[str], str] = str
+    find_readable_queue: Callable[[str], str] = str
     failing: FailingQueues = field(default_factory=FailingQueues)
 
     def __post_init__(self) -> None:
@@ -467,9 +467,9 @@ class Site:
                 exchanges=exchanges,
                 queues=self.queues,
                 mappings=self.mappings,
-                dead_letters=self.dead,
+                dead_letter_queue=self.dead,
                 bridge_queue_attributes=queue_attributes,
-                readable_queue=self.readable_queue,
+                find_readable_queue=self.find_readable_queue,
                 may_go_on=lambda: self.may_go_on,
             ),
             peers=self.peers,
@@ -556,8 +556,8 @@ class Site:
         for each, fault in outcome.undeliverable:
             source, reason = self.queues.arn(each.target.rsplit("/", 1)[1]), describe_reason(fault)
             self.dead.send(DeadLetter(message=messages[each.position], reason=reason, source=source))
-        if outcome.absent or outcome.refusals:
-            copies = {url.rsplit("/", 1)[1]: number for url, number in outcome.absent.items()}
+        if outcome.missing_urls or outcome.refusals:
+            copies = {url.rsplit("/", 1)[1]: number for url, number in outcome.missing_urls.items()}
             self.drift_repair().report(copies, {url.rsplit("/", 1)[1]: why for url, why in outcome.refusals.items()})
             self.link_service().advance(ticks=False)
         if outcome.failures:  # they come again

@@ -27,9 +27,9 @@ def _site(tag: str, desired: DesiredSite) -> MappedSite:
         region=desired.at,
         exchanges={each.name: each.type for each in (*STANDARD_EXCHANGES, *desired.exchanges)},
         links=tuple(_link(each.name, each.peer) for each in desired.links),
-        statuses={each.name: UP for each in desired.links},
+        link_statuses={each.name: UP for each in desired.links},
         bridges=desired.routes,
-        states={each.name: LinkState.OPERATIONAL for each in desired.routes},
+        route_states={each.name: LinkState.OPERATIONAL for each in desired.routes},
     )
 
 

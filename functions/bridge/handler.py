@@ -52,8 +52,8 @@ class BridgeDependencies(msgspec.Struct, frozen=True, kw_only=True):
     settings: BridgeSettings
     routes: CachedDocument[Callable[[str], list[Forward]]]
     peers: PeerQueues
-    forwards: ForwardTimes
-    rates: RouteRates
+    forward_times: ForwardTimes
+    route_rates: RouteRates
     reporter: Reporter
     sleep: Callable[[float], None] = time.sleep
     recorded_at_ms: dict[str, int] = msgspec.field(default_factory=dict)  # times of the bridges' last recorded forwards
@@ -62,7 +62,7 @@ class BridgeDependencies(msgspec.Struct, frozen=True, kw_only=True):
         """Forward a batch, and report its outcome to the link. A route's rate may delay the batch."""
         if route.bridge.rate is not UNSET:
             began_ms = now_ms()
-            start_ms = self.rates.reserve_ms(
+            start_ms = self.route_rates.reserve_ms(
                 route.bridge.name, messages=len(messages), rate=route.bridge.rate, now_ms=began_ms
             )
             if start_ms is None:
@@ -88,7 +88,7 @@ class BridgeDependencies(msgspec.Struct, frozen=True, kw_only=True):
                 outcome.counts["MessagesForwarded"] and at_ms - self.recorded_at_ms.get(bridge, 0) >= RECORD_INTERVAL_MS
             ):
                 self.recorded_at_ms[bridge] = at_ms  # A successful forward proves that the link works.
-                self.forwards.record(bridge, at_ms=at_ms)
+                self.forward_times.record(bridge, at_ms=at_ms)
         except DestinationFault:
             # The batch is already forwarded, so the error is only logged. The next batch reports the state again.
             logger.exception("OutcomeNotReported", bridge=bridge)
@@ -101,17 +101,17 @@ def dependencies() -> BridgeDependencies:
     settings = read_settings(BridgeSettings)
     document = DynamoDocument(client=dynamodb_client(), table=settings.table, name=LINKS, new_token=new_id)
 
-    def decode(content: bytes | None) -> Callable[[str], list[Forward]]:
+    def decode_routes(content: bytes | None) -> Callable[[str], list[Forward]]:
         registry = Registry(here=settings.site) if content is None else REGISTRY.unpack(content)
         return lru_cache(partial(find_forwards, registry))
 
     executor = ThreadPoolExecutor(MAX_CONNECTIONS)
     return BridgeDependencies(
         settings=settings,
-        routes=CachedDocument(document, decode, now_ms),
+        routes=CachedDocument(document, decode_routes, now_ms),
         peers=PeerQueues(settings.account),
-        forwards=ForwardTimes(dynamodb_client(), settings.table),
-        rates=RouteRates(dynamodb_client(), settings.table),
+        forward_times=ForwardTimes(dynamodb_client(), settings.table),
+        route_rates=RouteRates(dynamodb_client(), settings.table),
         reporter=make_reporter(settings.dead_letters_url, executor, redelivery_delays_s=REDELIVERY_DELAYS_S),
     )
 

@@ -42,7 +42,7 @@ class ExchangeDependencies(msgspec.Struct, frozen=True, kw_only=True):
     peers: CachedDocument[KnownPeers]
     send: Send
     reporter: Reporter
-    failing: FailingQueues
+    failing_queues: FailingQueues
 
 
 @cache
@@ -61,7 +61,7 @@ def dependencies() -> ExchangeDependencies:
         peers=CachedDocument(known, decode_peers, now_ms),
         send=partial(send_batch, sqs_client()),
         reporter=make_reporter(settings.dead_letters_url, ThreadPoolExecutor(MAX_CONNECTIONS)),
-        failing=FailingQueues(),
+        failing_queues=FailingQueues(),
     )
 
 
@@ -77,7 +77,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
         now_ms=now_ms(),
         send=made.send,
         executor=made.reporter.executor,
-        failing=made.failing,
+        failing=made.failing_queues,
     )
     publish(SERVICE, outcome.counts)
     for reason, number in Counter(drop.reason for drop in outcome.dropped_messages).items():
@@ -96,12 +96,12 @@ def handler(event: dict[str, Any], context: LambdaContext) -> BatchResponse:
         except CallFailed as error:
             failures[entry.position] = error
     # Report missing and refusing queues to the links function, with the number of copies that became dead letters.
-    due = [url for url in outcome.refusals if made.failing.is_report_due(url, now_ms())]
-    failing = [(url, url.rsplit("/", 1)[1]) for url in (*outcome.absent, *due)]
+    due = [url for url in outcome.refusals if made.failing_queues.is_report_due(url, now_ms())]
+    failing = [(url, url.rsplit("/", 1)[1]) for url in (*outcome.missing_urls, *due)]
     for start in range(0, len(failing), MAX_REPORTED_QUEUES):
         part = failing[start : start + MAX_REPORTED_QUEUES]
         refusals = {name: outcome.refusals[url][:MAX_REASON] for url, name in part if url in outcome.refusals}
-        copies = {name: outcome.absent[url] for url, name in part if url in outcome.absent}
+        copies = {name: outcome.missing_urls[url] for url, name in part if url in outcome.missing_urls}
         report = ReportFailingQueues(copies=copies, refusals=refusals or UNSET)
         try:
             send_operation(made.settings.ticks_queue_url, report)

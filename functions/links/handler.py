@@ -81,11 +81,11 @@ class LinksDependencies(msgspec.Struct, frozen=True, kw_only=True):
                 exchanges=self.exchanges,
                 queues=self.queues,
                 mappings=BridgeMappings(
-                    client=lambda_client(), function=settings.bridge_function, arn_prefix=settings.arn_prefix
+                    client=lambda_client(), function_name=settings.bridge_function, arn_prefix=settings.arn_prefix
                 ),
-                dead_letters=DeadLetters(sqs_client(), settings.dead_letters_url),
+                dead_letter_queue=DeadLetters(sqs_client(), settings.dead_letters_url),
                 bridge_queue_attributes=self._build_bridge_queue_attributes,
-                readable_queue=settings.names.readable_queue,
+                find_readable_queue=settings.names.find_readable_queue,
                 may_go_on=make_time_check(context, reserve_ms=TIME_RESERVE_MS),
             ),
             peers=self.peers,
@@ -143,9 +143,9 @@ class LinksDependencies(msgspec.Struct, frozen=True, kw_only=True):
             enable_peer_mappings=partial(enable_peer_mappings, lambda_client(), queue_arns),
             peers=settings.peers,
             declared=settings.declared,
-            applied=self.documents[DECLARED],
-            senders=settings.senders,
-            paths=dynamics.paths,
+            applied_document=self.documents[DECLARED],
+            sender_role_ids=settings.senders,
+            read_paths=dynamics.paths,
             kms_key_arn=settings.kms_key_arn,
         )
 

@@ -120,7 +120,7 @@ class DynamoChangeLog:
             with calls("TransactWriteItems"):
                 self.client.transact_write_items(
                     TransactItems=[
-                        {"Update": self._update(head, later, ("version", "token", "bytes"), ("token",))},
+                        {"Update": self._build_update(head, later, ("version", "token", "bytes"), ("token",))},
                         {"Put": {"TableName": self.table, "Item": item}},
                     ],
                     ClientRequestToken=token,
@@ -145,7 +145,7 @@ class DynamoChangeLog:
         stale = " ".join(filter(None, (head.stale, head.pending)))
         announced = replace(head, token=head.token or self.new_token(), pending=named, stale=stale)
         # From here on, the writer of the previous pending snapshot can't finish it, so its parts may be deleted.
-        if not self._write(head, announced, ("pending", "stale"), ("snapshot", "pending"), own_attribute="pending"):
+        if not self._save_head(head, announced, ("pending", "stale"), ("snapshot", "pending"), own_attribute="pending"):
             return False
         unused_keys = [_build_change_key(version_gone) for version_gone in range(head.swept + 1, head.kept + 1)]
         unused_keys += [key for part_token in stale.split() for key in _list_snapshot_keys(part_token)]
@@ -170,12 +170,12 @@ class DynamoChangeLog:
         changed, conditions = [*_SNAPSHOT_ATTRIBUTES], ["snapshot", "pending"]
         if is_new:
             changed, conditions = [*changed, "version", "token"], [*conditions, "token"]
-        is_ours = self._write(announced, later, changed, conditions, own_attribute="snapshot")
+        is_ours = self._save_head(announced, later, changed, conditions, own_attribute="snapshot")
         unread = _list_snapshot_keys(head.snapshot if is_ours else named)
         delete_all(self.client, self.table, [self._build_key(key) for key in unread])
         return is_ours
 
-    def _write(
+    def _save_head(
         self, before: _Head, after: _Head, changed: Sequence[str], same: Sequence[str], *, own_attribute: str
     ) -> bool:
         """Change the head if the attributes in `same` have their old values. Returns False if they don't.
@@ -183,14 +183,14 @@ class DynamoChangeLog:
         A write whose response was lost is retried, perhaps a minute later. The attribute `own_attribute` then shows
         whether the first write succeeded, since no other writer gives it this value.
         """
-        if update_if(self.client, **self._update(before, after, changed, same)) is None:
+        if update_if(self.client, **self._build_update(before, after, changed, same)) is None:
             existing = _Head.from_item(self._read_item(HEAD))
             if getattr(existing, own_attribute) != getattr(after, own_attribute):
                 return False
         self._head = after
         return True
 
-    def _update(self, before: _Head, after: _Head, changed: Sequence[str], same: Sequence[str]) -> Any:
+    def _build_update(self, before: _Head, after: _Head, changed: Sequence[str], same: Sequence[str]) -> Any:
         """Build the arguments of UpdateItem for a change of the head. A new head gets all attributes."""
         if before == _Head():
             changed, same = _HEAD_ATTRIBUTES, ()

@@ -77,7 +77,7 @@ def read_deployment(connection: Connection, outputs: Mapping[str, str] | None = 
     """Read the deployment from CloudFormation, unless its `outputs` are passed. Raises `NotUsable`, `CallFailed`."""
     stack_values = read_stack_outputs(connection, STACK) if outputs is None else outputs
     keys = {field.name: "".join(map(str.capitalize, field.name.split("_"))) for field in fields(Deployment)}
-    values = {name: output(stack_values, STACK, key) for name, key in keys.items()}
+    values = {name: get_output(stack_values, STACK, key) for name, key in keys.items()}
     urls = {name: build_callable_url(values[name], connection.endpoint_url) for name in ("broker_url", "client_url")}
     return Deployment(**values | urls)
 
@@ -183,10 +183,10 @@ def _translate_errors() -> Iterator[None]:
 
 def read_stack_output(connection: Connection, stack: str, key: str) -> str:
     """Read one output of a stack. Raises what `read_stack_outputs` raises, or `NotUsable` without that output."""
-    return output(read_stack_outputs(connection, stack), stack, key)
+    return get_output(read_stack_outputs(connection, stack), stack, key)
 
 
-def output(outputs: Mapping[str, str], stack: str, key: str) -> str:
+def get_output(outputs: Mapping[str, str], stack: str, key: str) -> str:
     """Return one of a stack's outputs. Raises `NotUsable` if the stack has no such output."""
     if not outputs.get(key):
         raise NotUsable(f"stack {stack} has no output {key}: it is an older one, or still being made; `make deploy`")

@@ -95,21 +95,20 @@ class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
     exchanges: ExchangeStore
     queues: "SqsSiteQueues"
     mappings: "BridgeMappings"
-    dead_letters: "DeadLetters"
+    dead_letter_queue: "DeadLetters"
     bridge_queue_attributes: Callable[[Bridge], Mapping[str, str]]  # returns the attributes of a new bridge queue
-    readable_queue: Callable[[str], str]  # returns a queue's SQS name; raises `BadBinding` if routes may not read it
+    find_readable_queue: Callable[[str], str]  # returns a queue's SQS name; raises `BadBinding` if it may not be read
     may_go_on: Callable[[], bool]
 
-    def apply(self, due: DueAction, registry: Registry) -> Change:
+    def run_action(self, due: DueAction, registry: Registry) -> Change:
         """Run a due action. Returns the change that records the action's result or error."""
-        record, name = registry.bridges[due.name], due.name
         try:
-            return self._apply(due, record, registry)
+            return self._run_action(due, registry.bridges[due.name], registry)
         except (CallFailed, BadConfiguration, QueueGone) as error:
             not_yet = isinstance(error, CallFailed) and error.is_transient
-            return record_resources(name, error=f"{NOT_YET}{error}" if not_yet else str(error))
+            return record_resources(due.name, error=f"{NOT_YET}{error}" if not_yet else str(error))
 
-    def _apply(  # noqa: PLR0911 - one case an act
+    def _run_action(  # noqa: PLR0911 - one case an act
         self, due: DueAction, record: BridgeRecord, registry: Registry
     ) -> Change:
         bridge, name, queue = record.bridge, due.name, record.queue or ""
@@ -155,7 +154,7 @@ class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
         """Return the name of the queue that the bridge reads. The queue may not exist yet. Raises `BadBinding`."""
         stage = None if self.here.stage is UNSET else self.here.stage
         return (
-            self.readable_queue(bridge.src)
+            self.find_readable_queue(bridge.src)
             if bridge.src_is_queue
             else build_bridge_queue_name(self.here.tag, bridge, stage=stage)
         )
@@ -231,10 +230,11 @@ class BridgeProvisioner(msgspec.Struct, frozen=True, kw_only=True):
     def dead_letter_leftovers(self, queue: str, reason: str) -> bool:
         """Move the queue's messages to the dead-letter queue. Returns False if time ran out. Raises `CallFailed`."""
         with suppress(QueueGone):
+            arn = self.queues.arn(queue)
             while messages := self.queues.receive_batch(queue):
                 if not self.may_go_on():
                     return False
                 for message in messages:
-                    self.dead_letters.send(DeadLetter(message=message, reason=reason, source=self.queues.arn(queue)))
+                    self.dead_letter_queue.send(DeadLetter(message=message, reason=reason, source=arn))
                 self.queues.delete_batch(queue, messages)
         return True

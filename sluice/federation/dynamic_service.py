@@ -224,7 +224,7 @@ def _collect_local_bindings(registry: Registry, bound: SiteBindings, exchange: s
     """Return the exchange's bindings of all queues, except queues of dynamic routes."""
     dynamic = {record.queue for record in registry.bridges.values() if record.bridge.dynamic}
     advertisements: set[ops.BindingAdvertisement] = set()
-    for queue, keys in bound.keys_at(exchange).items():
+    for queue, keys in bound.get_keys_by_queue(exchange).items():
         destination = bound.destination(queue)
         crossing = None if destination is None else destination.crossing
         # While a dynamic route's queue is being recreated, only its crossing shows that the route is dynamic.

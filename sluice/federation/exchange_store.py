@@ -98,7 +98,7 @@ def remove_exchange(site: SiteBindings, name: str) -> BindingsChange:
     """Remove an exchange. Raises `BadBinding` if it has bindings, or is another exchange's alternate."""
     if site.exchange(name) in STANDARD_EXCHANGES:
         raise BadBinding(f"{name}: every site has this exchange")
-    bound = sum(map(len, site.keys_at(name).values()))
+    bound = sum(map(len, site.get_keys_by_queue(name).values()))
     if bound:
         raise BadBinding(f"{name} has {bound} bindings: unbind them first")
     users = [other.name for other in site.exchanges if other.alternate == name and other.name != name]
@@ -208,7 +208,7 @@ def mark_feeding_queues(site: SiteBindings, queues: Iterable[str]) -> BindingsCh
     """Mark exactly these bound queues as read by queue routes, and no others."""
     fed = frozenset(queues)
     noted = []
-    for queue in sorted(fed ^ site.fed):
+    for queue in sorted(fed ^ site.feeding_queues):
         destination = site.destination(queue)
         if destination is not None:
             noted.append(replace(destination, feeds_route=queue in fed))

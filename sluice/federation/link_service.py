@@ -98,7 +98,7 @@ class LinkService(msgspec.Struct, frozen=True, kw_only=True):
                     case Action.SEND_LINK_CLOSED:
                         resulting_changes += self._send_link_closed(action.name, registry)
                     case _:
-                        resulting_changes.append(self.provisioner.apply(action, registry))
+                        resulting_changes.append(self.provisioner.run_action(action, registry))
             if not resulting_changes:
                 return registry
             registry = self.save_changes(resulting_changes)

@@ -41,9 +41,9 @@ class NotFound(BadConfiguration):
 
 
 class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
-    """Applies operations during one invocation. `applied` stores the last applied declaration.
+    """Applies operations during one invocation. `applied_document` stores the last applied declaration.
 
-    `senders` are the role ids that peers see as senders.
+    `sender_role_ids` are the role ids that peers see as senders.
     """
 
     link_service: LinkService
@@ -52,9 +52,9 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
     enable_peer_mappings: Callable[[], None]  # enables the triggers of the queues to which peers send
     peers: tuple[Peer, ...]
     declared: Declared
-    applied: "DynamoDocument"
-    senders: tuple[str, ...]
-    paths: Callable[[], operations.PathsView]  # returns the paths of dynamic routes
+    applied_document: "DynamoDocument"
+    sender_role_ids: tuple[str, ...]
+    read_paths: Callable[[], operations.PathsView]  # returns the paths of dynamic routes
     kms_key_arn: str | None = None  # the key of queues that are created at run time
 
     def apply(self, operation: operations.FederationOperation) -> object:  # noqa: C901, PLR0911, PLR0912 - one case an operation
@@ -72,7 +72,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
             case operations.ListBindings(exchange=name):
                 return self.view_bindings(name)
             case operations.ListPaths():
-                return self.paths()
+                return self.read_paths()
             case operations.Redrive(name=name):
                 return self.redrive(name)
             case operations.AddExchange():
@@ -141,7 +141,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         watch = self.drift_repair.watch()
         refusing = {self.site_names.logical_name(queue): reason for queue, reason in watch.refusals.items()}
         return operations.SiteView(
-            address=Introduction(**asdict(self.link_service.here), senders=self.senders),
+            address=Introduction(**asdict(self.link_service.here), senders=self.sender_role_ids),
             peer_accounts=self.link_service.peer_accounts,
             peers=tuple(peer for _, peer in sorted(self.link_service.known_peers.value().items())),
             exchanges=bindings.exchanges,
@@ -299,7 +299,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
         reason = None if bridge.filter is UNSET else self.link_service.find_filter_problem(bridge.filter)
         if bridge.src_is_local:  # the source site checks pulled routes
             if bridge.src_is_queue:
-                self.site_names.readable_queue(bridge.src)
+                self.site_names.find_readable_queue(bridge.src)
             reason = reason or find_key_problem(bridge, self.link_service.exchange_types().get(bridge.src))
         if reason is not None:
             raise BadRoute(f"{bridge.name}: {reason}")
@@ -349,7 +349,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
 
     def declare(self) -> Sequence[BadConfiguration]:
         """Create declared objects, and remove objects no longer declared. Returns the errors of single objects."""
-        content, version = self.applied.load()
+        content, version = self.applied_document.load()
         before, known = Declared() if content is None else DECLARED.from_text(content), self.link_service.known_peers
         if peers := known.value():  # A deployment may have disabled the triggers.
             self.enable_peer_mappings()
@@ -368,7 +368,7 @@ class OperationHandler(msgspec.Struct, frozen=True, kw_only=True):
             except BadConfiguration as fault:
                 faults.append(fault)
         if before != self.declared:
-            self.applied.save(DECLARED.text(self.declared).encode(), after=version)
+            self.applied_document.save(DECLARED.text(self.declared).encode(), after=version)
         return faults
 
     def create_declared(self, entry: Entry, peers: Mapping[str, Peer], watch: SiteWatch) -> None:

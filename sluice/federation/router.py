@@ -91,13 +91,13 @@ class FailingQueues:
 class RoutingOutcome:
     """The result of routing a batch: failures by position, undeliverable copies with their errors, and drops.
 
-    `absent` has the number of undeliverable copies for the URL of each missing queue. `refusals` has SQS's reason for
+    `missing_urls` has the number of undeliverable copies for each missing queue's URL. `refusals` has SQS's reason for
     the URL of each queue that refused messages.
     """
 
     failures: Mapping[int, SluiceError] = field(default_factory=dict)
     undeliverable: Sequence[RefusedEntry] = ()
-    absent: Mapping[str, int] = field(default_factory=dict)
+    missing_urls: Mapping[str, int] = field(default_factory=dict)
     refusals: Mapping[str, str] = field(default_factory=dict)
     dropped_messages: Sequence[Drop] = ()
     counts: Counter[str] = field(default_factory=Counter)
@@ -167,7 +167,7 @@ def route(
     return RoutingOutcome(
         failures={**dispatcher.failures, **refusals},
         undeliverable=undeliverable,
-        absent={url: copies[url] for url, fault in sorted(faults.items()) if isinstance(fault, QueueGone)},
+        missing_urls={url: copies[url] for url, fault in sorted(faults.items()) if isinstance(fault, QueueGone)},
         refusals={url: str(fault) for url, fault in faults.items() if not isinstance(fault, QueueGone)},
         dropped_messages=drops,
         counts=+counts,

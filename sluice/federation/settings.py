@@ -57,7 +57,7 @@ class SiteNames(msgspec.Struct, frozen=True, kw_only=True):
         known = ", ".join([*sorted(self.queues), *self.patterns]) or "none"
         raise BadBinding(f"{name}: not a queue that this site may use; there are {known} (federation.queue_names)")
 
-    def readable_queue(self, name: str) -> str:
+    def find_readable_queue(self, name: str) -> str:
         """Return the SQS name of a queue that routes may read. Raises `BadBinding` if routes may not read the queue."""
         sqs_name = self.physical_name(name)
         if self.logical_name(sqs_name) in self.reserved:

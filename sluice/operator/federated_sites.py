@@ -200,12 +200,12 @@ def _build_map_site(view: SiteView, reached: Iterable[str]) -> MappedSite:
         region=view.address.region,
         exchanges={exchange.name: exchange.type for exchange in view.exchanges},
         links=tuple(links),
-        statuses={link.name: link.status for link in links},
+        link_statuses={link.name: link.status for link in links},
         bridges=tuple(
             replace(bridge.to_bridge(), src=shown_names.get(bridge.src, bridge.src))
             for bridge in view.bridges
             if bridge.link in names
         ),
-        states={bridge.name: bridge.state for bridge in view.bridges},
-        feeds=tuple(feed.binding(queue=shown_names.get(feed.queue)) for feed in view.feeds),
+        route_states={bridge.name: bridge.state for bridge in view.bridges},
+        feeding_bindings=tuple(feed.binding(queue=shown_names.get(feed.queue)) for feed in view.feeds),
     )

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from sluice.aws.clients import now_ms
 from sluice.aws.connections import Connection, build_program_variables
-from sluice.aws.deployment import output, read_stack_outputs
+from sluice.aws.deployment import get_output, read_stack_outputs
 from sluice.errors import BadConfiguration
 from sluice.local.cloud import BUILD, FOLDER
 from sluice.local.jobs import JOBS_FOLDER, LocalRuns
@@ -71,7 +71,7 @@ def connect_pipeline(
     """
     outputs = read_stack_outputs(connection, STACK) if outputs is None else outputs
     if folder is None:
-        return DeployedPipeline(connection, output(outputs, *FUNCTION), outputs.get("JobLogGroupName", ""))
+        return DeployedPipeline(connection, get_output(outputs, *FUNCTION), outputs.get("JobLogGroupName", ""))
     settings = local_settings(
         folder, queue_url=outputs["QueueUrl"], ingress_url=outputs["IngressUrl"], sqs_endpoint=find_endpoint(connection)
     )

@@ -21,8 +21,8 @@ from sluice.aws.deployment import (
     NotDeployed,
     NotUsable,
     StackView,
+    get_output,
     list_stacks,
-    output,
     read_deployment,
     read_stored_outputs,
 )
@@ -142,7 +142,7 @@ class SiteClient:
     def find_client(self, where: tuple[str, str]) -> ControlClient:
         """Find a function by a stack and the stack's output with the function's name (`where`). Raises `NotUsable`."""
         stack, name = where
-        return ControlClient(self.connection, output(self.read_outputs(stack), stack, name))
+        return ControlClient(self.connection, get_output(self.read_outputs(stack), stack, name))
 
     def read_rendezvous(self) -> Future[RendezvousView]:
         """Invoke the sweeper function for the rendezvous's status and its queues' depths, and return the future."""
@@ -252,7 +252,7 @@ def _find_local_queue_url(bridge: BridgeView, ingress_url: str) -> str | None:
 
 def _read_pipeline(site: SiteClient) -> Part:
     """Read the pipeline's status, as in `sluice pipeline status`, with the depth of its queue."""
-    url = output(site.read_outputs(PIPELINE_STACK), PIPELINE_STACK, "QueueUrl")
+    url = get_output(site.read_outputs(PIPELINE_STACK), PIPELINE_STACK, "QueueUrl")
     site.start_reading_depth(url)
     view = site.connect_pipeline().ask(ShowPipeline())
     return {**to_document(view), "queue": site.read_depths([url])[url]}
@@ -260,6 +260,6 @@ def _read_pipeline(site: SiteClient) -> Part:
 
 def _read_dead_letters(site: SiteClient) -> Part:
     """Read the depth of each of the site's dead-letter queues."""
-    urls: Mapping[str, str] = json.loads(output(site.read_outputs(OPERATIONS_STACK), OPERATIONS_STACK, URLS_OUTPUT))
+    urls: Mapping[str, str] = json.loads(get_output(site.read_outputs(OPERATIONS_STACK), OPERATIONS_STACK, URLS_OUTPUT))
     depths = site.read_depths(urls.values())
     return {name: depths[url] for name, url in urls.items()}

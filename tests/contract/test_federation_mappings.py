@@ -34,7 +34,7 @@ class Scripted:
 
     @property
     def mappings(self) -> BridgeMappings:
-        return BridgeMappings(client=self.client, function="bridge", arn_prefix=PREFIX)
+        return BridgeMappings(client=self.client, function_name="bridge", arn_prefix=PREFIX)
 
     def listed(self, *mappings: dict[str, Any]) -> None:
         self.stub.add_response(

@@ -24,7 +24,7 @@ class BridgeMappings(msgspec.Struct, frozen=True, kw_only=True):
     """Manages event source mappings of the bridge function. `arn_prefix` is a queue's ARN without the queue's name."""
 
     client: LambdaClient
-    function: str
+    function_name: str
     arn_prefix: str
 
     def reconcile(self, queue: str, scaling: MappingScaling, *, on: bool, creates: bool = True) -> str:
@@ -49,7 +49,7 @@ class BridgeMappings(msgspec.Struct, frozen=True, kw_only=True):
         with calls("CreateEventSourceMapping"):
             return self.client.create_event_source_mapping(
                 EventSourceArn=self.arn_prefix + queue,
-                FunctionName=self.function,
+                FunctionName=self.function_name,
                 FunctionResponseTypes=["ReportBatchItemFailures"],
                 **{name: value for name, value in options.items() if value or name == "Enabled"},
             )["UUID"]
@@ -67,7 +67,7 @@ class BridgeMappings(msgspec.Struct, frozen=True, kw_only=True):
     def _list_mappings(self, queue: str) -> Sequence["EventSourceMappingConfigurationTypeDef"]:
         with calls("ListEventSourceMappings"):
             return self.client.list_event_source_mappings(
-                EventSourceArn=self.arn_prefix + queue, FunctionName=self.function
+                EventSourceArn=self.arn_prefix + queue, FunctionName=self.function_name
             )["EventSourceMappings"]
 
 

@@ -64,7 +64,7 @@ class PublishRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_message(self, *, fifo: bool) -> Outgoing:
         """Build the SQS message. Raises `Malformed` or `TooLarge`, whose text names the invalid part."""
-        self._check()
+        self._check_request()
         attributes = {name: _encode_attribute(name, value) for name, value in self.attributes.items()}
         typed_headers: dict[str, TypedValue] = {}
         for name, header in self.headers.items():
@@ -94,7 +94,7 @@ class PublishRequest(msgspec.Struct, frozen=True, kw_only=True):
             trace_header=self.trace_header,
         )
 
-    def _check(self) -> None:
+    def _check_request(self) -> None:
         """Check all of the message except headers and attributes. Raises `Malformed`."""
         if not 1 <= len(self.exchange) <= MAX_NAME_CHARACTERS:
             raise Malformed(f"an exchange's name of {len(self.exchange)} characters, not 1 to {MAX_NAME_CHARACTERS}")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sluice.aws.clients import now_ms
-from sluice.aws.deployment import output
+from sluice.aws.deployment import get_output
 from sluice.console.moves import QueueMoves
 from sluice.console.requests import get_number_field, get_text_field, get_text_list_field
 from sluice.console.sites import BudgetedSite, Document, Query
@@ -44,7 +44,7 @@ def read(site: BudgetedSite, _: Query) -> Document:
 
 def read_queue_urls(site: BudgetedSite) -> Mapping[str, str]:
     """Return the URLs of the dead-letter queues, by name."""
-    return parse_queue_urls(output(site.read_outputs(OPERATIONS_STACK), OPERATIONS_STACK, "DeadLetterUrls"))
+    return parse_queue_urls(get_output(site.read_outputs(OPERATIONS_STACK), OPERATIONS_STACK, "DeadLetterUrls"))
 
 
 def list_letters(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:

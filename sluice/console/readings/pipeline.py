@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sluice.aws.clients import now_ms
-from sluice.aws.deployment import output
+from sluice.aws.deployment import get_output
 from sluice.codec import to_document
 from sluice.console.readings.counters import CHARTED_MINUTES, build_queue_metric, sum_by_minute
 from sluice.console.readings.shared import read_cached_series, try_reading
@@ -23,7 +23,7 @@ LANDED = "NumberOfMessagesDeleted"  # This SQS metric counts landed messages: th
 
 def read(site: BudgetedSite, _: Query) -> Document:
     """Read the page's data; unreadable data are null, with reasons in `troubles`. Raises `NotUsable`, `CallFailed`."""
-    url, troubles = output(site.read_outputs(STACK), STACK, "QueueUrl"), dict[str, str]()
+    url, troubles = get_output(site.read_outputs(STACK), STACK, "QueueUrl"), dict[str, str]()
     view: PipelineView = site.connect_pipeline().ask(ShowPipeline())
     metrics = {LANDED: build_queue_metric(url, LANDED)}
     series = try_reading(

@@ -217,14 +217,14 @@ def check_peer(
             raise BadRoute(f"{peer.tag} and {other.tag}: one site has one tag, and these have a role in common")
 
 
-@dataclass(frozen=True)  # This class has no slots, because `by_sender` is cached in its objects.
+@dataclass(frozen=True)  # This class has no slots, because `peers_by_sender` is cached in its objects.
 class KnownPeers:
     """A site's peers by tag. `role_id` is the id of the role that this site has for peers in other accounts.
 
     The role's trust policy requires that a session is named after its caller's account.
     """
 
-    by_tag: Mapping[str, Peer]
+    peers_by_tag: Mapping[str, Peer]
     role_id: str | None = None
 
     def find_senders(self, sender_id: str) -> Sequence[Peer]:
@@ -232,13 +232,13 @@ class KnownPeers:
 
         `sender_id` is SQS's `SenderId`: a role's id, a colon, and a session name. Peers of one account share a session.
         """
-        return self.by_sender.get(sender_id) or self.by_sender.get(sender_id.partition(":")[0], [])
+        return self.peers_by_sender.get(sender_id) or self.peers_by_sender.get(sender_id.partition(":")[0], [])
 
     @cached_property
-    def by_sender(self) -> Mapping[str, Sequence[Peer]]:
+    def peers_by_sender(self) -> Mapping[str, Sequence[Peer]]:
         """The peers by the ids of their roles. Peers that assume this site's role are listed by id and session name."""
         peers_by_sender: dict[str, list[Peer]] = {}
-        for peer in self.by_tag.values():
+        for peer in self.peers_by_tag.values():
             of_account = () if self.role_id is None else (f"{self.role_id}:{peer.account}",)
             for sender in {*peer.senders, *of_account}:
                 peers_by_sender.setdefault(sender, []).append(peer)
@@ -246,7 +246,7 @@ class KnownPeers:
 
     def identify_peer(self, tag: str, *, sender_id: str) -> Peer:
         """Return the peer with this tag. Raises `BadRoute` if the sender's role isn't one of the peer's roles."""
-        peer = self.by_tag.get(tag)
+        peer = self.peers_by_tag.get(tag)
         if peer is None:
             raise BadRoute(describe_unknown_peer(tag))
         if peer not in self.find_senders(sender_id):

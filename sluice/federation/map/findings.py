@@ -109,15 +109,15 @@ def _find_outcome_problems(outcome: MessageOutcome, start: Stop) -> Iterator[tup
     """Yield the findings about one message, each with its subject, by which duplicate findings are removed."""
     # Each message of a queue takes only one of the queue's routes, so two paths never begin at a queue.
     for meeting in [] if start.is_queue else outcome.duplicates:
-        if all(edge.is_dynamic for edge in (*meeting.first, *meeting.second)):
+        if all(edge.is_dynamic for edge in (*meeting.first_path, *meeting.second_path)):
             continue
-        if not meeting.first:
-            yield frozenset(list_sites(meeting.second)), _build_cycle_finding(meeting.second)
+        if not meeting.first_path:
+            yield frozenset(list_sites(meeting.second_path)), _build_cycle_finding(meeting.second_path)
         # A queue gets one copy per exchange. So only paths that begin with different steps can duplicate its messages.
-        elif meeting.first[0] is not meeting.second[0] and start.site != meeting.first[-1].dest.site:
-            ends = meeting.first[0].source.site, meeting.first[-1].dest.site
+        elif meeting.first_path[0] is not meeting.second_path[0] and start.site != meeting.first_path[-1].dest.site:
+            ends = meeting.first_path[0].source.site, meeting.first_path[-1].dest.site
             yield ends, _build_duplicate_finding(meeting, ends)
-    for blocked in outcome.blocked:
+    for blocked in outcome.blocked_paths:
         last = blocked.path[-1]
         if last.source.is_queue:
             # If a queue route drops a message, the message becomes a dead letter.
@@ -134,13 +134,13 @@ def _find_outcome_problems(outcome: MessageOutcome, start: Stop) -> Iterator[tup
 
 
 def _build_duplicate_finding(duplicate: DuplicateArrival, sites: tuple[str, str]) -> Finding:
-    paths = duplicate.first, duplicate.second
+    paths = duplicate.first_path, duplicate.second_path
     # The text names the sites of the paths. If both paths have the same sites, the text also names the routes.
     by_site = [_ARROW.join(list_sites(path)) for path in paths]
     by_route = [", ".join(route.name for route in list_routes(path)) for path in paths]
     named = f"{by_site[0]} by {' and by '.join(by_route)}" if by_site[0] == by_site[1] else " and ".join(by_site)
     how = DUPLICATED_AFTER_WINDOW if all(path[-1].is_deduplicated for path in paths) else ALWAYS_DUPLICATED
-    routes = (*list_routes(duplicate.first), *list_routes(duplicate.second))
+    routes = (*list_routes(duplicate.first_path), *list_routes(duplicate.second_path))
     return Finding(Concern.MULTI_PATH, sites, f"{named}: {how}", MessageEffect.DOUBLED, routes)
 
 
@@ -183,7 +183,7 @@ def _find_missing_permissions(topology: Topology) -> Iterator[Finding]:
     """Find refused links that have routes, because messages of these routes are lost after two weeks."""
     for site in topology.sites.values():
         for link in site.links:
-            status = site.statuses.get(link.name, LinkStatus())
+            status = site.link_statuses.get(link.name, LinkStatus())
             own = {site.tag, link.peer}
             routes = [
                 route

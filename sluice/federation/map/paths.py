@@ -75,10 +75,10 @@ Path = tuple[Edge, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DuplicateArrival:
-    """A message reaches a stop for the second time, by another path. `first` is empty if the message started there."""
+    """A message reaches a stop for the second time, by another path. `first_path` is empty if it started there."""
 
-    first: Path
-    second: Path
+    first_path: Path
+    second_path: Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,10 +91,10 @@ class BlockedPath:
 
 @dataclass(slots=True)
 class MessageOutcome:
-    """The outcome of following one message. `blocked` leaves out exchanges that the message reaches by another path."""
+    """The outcome of following one message. `blocked_paths` leaves out exchanges reached by another path."""
 
     duplicates: list[DuplicateArrival] = field(default_factory=list)
-    blocked: list[BlockedPath] = field(default_factory=list)
+    blocked_paths: list[BlockedPath] = field(default_factory=list)
 
 
 Graph = Mapping[Stop, Sequence[Edge]]
@@ -144,13 +144,13 @@ def follow_message(graph: Graph, start: Stop) -> MessageOutcome:
             if reason is not None:
                 blocked_paths.append(BlockedPath(path=path, reason=reason))
             elif edge.dest in paths:
-                outcome.duplicates.append(DuplicateArrival(first=paths[edge.dest], second=path))
+                outcome.duplicates.append(DuplicateArrival(first_path=paths[edge.dest], second_path=path))
             else:
                 paths[edge.dest] = path
                 traces[edge.dest] = trace if edge.crossing is None else append_tag(trace, edge.crossing)
                 to_visit.append(edge.dest)
     # A path counts as blocked if a queue route drops the message, or if no other path reaches the exchange.
-    outcome.blocked = [
+    outcome.blocked_paths = [
         blocked for blocked in blocked_paths if blocked.path[-1].source.is_queue or blocked.path[-1].dest not in paths
     ]
     return outcome
@@ -183,7 +183,7 @@ def _list_edges(topology: Topology) -> Iterator[Edge]:
             dest_key=None if bridge.dest_key is UNSET else bridge.dest_key,
         )
     for site in topology.sites.values():
-        for binding in site.feeds:
+        for binding in site.feeding_bindings:
             type_ = topology.find_exchange_type(site.tag, binding.exchange)
             yield Edge(
                 source=Stop(site.tag, binding.exchange, is_queue=False),
@@ -205,7 +205,7 @@ def _make_edge_condition(edge: Edge) -> Callable[[str], bool]:
         return lambda _: True
     index = (edge.type or ExchangeType.TOPIC).index_class()
     index.add("", {key: {}})
-    return lambda said: bool(index.find_queues(Publication(exchange="", key=said)))
+    return lambda key: bool(index.find_queues(Publication(exchange="", key=key)))
 
 
 def _choose_sample_keys(edges: Iterable[Edge]) -> list[str]:

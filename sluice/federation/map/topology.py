@@ -19,18 +19,18 @@ _OWN_STATE = CARRYING | {LinkState.PAUSED}  # the routes of links in these state
 class MappedSite:
     """The links, routes and exchanges that one site reports.
 
-    `statuses` has the links' statuses by link name. `states` has the routes' states by route name, as `route list`
-    shows them. `feeds` are the site's bindings of queues that queue routes read.
+    `link_statuses` has statuses by link name. `route_states` has states by route name, as `route list` shows them.
+    `feeding_bindings` are the site's bindings of queues that queue routes read.
     """
 
     tag: str
     region: str = ""
     exchanges: Mapping[str, ExchangeType] = field(default_factory=dict)
     links: tuple[Link, ...] = ()
-    statuses: Mapping[str, LinkStatus] = field(default_factory=dict)
+    link_statuses: Mapping[str, LinkStatus] = field(default_factory=dict)
     bridges: tuple[Bridge, ...] = ()
-    states: Mapping[str, str] = field(default_factory=dict)
-    feeds: tuple[Binding, ...] = ()
+    route_states: Mapping[str, str] = field(default_factory=dict)
+    feeding_bindings: tuple[Binding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +80,8 @@ class Topology:
                 source, dest = find_site_tags(bridge, links[bridge.link], here=site.tag)
                 # While a link forwards nothing, its state replaces the reported states of its routes.
                 # A route that has failed or is paused is always drawn in its own state.
-                link = site.statuses.get(bridge.link, LinkStatus()).state
-                own = site.states.get(bridge.name, link.value)
+                link = site.link_statuses.get(bridge.link, LinkStatus()).state
+                own = site.route_states.get(bridge.name, link.value)
                 stays = own.startswith((LinkState.FAILED, LinkState.PAUSED))
                 state = own if stays or link in _OWN_STATE else link.value
                 if source != dest:  # a site can't be linked to itself, so such a report is wrong

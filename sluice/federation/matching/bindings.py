@@ -369,7 +369,7 @@ class SiteBindings(BindingsReplica):
         return tuple(self._queues.values())
 
     @property
-    def fed(self) -> frozenset[str]:
+    def feeding_queues(self) -> frozenset[str]:
         """The names of the bound queues that are marked as read by queue routes."""
         return frozenset(destination.queue for destination in self._queues.values() if destination.feeds_route)
 
@@ -380,7 +380,7 @@ class SiteBindings(BindingsReplica):
 
     def of(self, exchange: str) -> Iterator[Binding]:
         """Iterate over an exchange's bindings. A missing exchange has no bindings."""
-        for queue, keys in self.keys_at(exchange).items():
+        for queue, keys in self.get_keys_by_queue(exchange).items():
             for key, arguments in keys.items():
                 yield Binding(exchange=exchange, queue=queue, key=key, arguments=from_stored(arguments))
 
@@ -396,9 +396,9 @@ class SiteBindings(BindingsReplica):
 
     def keys(self, exchange: str, queue: str) -> BoundKeys:
         """Return the keys that bind a queue to an exchange, with their arguments."""
-        return self.keys_at(exchange).get(queue, {})
+        return self.get_keys_by_queue(exchange).get(queue, {})
 
-    def keys_at(self, exchange: str) -> Mapping[str, BoundKeys]:
+    def get_keys_by_queue(self, exchange: str) -> Mapping[str, BoundKeys]:
         """Return the keys that bind queues to an exchange, by queue. A missing exchange has no bindings."""
         return self._bound.get(exchange, {})
 

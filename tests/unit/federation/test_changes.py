@@ -108,7 +108,7 @@ def routed(table: RoutingTable) -> list[object]:
 def spelled(site: SiteBindings) -> object:
     """All that is known, in words: to Python 1 and True are equal."""
     bound = sorted(f"{each.id} {sorted(each.arguments.items(), key=repr)}" for each in site)
-    return site.exchanges, site.queues, bound, site.count, site.fed
+    return site.exchanges, site.queues, bound, site.count, site.feeding_queues
 
 
 @given(st.lists(st.tuples(st.sampled_from("12"), st.booleans(), st.sampled_from("--FB"), changes()), max_size=25))

@@ -53,7 +53,7 @@ def site(tag: str, *bridges: Bridge, region: str = "") -> MappedSite:
     links = tuple({link_to(bridge.link.removeprefix("to-")) for bridge in bridges})
     statuses = {link.name: UP for link in links}
     states = {bridge.name: "Operational" for bridge in bridges}
-    return MappedSite(tag=tag, region=region, links=links, statuses=statuses, bridges=bridges, states=states)
+    return MappedSite(tag=tag, region=region, links=links, link_statuses=statuses, bridges=bridges, route_states=states)
 
 
 def texts(drawn: str) -> list[str]:
@@ -163,7 +163,9 @@ def test_of_more_lines_than_can_be_labelled_titles_tell_the_keys() -> None:
 def test_a_state_that_isnt_as_it_should_be_is_said_in_words() -> None:
     paused = pushed("x", "B", key="k")
     here = site("A", paused, pushed("x", "B", key="up"))
-    drawn = draw_svg(Topology.from_sites([dataclasses.replace(here, states={**here.states, paused.name: "Paused"})]))
+    drawn = draw_svg(
+        Topology.from_sites([dataclasses.replace(here, route_states={**here.route_states, paused.name: "Paused"})])
+    )
     assert {"x k (paused)", "x up"} <= set(texts(drawn))
 
 

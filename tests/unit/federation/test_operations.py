@@ -70,7 +70,7 @@ class Desk:
     def __post_init__(self) -> None:
         self.here = self.world["A"]
         self.here.queues.queues["stack-orders-123"] = []
-        self.here.readable_queue = NAMES.readable_queue
+        self.here.find_readable_queue = NAMES.find_readable_queue
 
     def ask(self, operation: Operation[R], /) -> R:
         """As the wire has it."""

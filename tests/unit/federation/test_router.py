@@ -130,9 +130,9 @@ def test_whatever_goes_wrong_amid_a_batch_nothing_is_done_that_a_queue_lacks(
     without = {(each.position, each.target) for each, _ in outcome.undeliverable}
     assert missed or not without  # by one answer nobody is gone
     assert {position for position, _ in without}.isdisjoint(outcome.failures)
-    assert outcome.absent.keys() == queues.gone
+    assert outcome.missing_urls.keys() == queues.gone
     assert outcome.refusals.keys() == queues.forbidden - queues.gone
-    assert sum(outcome.absent.values()) == sum(url in queues.gone for _, url in without)
+    assert sum(outcome.missing_urls.values()) == sum(url in queues.gone for _, url in without)
     for each, fault in outcome.undeliverable:
         kind = (
             "QueueGone: no such queue: "
@@ -241,7 +241,7 @@ def test_what_is_known_to_be_refused_is_undeliverable_at_once_and_the_others_go_
         (position, "url/one", REFUSED.format("one")) for position in (0, 1)
     ]
     assert (outcome.failures, queues.bodies("url/two")) == ({}, ["0", "1"])
-    assert (outcome.absent, outcome.refusals) == ({}, {"url/one": "SendMessageBatch: AccessDenied: to url/one"})
+    assert (outcome.missing_urls, outcome.refusals) == ({}, {"url/one": "SendMessageBatch: AccessDenied: to url/one"})
 
 
 def test_a_refusal_of_one_message_is_no_other_messages() -> None:

@@ -169,7 +169,7 @@ def test_what_goes_on_from_dynamic_routes_by_static_ones_is_a_second_way() -> No
 
 def test_a_route_that_is_about_to_go_is_no_second_way() -> None:
     going = push("B", key="a")
-    topology = sites_with(("A", push("B")), ("A", going), states={going.name: "Closing"}, statuses=UP)
+    topology = sites_with(("A", push("B")), ("A", going), route_states={going.name: "Closing"}, link_statuses=UP)
     assert list_findings(topology) == ()
 
 
@@ -192,7 +192,7 @@ def test_queue_routes_that_share_a_queue_are_no_two_ways() -> None:
 
     shared = [("A", of_queue("B")), ("A", of_queue("C")), ("B", push("D")), ("C", push("D"))]
     assert list_findings(sites_with(*shared)) == ()
-    assert list_findings(sites_with(*shared, feeds=(Binding(exchange="x", queue="jobs", key="#"),))) == ()
+    assert list_findings(sites_with(*shared, feeding_bindings=(Binding(exchange="x", queue="jobs", key="#"),))) == ()
 
 
 def test_an_exchange_that_is_not_there_loses_what_comes() -> None:
@@ -213,7 +213,7 @@ def test_at_a_direct_exchange_patterns_meet_no_other_keys() -> None:
 
 def test_a_route_that_fails_by_itself_is_named_with_the_reason() -> None:
     route = push("B")
-    topology = sites_with(("A", route), states={route.name: "Failed: no such queue"}, statuses=UP)
+    topology = sites_with(("A", route), route_states={route.name: "Failed: no such queue"}, link_statuses=UP)
     [finding] = list_findings(topology)
     assert str(finding) == "failed route: A → B over to-B/x-#-B: Failed: no such queue"
     assert "Failed: no such queue" in draw_text(topology)
@@ -222,7 +222,7 @@ def test_a_route_that_fails_by_itself_is_named_with_the_reason() -> None:
 
 def test_a_pause_keeps_messages_and_is_no_finding() -> None:
     paused = MappedSite(
-        tag="A", exchanges=TYPES, links=(link_to("B"),), bridges=(push("B"),), states={push("B").name: "Paused"}
+        tag="A", exchanges=TYPES, links=(link_to("B"),), bridges=(push("B"),), route_states={push("B").name: "Paused"}
     )
     assert list_findings(Topology.from_sites([paused])) == ()
 
@@ -230,7 +230,7 @@ def test_a_pause_keeps_messages_and_is_no_finding() -> None:
 def test_what_a_peer_said_of_a_route_is_old_once_its_link_is_down() -> None:
     route = push("B")
     down = {"to-B": LinkStatus(state=LinkState.WAITING)}
-    [shown] = sites_with(("A", route), states={route.name: "Operational"}, statuses=down).routes
+    [shown] = sites_with(("A", route), route_states={route.name: "Operational"}, link_statuses=down).routes
     assert shown.state == "Waiting"
 
 
@@ -268,7 +268,7 @@ def test_three_routes_are_two_ways_only_for_a_key_that_all_of_them_take() -> Non
 def test_opposite_queue_routes_that_bindings_close_leave_dead_letters() -> None:
     def site(tag: str, peer: str, *feeds: Binding) -> MappedSite:
         bridge = Bridge(name="q", link=f"to-{peer}", src="jobs", dest="x", src_is_queue=True, src_is_local=True)
-        return MappedSite(tag=tag, exchanges=TYPES, links=(link_to(peer),), bridges=(bridge,), feeds=feeds)
+        return MappedSite(tag=tag, exchanges=TYPES, links=(link_to(peer),), bridges=(bridge,), feeding_bindings=feeds)
 
     feed = Binding(exchange="x", queue="jobs", key="#")
     closed = Topology.from_sites([site("A", "B", feed), site("B", "A", feed)])
@@ -295,7 +295,9 @@ def test_a_dynamic_route_between_exchanges_of_two_types_is_named_and_a_static_on
 
 def test_a_link_that_is_refused_lacks_permission() -> None:
     denied = LinkStatus(state=LinkState.FAILED, last_error="AccessDenied")
-    site = MappedSite(tag="A", exchanges=TYPES, links=(link_to("B"),), statuses={"to-B": denied}, bridges=(push("B"),))
+    site = MappedSite(
+        tag="A", exchanges=TYPES, links=(link_to("B"),), link_statuses={"to-B": denied}, bridges=(push("B"),)
+    )
     (finding,) = list_findings(Topology.from_sites([site]))
     assert str(finding) == "missing permission: A at B over to-B: AccessDenied"
 
@@ -303,7 +305,12 @@ def test_a_link_that_is_refused_lacks_permission() -> None:
 def test_a_pull_is_drawn_from_its_source() -> None:
     pull = Bridge(name="p", link="to-B", src="x", dest="x", key="a.#")
     site = MappedSite(
-        tag="A", region="eu-west-1", exchanges=TYPES, links=(link_to("B"),), bridges=(pull,), states={"p": "Paused"}
+        tag="A",
+        region="eu-west-1",
+        exchanges=TYPES,
+        links=(link_to("B"),),
+        bridges=(pull,),
+        route_states={"p": "Paused"},
     )
     assert (
         draw_text(Topology.from_sites([site]))

@@ -51,7 +51,7 @@ class Asked(Site):
     role_arn: str | None = None
     asked: list[FederationOperation] = field(default_factory=list)
     redriven: list[str] = field(default_factory=list)
-    readable_queue: Callable[[str], str] = NAMES.readable_queue
+    find_readable_queue: Callable[[str], str] = NAMES.find_readable_queue
     known_ways: tuple[PathView, ...] = ()
 
     @property
