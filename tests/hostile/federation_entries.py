@@ -69,7 +69,7 @@ def routed(client: StrictClient, messages: Sequence[tuple[str, Given]], *, trust
         peers=SimpleNamespace(value=no_peers),
         send=client.send_batch,
         reporter=reporter(client),
-        failing=FailingQueues(since_ms={OVER: 0}),
+        failing_queues=FailingQueues(since_ms={OVER: 0}),
     )
     records = [
         record(body, attributes, queue="ingress", place=place) for place, (body, attributes) in enumerate(messages)
