@@ -37,7 +37,7 @@ def import_cpu_ms(functions: Sequence[str], *, rounds: int = ROUNDS) -> dict[str
     code = {"": "pass", BOTO3: "import boto3"} | {
         name: _code(path, f"import functions.{name}.handler") for name in functions
     }
-    python = runtime_python(BUILD, PROJECT.lock)
+    python = runtime_python(BUILD, PROJECT.lock_file)
     taken: dict[str, list[float]] = {name: [] for name in code}
     for _ in range(rounds):
         for name, statements in code.items():

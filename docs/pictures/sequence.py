@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from sluice.pictures.svg import FONT_SIZE, LINE_HEIGHT, Colour, Size, box, curve, document, head, text, text_width
+from sluice.pictures.svg import FONT_SIZE, LINE_HEIGHT, Colour, Size, arrowhead, box, curve, document, text, text_width
 
 _MARGIN = 16
 _STEP = 38  # px from one step to the next
@@ -76,5 +76,5 @@ def _arrow(start: float, end: float, y: float, step: Step) -> str:
     towards = _HEAD if end > start else -_HEAD
     first = start + (towards if step.both_ways else 0)
     line = curve([(first, y), (first, y), (end - towards, y), (end - towards, y)], width=1.5)
-    back = head((start + towards, y), (start, y)) if step.both_ways else ""
-    return f'<g class="line {step.colour}">{line}{head((end - towards, y), (end, y))}{back}</g>'
+    back = arrowhead((start + towards, y), (start, y)) if step.both_ways else ""
+    return f'<g class="line {step.colour}">{line}{arrowhead((end - towards, y), (end, y))}{back}</g>'

@@ -28,13 +28,13 @@ class Interpreter:
     version: str  # minor version, for example 3.13
 
 
-def lambda_python() -> Interpreter:
+def find_lambda_python() -> Interpreter:
     """Return the Python that `make setup` installed for functions, or else the running Python."""
     installed = PROJECT.build / f"python-{LAMBDA_VERSION}" / "bin" / f"python{LAMBDA_VERSION}"
-    return Interpreter(path=installed, version=LAMBDA_VERSION) if installed.exists() else this_python()
+    return Interpreter(path=installed, version=LAMBDA_VERSION) if installed.exists() else describe_this_python()
 
 
-def this_python() -> Interpreter:
+def describe_this_python() -> Interpreter:
     """Return the running Python interpreter."""
     return Interpreter(path=Path(sys.executable), version=f"{sys.version_info.major}.{sys.version_info.minor}")
 

@@ -79,17 +79,17 @@ class Project:
         return self.files == self.sources
 
     @property
-    def app(self) -> str:
+    def cdk_app_command(self) -> str:
         """The shell command that runs the CDK app. It works in any working directory."""
         return f"python {shlex.quote(str(self.files / 'app.py'))}"
 
     @property
-    def lock(self) -> Path:
+    def lock_file(self) -> Path:
         """The path of the file with the pinned versions of all Python packages."""
         return self.files / "requirements.txt"
 
     @property
-    def spark(self) -> Path:
+    def spark_folder(self) -> Path:
         """The folder of the packages for Spark, and of the program that runs jobs."""
         return self.files / "spark"
 

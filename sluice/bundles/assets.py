@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sluice.building.interpreters import LAMBDA_VERSION, Interpreter, lambda_python, node, node_modules, run_tool
+from sluice.building.interpreters import LAMBDA_VERSION, Interpreter, find_lambda_python, node, node_modules, run_tool
 from sluice.building.locks import Pin, normalize_name, requirement_name, resolve_pins
 from sluice.building.project import PROJECT, Project, move_into_place
 from sluice.errors import BadConfiguration
@@ -55,7 +55,7 @@ class Target:
     def of(cls, architecture: Architecture) -> "Target":
         """Return Lambda's platform; for LOCAL this machine's, with the embedded cloud's interpreter of functions."""
         if architecture is Architecture.LOCAL:
-            return cls.for_this_machine(lambda_python())
+            return cls.for_this_machine(find_lambda_python())
         wheels = tuple(f"{tag}_{WHEEL_MACHINES[architecture]}" for tag in GLIBC_TAGS)
         return cls(machine=architecture, python=LAMBDA_VERSION, wheels=wheels)
 
@@ -118,7 +118,7 @@ class Assets:
 
     def pins(self, bundle: Bundle) -> tuple[Pin, ...]:
         """List a bundle's packages, as the lock pins them. Raises `NotPinned`."""
-        return resolve_pins(bundle.requirements, self.project.lock.read_text(), without=RUNTIME)
+        return resolve_pins(bundle.requirements, self.project.lock_file.read_text(), without=RUNTIME)
 
     def layer(self, bundle: Bundle, target: Target) -> BuiltFolder:
         """Build the bundle as a Lambda layer with pip, unless it is built already. Raises `BundleFailed`."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sluice.building.interpreters import this_python
+from sluice.building.interpreters import describe_this_python
 from sluice.building.locks import Pin, resolve_pins
 from sluice.building.project import Project
 from sluice.bundles.assets import (
@@ -53,7 +53,7 @@ def get_image_target(architecture: Architecture, python: str) -> Target:
     The embedded cloud runs jobs with a local Spark, which uses the running Python.
     """
     if architecture is Architecture.LOCAL:
-        return Target.for_this_machine(this_python())
+        return Target.for_this_machine(describe_this_python())
     wheels = tuple(f"{tag}_{WHEEL_MACHINES[architecture]}" for tag in (*GLIBC_TAGS, OLDER_TAG))
     return Target(machine=architecture, python=python, wheels=wheels)
 
@@ -67,7 +67,7 @@ class SparkAssets:
     @property
     def entry_point(self) -> BuiltFolder:
         """The path of the script that EMR Serverless starts, which passes its arguments to the jobs' package."""
-        script = self.project.spark / ENTRY_POINT
+        script = self.project.spark_folder / ENTRY_POINT
         return BuiltFolder(script, compute_content_key({ENTRY_POINT: script.read_bytes()}))
 
     def pins(self, *, without: Collection[str] = ()) -> tuple[Pin, ...]:
@@ -75,9 +75,9 @@ class SparkAssets:
 
         PySpark isn't listed, because the image contains PySpark. The image's other packages are for another Python.
         """
-        described = tomllib.loads((self.project.spark / "pyproject.toml").read_text())["project"]
+        described = tomllib.loads((self.project.spark_folder / "pyproject.toml").read_text())["project"]
         requirements = described["dependencies"] + described.get("optional-dependencies", {}).get("jobs", [])
-        return resolve_pins(set(requirements) - set(without), self.project.lock.read_text())
+        return resolve_pins(set(requirements) - set(without), self.project.lock_file.read_text())
 
     def environment(self, target: Target) -> BuiltFolder:
         """Build the archive of third-party packages with pip, unless it exists already. Raises `BundleFailed`."""
@@ -103,7 +103,7 @@ class SparkAssets:
 
     def code(self) -> BuiltFolder:
         """Build the archive of our packages for Spark, and of the subpackages of `sluice` that they import."""
-        spark = self.project.spark
+        spark = self.project.spark_folder
         own = [path for package in PACKAGES for path in list_files_in(spark / package)]
         files = {path.relative_to(spark).as_posix(): path.read_bytes() for path in own}
         files |= read_shared_modules(self.project, SUBPACKAGES)

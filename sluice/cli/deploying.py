@@ -192,7 +192,7 @@ def synthesize(assembly: Path, context: Iterable[str], *, is_local: bool, stage:
     # The embedded cloud runs functions with this machine's processor and interpreter.
     parameters = [*(["sluice.architecture=local"] if is_local else []), *at_stage, *context]
     arguments = [f"--context={parameter}" for parameter in parameters]
-    _run_cdk(["synth", "--app", PROJECT.app, "--quiet", "--output", str(assembly), *arguments], os.environ)
+    _run_cdk(["synth", "--app", PROJECT.cdk_app_command, "--quiet", "--output", str(assembly), *arguments], os.environ)
 
 
 def read_templates(assembly: Path) -> Mapping[str, Mapping[str, Any]]:

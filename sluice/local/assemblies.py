@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from sluice.building.interpreters import lambda_python
+from sluice.building.interpreters import find_lambda_python
 from sluice.building.project import PROJECT, Project
 
 FOLDER = PROJECT.build / "assemblies"
@@ -70,7 +70,7 @@ class Assembly:
 
 def compute_assembly_key(context: Mapping[str, str], *, project: Project = PROJECT) -> str:
     """Return a digest of everything that a synth reads: sources, context, and the files that the context names."""
-    python = lambda_python()
+    python = find_lambda_python()
     digest = hashlib.sha256(repr((sorted(context.items()), python.version, str(python.path))).encode())
     digest.update(repr([(name, version(name)) for name in SYNTH_PACKAGES]).encode())
     for path in _synth_inputs(context, project):
@@ -100,7 +100,7 @@ def delete_old_assemblies(folder: Path = FOLDER) -> None:
 
 
 def _synth_inputs(context: Mapping[str, str], project: Project) -> Iterator[Path]:
-    rooms = (project.sources / "sluice", project.files / "functions", project.files / "stacks", project.spark)
+    rooms = (project.sources / "sluice", project.files / "functions", project.files / "stacks", project.spark_folder)
     for room in rooms:
         for folder, folders, files in os.walk(room):
             folders[:] = sorted(

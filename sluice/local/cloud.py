@@ -148,7 +148,7 @@ def start_cloud(
         raise CloudFailed(f"a cloud runs already: process {running.pid} at {running.endpoint}")
     require_modules("local", "ministack", "aws_cdk")
     install_lambda_python()
-    python = runtime_python(BUILD, PROJECT.lock)
+    python = runtime_python(BUILD, PROJECT.lock_file)
     sites, deployed = tuple[Site, ...](), dict[str, Mapping[str, str]]()
     if not keep_state:
         shutil.rmtree(folder, ignore_errors=True)

@@ -124,7 +124,7 @@ class Deployer:
         with tempfile.TemporaryDirectory(dir=self.assemblies, prefix="new-") as folder:
             new = Path(folder) / "cdk.out"
             options = [f"--context={name}={text}" for name, text in context.items()]
-            synth = ["synth", "--app", PROJECT.app, "--quiet", "--output", str(new), *options]
+            synth = ["synth", "--app", PROJECT.cdk_app_command, "--quiet", "--output", str(new), *options]
             self._run(synth, clean_environment(), log="cdk.log", folder=PROJECT.workspace)
             move_into_place(new, self.assemblies / key)
         return Assembly(self.assemblies / key)

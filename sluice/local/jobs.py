@@ -26,8 +26,8 @@ from sluice.local.processes import is_running
 from sluice.pipeline.jobs import Job
 from sluice.pipeline.runs import DESIRED_STATE, DesiredState, Run, RunName, RunState
 
-ENTRY_POINT = PROJECT.spark / "sluice_job.py"
-SPARK = PROJECT.spark  # The folder of the jobs' packages
+ENTRY_POINT = PROJECT.spark_folder / "sluice_job.py"
+SPARK = PROJECT.spark_folder  # The folder of the jobs' packages
 SPARK_PYTHON = "SLUICE_SPARK_PYTHON"
 ENVIRONMENT_MARKERS = "demo", "ready"  # files that mark Spark environments created by the Makefile
 JOBS_FOLDER = "pipeline"  # folder of local jobs in a cloud's folder, with a folder for each site

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from sluice.building.interpreters import LAMBDA_VERSION, lambda_python
+from sluice.building.interpreters import LAMBDA_VERSION, find_lambda_python
 from sluice.building.locks import resolve_pins
 from sluice.building.project import PROJECT, move_into_place
 
@@ -54,7 +54,7 @@ def runtime_python(build: Path, lock: Path) -> Path:
 
     `lock` is the text of requirements.txt, which pins the packages' versions and hashes.
     """
-    interpreter = lambda_python()
+    interpreter = find_lambda_python()
     pins = "\n".join(map(str, resolve_pins(PREINSTALLED_PACKAGES, lock.read_text())))
     release = _run(interpreter.path, "-c", "import sys; print(sys.version)")
     key = hashlib.sha256(f"{release}{pins}".encode()).hexdigest()[:12]

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sluice.pictures.layout import LABEL_GAP, Edge, Node, PlacedLine, lay_out
-from sluice.pictures.svg import LINE_HEIGHT, Colour, Point, Size, box, curve, escape_xml, head, text
+from sluice.pictures.svg import LINE_HEIGHT, Colour, Point, Size, arrowhead, box, curve, escape_xml, text
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def _draw_node(node: Node, centre: Point) -> str:
 def _draw_edge(edge: Edge, line: PlacedLine) -> str:
     title = f"<title>{escape_xml(edge.title)}</title>" if edge.title else ""
     path = curve(line.points, width=edge.width, dash=edge.dash)
-    heads = "".join(head(*ends) for ends in line.heads)
+    heads = "".join(arrowhead(*ends) for ends in line.heads)
     label = ""
     if edge.label is not None and line.label is not None:
         (x, y), size, height = line.label, edge.label, edge.label.height - 2 * LABEL_GAP

@@ -125,7 +125,7 @@ def curve(points: Iterable[Point], *, width: float, dash: str = "") -> str:
     return f'<path d="M{first} C{" ".join(others)}" fill="none" stroke="currentColor" stroke-width="{width}"{pattern}/>'
 
 
-def head(start: Point, tip: Point) -> str:
+def arrowhead(start: Point, tip: Point) -> str:
     """Return an SVG element of an arrow's head from the line's end to the tip, in the colour of the group around it."""
     (x, y), (tip_x, tip_y) = start, tip
     length = math.dist(start, tip) or 1.0

@@ -10,7 +10,7 @@ from sluice.pipeline.jobs import (
     REPLAY,
     STATISTICS,
     Job,
-    Mode,
+    JobMode,
     Replay,
     StorageLocations,
     compact_arguments,
@@ -31,7 +31,7 @@ class JobCatalogue(msgspec.Struct, frozen=True):
         limits = self.settings.limits
         return Job(
             name=LAND,
-            mode=Mode.STREAMING,
+            mode=JobMode.STREAMING,
             program=self.settings.program,
             arguments=self.settings.landing.arguments(),
             attempts=limits.failed_attempts_per_hour,
@@ -80,7 +80,7 @@ class JobCatalogue(msgspec.Struct, frozen=True):
         limits = self.settings.limits
         return Job(
             name=name,
-            mode=Mode.BATCH,
+            mode=JobMode.BATCH,
             program=self.settings.program,
             arguments=arguments,
             attempts=limits.batch_attempts,

@@ -18,7 +18,7 @@ JOBS = (LAND, STATISTICS, COMPACT, REPLAY)
 DIGEST_CHARACTERS = 16
 
 
-class Mode(StrEnum):
+class JobMode(StrEnum):
     """How EMR Serverless runs a job."""
 
     STREAMING = "STREAMING"  # The job runs until it is cancelled, and is restarted if it fails.
@@ -209,7 +209,7 @@ class Job:
     """
 
     name: str
-    mode: Mode
+    mode: JobMode
     program: Program
     arguments: Sequence[str]
     attempts: int

@@ -13,7 +13,7 @@ from typing import Any, Self
 import msgspec
 
 from sluice.codec import Format, Struct
-from sluice.pipeline.jobs import Job, Mode
+from sluice.pipeline.jobs import Job, JobMode
 from sluice.times import DAY_MS
 
 SEPARATOR = "/"
@@ -189,7 +189,7 @@ def _decide_next(job: Job, job_runs: Sequence[Run], *, now_ms: int, pause_ms: in
 
 def build_start_request(job: Job, *, application_id: str, role_arn: str, token: str) -> dict[str, object]:
     """Build the arguments of EMR Serverless's StartJobRun for a job."""
-    streaming = job.mode is Mode.STREAMING
+    streaming = job.mode is JobMode.STREAMING
     return {
         "applicationId": application_id,
         "clientToken": token,

@@ -78,9 +78,9 @@ def run_job(options: argparse.Namespace) -> Result:
                 cut_off = landed.interrupted and options.drain
                 return {**asdict(landed.totals), EXIT: INTERRUPTED if cut_off else 0}
             case "statistics":
-                from sluice_jobs.statistics import Source, statistics  # noqa: PLC0415  needs Spark
+                from sluice_jobs.statistics import SourceTables, statistics  # noqa: PLC0415  needs Spark
 
-                return asdict(statistics(spark, _build_arguments(Source, options), options.day, options.output))
+                return asdict(statistics(spark, _build_arguments(SourceTables, options), options.day, options.output))
             case "compact":
                 from sluice_jobs.compact import compact_table, list_closed_days  # noqa: PLC0415  needs Spark
 

@@ -44,7 +44,7 @@ _HOURLY_SCHEMA = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class SourceTables:
     """The table location and the exchange that contain the rendezvous events."""
 
     tables: str
@@ -53,7 +53,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class StatisticsSummary:
     """A run's result: the log's location, and the day's number of unique events, repeated rows and unreadable rows."""
 
     log: str
@@ -67,7 +67,7 @@ def hourly_layout() -> Layout:
     return Layout(schema=StructType.fromDDL(_HOURLY_SCHEMA), partition_columns=("date",))
 
 
-def statistics(spark: SparkSession, source: Source, day: date, output: str) -> Summary:
+def statistics(spark: SparkSession, source: SourceTables, day: date, output: str) -> StatisticsSummary:
     """Write the day's log and rows of the hourly table. They replace the log and rows of an earlier run."""
     table = open_table(source.table_format, source.tables, MESSAGES, messages_layout())
 
@@ -96,7 +96,7 @@ def statistics(spark: SparkSession, source: Source, day: date, output: str) -> S
         # A single version replaces the day, so a reader sees either the earlier run's rows or the new rows.
         hourly.log.commit_change(replace_day)
         counts = unique.count()
-        return Summary(
+        return StatisticsSummary(
             log=f"{output}/{name}",
             events=counts,
             repeated=day_events.count() - counts,

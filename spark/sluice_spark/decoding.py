@@ -43,7 +43,7 @@ class _Reader:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Content:
+class _StrippedContent:
     """A body without its header. `flaw` is the reason if there is no content; `hint` says why the reader might fail."""
 
     content: Column
@@ -96,7 +96,7 @@ def decode(
     return parsed.withColumns({into: value, BAD_RECORD: bad, REASON: reason}).drop(_CONTENT, _PARSED)
 
 
-def _strip_header(text: Column, format_: str, header: str | None) -> _Content:
+def _strip_header(text: Column, format_: str, header: str | None) -> _StrippedContent:
     """Remove the schema registry's header from the bodies."""
     if header not in {CONFLUENT, GLUE, NONE, None}:
         raise InvalidOption("header", f"{header!r} is none of {CONFLUENT}, {GLUE}, {NONE}")
@@ -111,7 +111,7 @@ def _strip_header(text: Column, format_: str, header: str | None) -> _Content:
         likely = F.when(begins_with(CONFLUENT_LIKELY), _suggest_header("Confluent", CONFLUENT))
         likely = likely.when(begins_with(GLUE_MARK) | begins_with(GLUE_ZLIB_MARK), _suggest_header("Glue", GLUE))
         if not is_binary:
-            return _Content(content=text, flaw=_build_null_text(), hint=likely)
+            return _StrippedContent(content=text, flaw=_build_null_text(), hint=likely)
         flaw = F.coalesce(flaw, likely)
     size = 0
     if header == CONFLUENT:
@@ -130,7 +130,7 @@ def _strip_header(text: Column, format_: str, header: str | None) -> _Content:
         is_container = F.startswith(content, F.lit(CONTAINER_MARK))
         flaw = F.coalesce(flaw, F.when(is_container, "an Avro container file, not one datum"))
     text_of = content if is_binary else F.try_validate_utf8(content.cast("string"))
-    return _Content(content=text_of, flaw=flaw, hint=_build_null_text())
+    return _StrippedContent(content=text_of, flaw=flaw, hint=_build_null_text())
 
 
 def _suggest_header(name: str, header: str) -> str:
@@ -214,8 +214,8 @@ def _build_avro_reader(schema: str, options: Mapping[str, str]) -> _Reader:
         raise InvalidOption("avroSchemaUrl", "give what is there as avroSchema")
     reader_options = dict(options)
     if "avroSchema" in options:
-        reader_options["avroSchema"] = _append_end_field(options["avroSchema"])
-    whole = _append_end_field(schema)
+        reader_options["avroSchema"] = _append_end_marker_field(options["avroSchema"])
+    whole = _append_end_marker_field(schema)
     return _Reader(
         parse=lambda content: from_avro(F.concat(content, F.lit(END)), whole, reader_options),
         is_read=lambda _: F.col(_PARSED)["end"] == F.lit(END),
@@ -224,7 +224,7 @@ def _build_avro_reader(schema: str, options: Mapping[str, str]) -> _Reader:
     )
 
 
-def _append_end_field(schema: str) -> str:
+def _append_end_marker_field(schema: str) -> str:
     try:
         value = json.loads(schema)
     except json.JSONDecodeError as error:

@@ -10,7 +10,7 @@ from botocore.stub import ANY, Stubber
 
 from sluice.aws.connections import Connection
 from sluice.operator.deployments import MAX_POLLS, POLL_INTERVAL_S, NotStopped, end_application
-from sluice.pipeline.jobs import Mode
+from sluice.pipeline.jobs import JobMode
 
 TIME = datetime(2026, 11, 24, tzinfo=UTC)
 DESCRIBED = {"applicationId": "app", "arn": "a" * 60, "createdBy": "c" * 20, "executionRole": "r" * 20}
@@ -50,7 +50,7 @@ class Emr:
         fields = {"id": "00g1", "name": "land/3f2a51c09d8e7b64", "stateDetails": "d", "releaseLabel": "l"}
         run = {**DESCRIBED, **fields, "createdAt": TIME, "updatedAt": TIME}
         found = [run | {"state": state}] if state else []
-        for runs in (*([[]] * len(Mode)), found, *([[]] * (len(Mode) - 1))):
+        for runs in (*([[]] * len(JobMode)), found, *([[]] * (len(JobMode) - 1))):
             self.stub.add_response("list_job_runs", {"jobRuns": runs})
 
     def is_in(self, state: str) -> None:

@@ -4,7 +4,7 @@ from functools import partial
 from pathlib import Path
 
 from sluice.aws.connections import Connection
-from sluice.building.interpreters import lambda_python
+from sluice.building.interpreters import find_lambda_python
 from tests.harsh.conftest import eventually
 from tests.harsh.functions import deploy_function, invoke
 
@@ -101,4 +101,4 @@ def test_a_function_runs_on_the_python_that_setup_installed(account: Connection,
         "import sys\ndef handler(event, context): return sys.version_info[:2]\n",
         role_arn=function_role,
     )
-    assert ".".join(map(str, invoke(account, "says", {}))) == lambda_python().version
+    assert ".".join(map(str, invoke(account, "says", {}))) == find_lambda_python().version

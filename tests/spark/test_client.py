@@ -80,7 +80,7 @@ def test_only_the_entries_that_failed_are_deleted_again(used: Used, fill: Callab
 
 def test_a_useless_handle_is_counted_and_not_tried_again(used: Used) -> None:
     outcome = used.run(lambda client: client.delete(used.url, ["nonsense"]))
-    assert outcome.expired == ("nonsense",)
+    assert outcome.expired_handles == ("nonsense",)
     assert used.sqs.calls["DeleteMessageBatch"] == 1
 
 

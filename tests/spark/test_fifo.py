@@ -10,7 +10,7 @@ from sluice_spark.log.planning import ReadLimit, divide_into_tasks
 from sluice_spark.log.staging import StagedLog, read_slices
 from sluice_spark.log.store import FileStore
 from sluice_spark.options import Options
-from sluice_spark.source.buffer import Limits
+from sluice_spark.source.buffer import BufferLimits
 from sluice_spark.source.fifo import GroupShare, select_share, sort_by_sequence
 from sluice_spark.source.rate import TokenBucket
 from sluice_spark.source.receiver import Receiver
@@ -109,7 +109,7 @@ def test_a_message_that_comes_twice_before_it_is_staged_is_staged_once(sqs: Any,
     """Its visibility time-out ended before the segment was durable: two answers of one buffer have it."""
     fill(sqs, groups=1, each=1)
     sqs.queues["q.fifo"].visibility_s = 0.1
-    received(sqs, tmp_path, limits=Limits(segment_age_s=0.5))
+    received(sqs, tmp_path, limits=BufferLimits(segment_age_s=0.5))
     assert sqs.queues["q.fifo"].known == {}
     assert by_group(tmp_path) == {"g0": ["000"]}
 

@@ -12,7 +12,7 @@ from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import FileStore
 from sluice_spark.options import Options
 from sluice_spark.source.budget import COPIES, OBJECTS_BYTES
-from sluice_spark.source.buffer import Limits
+from sluice_spark.source.buffer import BufferLimits
 from sluice_spark.source.receiver import Receiver
 from sluice_spark.sqs.received import BATCH_LIMIT
 
@@ -54,7 +54,7 @@ def test_receiving_stops_at_the_byte_limit_while_staging_is_stuck_and_goes_on_af
     store = Stuck(tmp_path)
     staged = StagedLog(store)
     staged.take_over(staged.find_oldest_position())
-    limits = Limits(segment_bytes=LIMIT // 8, segment_messages=100)
+    limits = BufferLimits(segment_bytes=LIMIT // 8, segment_messages=100)
     options = Options(queue_urls=(sqs.queue_url("q"),), connections=CONNECTIONS, wait_s=1, buffer_bytes=LIMIT)
     receiver = Receiver(
         staged, lambda: client_of(sqs, connections=2 * CONNECTIONS), options, until_empty=True, limits=limits

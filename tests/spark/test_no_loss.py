@@ -23,7 +23,7 @@ from sluice_spark.log.segments import read_rows
 from sluice_spark.log.staging import StagedLog, read_slices
 from sluice_spark.log.store import FileStore
 from sluice_spark.options import Options
-from sluice_spark.source.buffer import Limits
+from sluice_spark.source.buffer import BufferLimits
 from sluice_spark.source.receiver import Receiver
 from sluice_spark.sqs.client import VISIBLE, BatchOutcome
 from sluice_spark.sqs.received import BATCH_LIMIT, Message, ReceiptHandles, batch_receipt_handles, parse_messages
@@ -174,7 +174,7 @@ class Driver:
         self.start = start or self.staged.find_oldest_position()
         self.staged.take_over(self.start)
         url = f"http://localhost/1/{world.queue.name}"
-        limits = Limits(segment_messages=25, segment_age_s=0.0, undeleted_messages=200)
+        limits = BufferLimits(segment_messages=25, segment_age_s=0.0, undeleted_messages=200)
         options = Options(queue_urls=(url,), connections=4, after_commit=after_commit, visibility_s=int(VISIBILITY_S))
         self.receiver = Receiver(self.staged, lambda: line, options, limits=limits)  # type: ignore[arg-type, return-value]  # as a client
         self.receiver.start(self.start)

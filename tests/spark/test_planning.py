@@ -33,7 +33,7 @@ def log_of(sizes: list[int], first: int = 0) -> Log:
 
 def rows(log: Log, start: Position, end: Position) -> list[tuple[int, int]]:
     """The oracle's way to write down what a batch reads: every row by name."""
-    return [(e.number, row) for e, low, high in log.list_ranges(start, end) for row in range(low, high)]
+    return [(e.segment_number, row) for e, low, high in log.list_ranges(start, end) for row in range(low, high)]
 
 
 @given(SIZES, LIMIT, LIMIT)
@@ -66,7 +66,7 @@ def test_the_newest_segment_is_one_that_a_batch_ends_after_or_lies_before_the_lo
     log = log_of(sizes).drop_before(Position(min(start, len(sizes))))
     end = find_batch_end(log, Position(log.first), ReadLimit())
     assert log.newest < end.segment
-    assert all(extent.messages == 0 for extent in log.extents if extent.number > log.newest)
+    assert all(extent.messages == 0 for extent in log.extents if extent.segment_number > log.newest)
 
 
 def test_without_new_rows_the_offset_stays() -> None:
@@ -79,7 +79,7 @@ def test_without_new_rows_the_offset_stays() -> None:
 def test_tasks_hold_every_row_once_in_order(sizes: list[int], rows_per_task: int) -> None:
     log = log_of(sizes)
     tasks = divide_into_tasks(log.list_ranges(Position(0), log.end), rows_per_task)
-    read = [(part.number, row) for task in tasks for part in task for row in range(part.low, part.high)]
+    read = [(part.segment_number, row) for task in tasks for part in task for row in range(part.low, part.high)]
     assert read == rows(log, Position(0), log.end)
     assert all(sum(part.high - part.low for part in task) >= rows_per_task for task in tasks[:-1])
 

@@ -3,7 +3,7 @@
 import pytest
 from sluice_spark.errors import InvalidOption
 from sluice_spark.options import parse_options
-from sluice_spark.source.rate import RateFunction, TokenBucket, build_rate_limit
+from sluice_spark.source.rate import RateLimitFunction, TokenBucket, build_rate_limit
 
 MINIMUM = {"queueUrl": "https://sqs.eu-west-1.amazonaws.com/1/q", "stagingLocation": "/tmp/log"}
 SAYS: list[object] = []
@@ -40,7 +40,7 @@ def test_so_is_one_that_says_no_rate(said: object) -> None:
 
 def test_what_it_said_last_holds_while_it_fails(caplog: pytest.LogCaptureFixture) -> None:
     now = [0.0]
-    limit = RateFunction(says, clock=lambda: now[0])
+    limit = RateLimitFunction(says, clock=lambda: now[0])
     SAYS[:] = [7]
     limit.check()
     SAYS[:] = [RuntimeError("no")]

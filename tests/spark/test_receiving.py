@@ -12,7 +12,7 @@ import pytest
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import FileStore
 from sluice_spark.options import BUFFER_DEFAULT_BYTES, Options
-from sluice_spark.source.buffer import Limits
+from sluice_spark.source.buffer import BufferLimits
 from sluice_spark.source.receiver import Receiver
 
 from tests.spark.clients import client_of
@@ -37,7 +37,9 @@ def receiving(
     staged.take_over(staged.find_oldest_position())
     urls = tuple(sqs.queue_url(f"q{number}") for number in range(queues))
     options = Options(queue_urls=urls, connections=CONNECTIONS, wait_s=1, buffer_bytes=buffer_bytes)
-    receiver = Receiver(staged, lambda: client_of(sqs, connections=2 * CONNECTIONS), options, limits=Limits(**limits))
+    receiver = Receiver(
+        staged, lambda: client_of(sqs, connections=2 * CONNECTIONS), options, limits=BufferLimits(**limits)
+    )
     receiver.start(staged.log.end)
     try:
         yield receiver

@@ -134,7 +134,7 @@ def test_every_platform_has_a_bundle_of_its_own() -> None:
 def test_this_machine_is_one_that_lambda_has_with_the_python_that_runs_functions() -> None:
     target = Target.of(Architecture.LOCAL)
     assert target.machine in {Architecture.ARM64, Architecture.X86_64}
-    python = interpreters.lambda_python()
+    python = interpreters.find_lambda_python()
     assert (target.python, target.interpreter) == (python.version, python.path)
 
 
@@ -296,7 +296,7 @@ def test_a_handler_imports_from_its_bundle_alone(function: str, runtime: Path) -
 
 
 @pytest.mark.skipif(
-    interpreters.lambda_python().version != interpreters.LAMBDA_VERSION, reason="no Python of Lambda's here"
+    interpreters.find_lambda_python().version != interpreters.LAMBDA_VERSION, reason="no Python of Lambda's here"
 )
 def test_a_handler_imports_from_its_bytecode_alone(runtime: Path, tmp_path: Path) -> None:
     code = shutil.copytree(Assets(Project.clone(PROJECT)).code().folder, tmp_path / "code")
@@ -314,6 +314,6 @@ def _import_handler(function: str, code: Path, runtime: Path) -> None:
         f"from functions.{function}.handler import handler; assert callable(handler)"
     )
     # Isolated, without site-packages, and writing no bytecode into what is deployed.
-    isolated = [str(interpreters.lambda_python().path), "-I", "-S", "-B", "-c", program]
+    isolated = [str(interpreters.find_lambda_python().path), "-I", "-S", "-B", "-c", program]
     done = subprocess.run(isolated, env={}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

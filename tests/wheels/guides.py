@@ -218,10 +218,10 @@ def messages(world: World, names: Names) -> Iterator[None]:
 
 @contextmanager
 def a_rate(_: World, names: Names) -> Iterator[None]:
-    from sluice_spark.source.rate import RateFunction  # noqa: PLC0415 - this situation's alone
+    from sluice_spark.source.rate import RateLimitFunction  # noqa: PLC0415 - this situation's alone
 
     yield
-    asked = RateFunction(names["now"])
+    asked = RateLimitFunction(names["now"])
     asked.check()
     assert asked() in {2_500, 5_000}
 

@@ -130,7 +130,7 @@ def test_a_package_makes_the_templates_and_assets_that_a_clone_makes(
         if (ROOT / "build" / folder).exists():
             shutil.copytree(ROOT / "build" / folder, build / folder, ignore=shutil.ignore_patterns(".*"))
     located = deploying.run(
-        str(deploying.python), "-c", "from sluice.building.project import PROJECT; print(PROJECT.app)"
+        str(deploying.python), "-c", "from sluice.building.project import PROJECT; print(PROJECT.cdk_app_command)"
     )
     command = shlex.split(located.stdout)
     assert command[1].endswith("/sluice/project_files/app.py")

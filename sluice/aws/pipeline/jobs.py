@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 from sluice.aws.client_types import DynamoDBClient
 from sluice.aws.clients import calls, get_error_code
 from sluice.aws.items import get_item
-from sluice.pipeline.jobs import Job, Mode
+from sluice.pipeline.jobs import Job, JobMode
 from sluice.pipeline.runs import DESIRED_STATE, LIVE, DesiredState, Run, build_start_request
 from sluice.pipeline.schedule import convert_to_utc
 
@@ -55,7 +55,7 @@ class EmrRuns(msgspec.Struct, frozen=True, kw_only=True):
 
         https://docs.aws.amazon.com/emr-serverless/latest/APIReference/API_ListJobRuns.html
         """
-        for mode in Mode:
+        for mode in JobMode:
             with calls("ListJobRuns"):
                 pages = self.client.get_paginator("list_job_runs").paginate(
                     applicationId=self.application_id, mode=mode.value, PaginationConfig={"PageSize": PAGE}, **only

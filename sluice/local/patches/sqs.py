@@ -60,7 +60,7 @@ def set_sender_ids() -> None:
     build, pin = sqs._build_send_sys_attrs, iam_evaluator.pin_request_caller  # noqa: SLF001 - no public hook
     caller: ContextVar[str] = ContextVar("caller", default="")
 
-    def pin_key(headers: Request, query: Request | None = None) -> None:
+    def remember_caller(headers: Request, query: Request | None = None) -> None:
         caller.set(extract_access_key_id(headers, query or {}) or "")
         pin(headers, query)
 
@@ -76,7 +76,7 @@ def set_sender_ids() -> None:
             record["attributes"]["SenderId"] = senders[record["messageId"]]
         return run(mapping, function, event, batch, *queue)
 
-    iam_evaluator.pin_request_caller, sqs._build_send_sys_attrs = pin_key, build_with_sender  # noqa: SLF001
+    iam_evaluator.pin_request_caller, sqs._build_send_sys_attrs = remember_caller, build_with_sender  # noqa: SLF001
     lambda_svc._run_sqs_batch = run_with_senders  # noqa: SLF001
 
 

@@ -21,7 +21,7 @@ CLASSES = frozenset(
 )
 SIZES = frozenset({"ExtendedPayloadSize", "SQSLargePayloadSize"})  # Client libraries add and hide these attributes.
 PARALLEL_FETCHES = 6  # number of payloads that a task fetches at once and holds in memory
-PAYLOAD_LIMIT = 256 * 2**20  # bytes: PARALLEL_FETCHES such payloads fit into an Arrow column
+PAYLOAD_LIMIT = 256 * 2**20  # maximum bytes, so that PARALLEL_FETCHES payloads fit into one Arrow column
 _HINT = "S3Pointer"  # Every pointer contains this text, in any envelope.
 _ATTRIBUTES = "attributes"
 

@@ -23,10 +23,10 @@ VERSION = 1
 _NAME = re.compile(rf"{ERRORS}/([0-9]{{20}}(?:-[0-9]+)+)\.v([0-9]+)")
 
 
-def write_error_count(store: Store, part: Slice, errors: int, share: int = 0) -> None:
+def write_error_count(store: Store, part: Slice, errors: int, share_index: int = 0) -> None:
     """Write the number of unreadable records in a part of a segment; write nothing if the part has no such records."""
     if errors:
-        name = f"{ERRORS}/{part.number:020d}-{part.low}-{part.high}-{share}-{errors}.v{VERSION}"
+        name = f"{ERRORS}/{part.segment_number:020d}-{part.low}-{part.high}-{share_index}-{errors}.v{VERSION}"
         with suppress(SegmentTaken):
             store.publish(name, pa.py_buffer(b""))
 
@@ -57,11 +57,11 @@ def _read_counts(store: Store) -> Iterator[tuple[str, Sequence[int], float]]:
         yield name, [int(number) for number in parsed[1].split("-")], at
 
 
-def quarantine(store: Store, part: Slice, rows: pa.RecordBatch, share: int = 0, piece: int = 0) -> None:
+def quarantine(store: Store, part: Slice, rows: pa.RecordBatch, share_index: int = 0, piece_index: int = 0) -> None:
     """Write bad records to a new Parquet file, whose name contains the number of records.
 
     The file is directly in the location, so that the location can be read as a table. The file is durable on return,
-    before the task's good rows are used. `piece` distinguishes the files of a part that is read in several pieces.
+    before the task's good rows are used. `piece_index` distinguishes the files of a part read in several pieces.
     """
     if not rows.num_rows:
         return
@@ -69,8 +69,8 @@ def quarantine(store: Store, part: Slice, rows: pa.RecordBatch, share: int = 0, 
 
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_batches([rows]), sink)
-    within = f"{share}.{piece}" if piece else f"{share}"
-    name = f"{part.number:020d}-{part.low}-{part.high}-{within}-{rows.num_rows}.parquet"
+    within = f"{share_index}.{piece_index}" if piece_index else f"{share_index}"
+    name = f"{part.segment_number:020d}-{part.low}-{part.high}-{within}-{rows.num_rows}.parquet"
     with suppress(SegmentTaken):
         store.publish(name, sink.getvalue())
-        log.warning("%d bad records of segment %d are in %s", rows.num_rows, part.number, name)
+        log.warning("%d bad records of segment %d are in %s", rows.num_rows, part.segment_number, name)

@@ -81,9 +81,9 @@ class Offset:
 class SegmentExtent:
     """A segment's number and size, for planning."""
 
-    number: int
+    segment_number: int
     messages: int
-    size: int
+    size_bytes: int
     deletions_failed: int = 0  # failed deletions in total when the segment was published
 
 
@@ -104,7 +104,7 @@ class Log:
     @property
     def newest(self) -> int:
         """The number of the newest segment with rows, where a batch can end; without such a segment, `first` - 1."""
-        return next((extent.number for extent in reversed(self.extents) if extent.messages), self.first - 1)
+        return next((extent.segment_number for extent in reversed(self.extents) if extent.messages), self.first - 1)
 
     @property
     def end(self) -> Position:
@@ -123,7 +123,7 @@ class Log:
         gone = max(0, min(position.segment - self.first, len(self.extents)))
         before = Totals(
             messages=self.totals_before.messages + sum(extent.messages for extent in self.extents[:gone]),
-            size=self.totals_before.size + sum(extent.size for extent in self.extents[:gone]),
+            size=self.totals_before.size + sum(extent.size_bytes for extent in self.extents[:gone]),
         )
         failed = self.extents[gone - 1].deletions_failed if gone else self.deletions_failed_before
         return Log(self.first + gone, before, self.extents[gone:], failed)
@@ -141,8 +141,8 @@ class Log:
             )
         rows = []
         for extent in self.extents[start.segment - self.first : end.segment - self.first + 1]:
-            low = start.row if extent.number == start.segment else 0
-            high = end.row if extent.number == end.segment else extent.messages
+            low = start.row if extent.segment_number == start.segment else 0
+            high = end.row if extent.segment_number == end.segment else extent.messages
             if low < high:
                 rows.append((extent, low, high))
         return rows
@@ -152,9 +152,9 @@ class Log:
         index = position.segment - self.first
         whole = self.extents[:index]
         messages = self.totals_before.messages + sum(extent.messages for extent in whole) + position.row
-        size = self.totals_before.size + sum(extent.size for extent in whole)
+        size = self.totals_before.size + sum(extent.size_bytes for extent in whole)
         if position.row:
-            size += self.extents[index].size * position.row // self.extents[index].messages
+            size += self.extents[index].size_bytes * position.row // self.extents[index].messages
         failed = whole[-1].deletions_failed if whole else self.deletions_failed_before
         return Offset(position=position, totals=Totals(messages=messages, size=size), deletions_failed=failed)
 
@@ -163,7 +163,7 @@ class Log:
         parts = self.list_ranges(max(start, Position(self.first)), self.end)
         return Totals(
             messages=sum(high - low for _, low, high in parts),
-            size=sum(extent.size * (high - low) // extent.messages for extent, low, high in parts),
+            size=sum(extent.size_bytes * (high - low) // extent.messages for extent, low, high in parts),
         )
 
 
@@ -185,7 +185,7 @@ class ReadLimit:
 class Slice:
     """Rows [low, high) of a segment, for one task to read."""
 
-    number: int
+    segment_number: int
     low: int
     high: int
 
@@ -200,15 +200,15 @@ def find_batch_end(log: Log, start: Position, limit: ReadLimit) -> Position:
         take = high - low
         if messages_left is not None:
             take = min(take, messages_left)
-        if size_left is not None and extent.size:
-            take = min(take, size_left * extent.messages // extent.size)
+        if size_left is not None and extent.size_bytes:
+            take = min(take, size_left * extent.messages // extent.size_bytes)
         if position == start and not take:
             take = 1
         if low + take < extent.messages:
-            return Position(extent.number, low + take) if take else position
-        position = Position(extent.number + 1)
+            return Position(extent.segment_number, low + take) if take else position
+        position = Position(extent.segment_number + 1)
         messages_left = None if messages_left is None else messages_left - take
-        size_left = None if size_left is None else size_left - extent.size * take // extent.messages
+        size_left = None if size_left is None else size_left - extent.size_bytes * take // extent.messages
         if messages_left == 0 or (size_left is not None and size_left <= 0):
             return position
     return log.end if position != start else start  # A batch of only empty segments isn't planned.
@@ -218,7 +218,7 @@ def divide_into_tasks(
     parts: Iterable[tuple[SegmentExtent, int, int]], rows_per_task: int = ROWS_PER_TASK
 ) -> Sequence[Sequence[Slice]]:
     """Divide rows, in order, into at most TASKS_LIMIT tasks of at least `rows_per_task` rows (the last: any number)."""
-    slices = [Slice(extent.number, low, high) for extent, low, high in parts]
+    slices = [Slice(extent.segment_number, low, high) for extent, low, high in parts]
     total = sum(part.high - part.low for part in slices)
     task_rows = max(rows_per_task, -(-total // TASKS_LIMIT))
     tasks: list[list[Slice]] = []
@@ -230,7 +230,7 @@ def divide_into_tasks(
                 tasks.append([])
                 room = task_rows
             high = min(part.high, low + room)
-            tasks[-1].append(Slice(part.number, low, high))
+            tasks[-1].append(Slice(part.segment_number, low, high))
             room -= high - low
             low = high
     return tasks

@@ -288,7 +288,7 @@ def _build_times(values: Sequence[str | None]) -> pa.Array:
 
 def _build_attributes(values: Sequence[Mapping[str, Attribute] | None]) -> pa.Array:
     kind = SCHEMA.field("attributes").type
-    if values.count(None) == len(values):  # In most queues no message has such a value.
+    if values.count(None) == len(values):  # fast path: in most queues no message has attributes
         zero_offsets = pa.repeat(pa.scalar(0, pa.int32()), len(values) + 1)
         return pa.MapArray.from_arrays(zero_offsets, pa.nulls(0, kind.key_type), pa.nulls(0, kind.item_type), kind)
     rows = [

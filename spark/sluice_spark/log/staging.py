@@ -214,7 +214,7 @@ class StagedLog:
 def read_slices(store: Store, slices: Sequence[Slice]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the slices in order, the same rows at every call. Raises SegmentMissing."""
     for part in slices:
-        yield from segments.read_batches(store.read(segments.segment_name(part.number)), part.low, part.high)
+        yield from segments.read_batches(store.read(segments.segment_name(part.segment_number)), part.low, part.high)
 
 
 def _list_message_ids(received: Iterable[Received]) -> list[str]:

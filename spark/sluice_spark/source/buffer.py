@@ -19,7 +19,7 @@ CHUNK_BYTES = 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class BufferLimits:
     """Limits of segments, and of messages that Spark hasn't read yet. Option `maxBufferedBytes` limits the memory."""
 
     segment_messages: int = ROWS_PER_TASK
@@ -52,7 +52,7 @@ class Chunk:
 class Buffer:
     """Collects messages for the next segment, at most a quarter of `limit_bytes`. Used in one event loop."""
 
-    def __init__(self, staged: StagedLog, limits: Limits, limit_bytes: int, queue_urls: Sequence[str]) -> None:
+    def __init__(self, staged: StagedLog, limits: BufferLimits, limit_bytes: int, queue_urls: Sequence[str]) -> None:
         self._staged, self._limits = staged, limits
         self.budget = ByteBudget(limit=limit_bytes)
         self._quarter = limit_bytes // 4

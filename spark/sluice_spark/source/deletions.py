@@ -70,9 +70,9 @@ class Deletions:
             deletion, queue_url, handles = self._orders.popleft()
             try:
                 outcome = await self._client.delete(queue_url, handles)
-                self._failed += len(outcome.failed) + len(outcome.expired)
+                self._failed += len(outcome.failed_handles) + len(outcome.expired_handles)
                 deletion.pending_batches -= 1
-                deletion.all_succeeded &= not outcome.failed and not outcome.expired
+                deletion.all_succeeded &= not outcome.failed_handles and not outcome.expired_handles
                 if not deletion.pending_batches and deletion.all_succeeded and deletion.number is not None:
                     self._confirmed(deletion.number)
             except SluiceSparkError as error:

@@ -30,13 +30,13 @@ def build_rate_limit(rate_option: int | str | None) -> RateLimit | None:
         return None
     if isinstance(rate_option, int):
         return lambda: rate_option
-    limit = RateFunction(_import_function(rate_option))
+    limit = RateLimitFunction(_import_function(rate_option))
     limit.check()
     return limit
 
 
 @dataclass(slots=True)
-class RateFunction:
+class RateLimitFunction:
     """A rate limit that a user's function returns. If a later call fails, the last rate stays."""
 
     function: Callable[[], Any]

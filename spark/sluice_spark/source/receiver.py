@@ -18,7 +18,7 @@ from sluice_spark.log.latest import ReceiverStatus, write_status
 from sluice_spark.log.planning import Position, ReadLimit
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.options import Options
-from sluice_spark.source.buffer import Buffer, Chunk, Limits
+from sluice_spark.source.buffer import Buffer, BufferLimits, Chunk
 from sluice_spark.source.deletions import Deletions, UncommittedMessages
 from sluice_spark.source.rate import build_rate_limit
 from sluice_spark.source.receives import TICK_S, BackgroundTasks, Receives
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 STATUS_LOOK_S = 1.0
 STATUS_EVERY_S, STATUS_QUIET_S = 10.0, 60.0
-NO_LIMITS = Limits()
+NO_LIMITS = BufferLimits()
 ALL = ReadLimit()
 
 
@@ -47,7 +47,7 @@ class Receiver:
         *,
         until_empty: bool = False,
         enough: ReadLimit = ALL,
-        limits: Limits = NO_LIMITS,
+        limits: BufferLimits = NO_LIMITS,
     ) -> None:
         """Create a receiver without starting it. With `until_empty` it ends after every queue was empty.
 

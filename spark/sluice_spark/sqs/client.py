@@ -47,10 +47,10 @@ Decode = Callable[[bytes | memoryview], Outcome]
 
 @dataclass(frozen=True, slots=True)
 class BatchOutcome:
-    """Failures of a batch call: handles that have `expired`, and handles that `failed` after all retries."""
+    """Failures of a batch call: `expired_handles`, and `failed_handles`, which failed after all retries."""
 
-    expired: tuple[str, ...] = ()
-    failed: tuple[str, ...] = ()
+    expired_handles: tuple[str, ...] = ()
+    failed_handles: tuple[str, ...] = ()
 
 
 ALL_DONE = BatchOutcome()
@@ -204,14 +204,14 @@ class SqsClient:
             request = {"QueueUrl": queue_url, "Entries": pending}
             outcome = await self._call_with_retries(action, request, _OUTCOME.decode)
             if not (failures := outcome.failed):
-                return BatchOutcome(expired=tuple(expired)) if expired else ALL_DONE
+                return BatchOutcome(expired_handles=tuple(expired)) if expired else ALL_DONE
             by_id = {failure.id: failure for failure in failures}
             failed = [(entry, by_id[entry["Id"]]) for entry in pending if entry["Id"] in by_id]
             expired += [entry["ReceiptHandle"] for entry, failure in failed if failure.is_final]
             pending = [entry for entry, failure in failed if not failure.is_final]
             if pending and attempt < ATTEMPTS:
                 await self.back_off(attempt, QueueBusy(action, failures[0].code, f"{len(pending)} entries failed"))
-        return BatchOutcome(expired=tuple(expired), failed=tuple(entry["ReceiptHandle"] for entry in pending))
+        return BatchOutcome(tuple(expired), tuple(entry["ReceiptHandle"] for entry in pending))
 
     def _remove_damaged(self, content: bytes | memoryview, *, in_order: bool) -> bytes | memoryview:
         """Remove messages whose MD5 digests don't match from a response. Raises QueueBusy if no message is left."""

@@ -184,11 +184,11 @@ class Transport:
     async def _open(self, host: str, port: int, tls: ssl.SSLContext | None) -> "_Connection":
         loop = asyncio.get_running_loop()
         # Only asyncio's own loops support option `happy_eyeballs_delay`. uvloop tries a host's addresses one by one.
-        more: dict[str, Any] = {}
+        loop_options: dict[str, Any] = {}
         if isinstance(loop, asyncio.BaseEventLoop):
-            more["happy_eyeballs_delay"] = HAPPY_EYEBALLS_S
+            loop_options["happy_eyeballs_delay"] = HAPPY_EYEBALLS_S
         _, connection = await loop.create_connection(
-            lambda: _Connection(self._buffer, self._answer_limit, loop), host, port, ssl=tls, **more
+            lambda: _Connection(self._buffer, self._answer_limit, loop), host, port, ssl=tls, **loop_options
         )
         return connection
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, Row
-from sluice_spark.decoding import CONTAINER_MARK, END, _append_end_field, _strip_header, decode
+from sluice_spark.decoding import CONTAINER_MARK, END, _append_end_marker_field, _strip_header, decode
 from sluice_spark.errors import InvalidOption
 
 SCHEMA = "n int, x decimal(38, 2)"
@@ -151,7 +151,7 @@ def test_avro_reads_a_datum_whole_or_its_end_is_not_there(
 ) -> None:
     """By Avro's own library, which Spark's reader calls."""
     avro = spark.sparkContext._jvm.org.apache.avro
-    reader = avro.generic.GenericDatumReader(avro.Schema.Parser().parse(_append_end_field(schema)))
+    reader = avro.generic.GenericDatumReader(avro.Schema.Parser().parse(_append_end_marker_field(schema)))
     decoder = avro.io.DecoderFactory.get().binaryDecoder(bytearray(content + END), None)
     end = b""
     with suppress(Exception):  # as Spark's reader has it

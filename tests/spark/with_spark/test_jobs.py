@@ -653,10 +653,13 @@ def test_a_scripted_days_log_is_snowflakes_line_by_line(
     job_spark: Any, received: Any, landed: Any, tmp_path: Path
 ) -> None:
     """Late events too, and again when more have come."""
-    from sluice_jobs.statistics import Source, hourly_layout, statistics  # noqa: PLC0415  needs PySpark
+    from sluice_jobs.statistics import SourceTables, hourly_layout, statistics  # noqa: PLC0415  needs PySpark
     from sluice_jobs.tables import ParquetTable  # noqa: PLC0415  as above
 
-    source, output = Source(tables=f"{tmp_path}/tables", table_format="parquet", exchange="events"), f"{tmp_path}/out"
+    source, output = (
+        SourceTables(tables=f"{tmp_path}/tables", table_format="parquet", exchange="events"),
+        f"{tmp_path}/out",
+    )
     landed(received(scripted_day()), 0)
     found = statistics(job_spark, source, DAY, output)
     assert Path(found.log).read_text() == EXPECTED
@@ -679,10 +682,13 @@ def test_a_scripted_days_log_is_snowflakes_line_by_line(
 
 @pytest.mark.slow
 def test_a_sum_counts_as_the_polls_that_it_tells_of(job_spark: Any, received: Any, landed: Any, tmp_path: Path) -> None:
-    from sluice_jobs.statistics import Source, hourly_layout, statistics  # noqa: PLC0415  needs PySpark
+    from sluice_jobs.statistics import SourceTables, hourly_layout, statistics  # noqa: PLC0415  needs PySpark
     from sluice_jobs.tables import ParquetTable  # noqa: PLC0415  as above
 
-    source, output = Source(tables=f"{tmp_path}/tables", table_format="parquet", exchange="events"), f"{tmp_path}/out"
+    source, output = (
+        SourceTables(tables=f"{tmp_path}/tables", table_format="parquet", exchange="events"),
+        f"{tmp_path}/out",
+    )
     others = [poll(0, "p1"), poll(1, "p3", outcome="rejected")]
     landed(received([*others, poll(2, None, polls=17, addresses=["p1", "p2"])]), 0)
     log = Path(statistics(job_spark, source, DAY, output).log).read_text().splitlines()

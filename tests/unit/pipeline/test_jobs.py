@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from sluice.errors import BadRequest, BadSetting
 from sluice.operations import Operation, R, parse_request
 from sluice.pipeline.catalogue import JobCatalogue
-from sluice.pipeline.jobs import COMPACT, LAND, STATISTICS, Job, Mode, StorageLocations, TableFormat, Workers
+from sluice.pipeline.jobs import COMPACT, LAND, STATISTICS, Job, JobMode, StorageLocations, TableFormat, Workers
 from sluice.pipeline.operations import (
     DrainQueue,
     JobOutcome,
@@ -309,7 +309,7 @@ def test_it_always_settles(runs: list[Run], wanted: Job | None) -> None:
     assert len(live) <= 1
     if wanted is None:
         assert not live
-    elif wanted.mode is Mode.STREAMING:
+    elif wanted.mode is JobMode.STREAMING:
         assert [each.name for each in live] == [RunName.from_job(wanted)]
     assert found.step in {JobStep.KEEP, JobStep.REST}
 
