@@ -17,7 +17,7 @@ import typer
 
 from benchmarks.report import Figure, report
 from sluice.building.project import PROJECT
-from sluice.bundles.assets import Assets, Target
+from sluice.bundles.assets import Assets, BundleTarget
 from sluice.local.cloud import BUILD
 from sluice.local.runtime import runtime_python
 from sluice.parameters import Architecture
@@ -32,7 +32,7 @@ FUNCTIONS = tuple(sorted(path.parent.name for path in (PROJECT.files / "function
 def import_cpu_ms(functions: Sequence[str], *, rounds: int = ROUNDS) -> dict[str, float]:
     """Return the CPU milliseconds of each handler's import, and of `BOTO3`."""
     assets = Assets(PROJECT)
-    packages = assets.layer(assets.bundle(*LAYER), Target.of(Architecture.LOCAL)).folder / "python"
+    packages = assets.layer(assets.bundle(*LAYER), BundleTarget.of(Architecture.LOCAL)).folder / "python"
     path = [assets.code().folder, packages]
     code = {"": "pass", BOTO3: "import boto3"} | {
         name: _code(path, f"import functions.{name}.handler") for name in functions

@@ -43,7 +43,7 @@ class BundleFailed(BadConfiguration):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class BundleTarget:
     """A platform for which code is built: Lambda's, with the accepted wheel tags, or an interpreter on this machine."""
 
     machine: Architecture  # ARM64 or X86_64, not LOCAL
@@ -52,7 +52,7 @@ class Target:
     interpreter: Path | None = None
 
     @classmethod
-    def of(cls, architecture: Architecture) -> "Target":
+    def of(cls, architecture: Architecture) -> "BundleTarget":
         """Return Lambda's platform; for LOCAL this machine's, with the embedded cloud's interpreter of functions."""
         if architecture is Architecture.LOCAL:
             return cls.for_this_machine(find_lambda_python())
@@ -60,7 +60,7 @@ class Target:
         return cls(machine=architecture, python=LAMBDA_VERSION, wheels=wheels)
 
     @classmethod
-    def for_this_machine(cls, python: Interpreter) -> "Target":
+    def for_this_machine(cls, python: Interpreter) -> "BundleTarget":
         """Return this machine's platform, with one of its interpreters."""
         machine = Architecture.ARM64 if platform.machine() in {"arm64", "aarch64"} else Architecture.X86_64
         return cls(machine=machine, python=python.version, interpreter=python.path)
@@ -120,7 +120,7 @@ class Assets:
         """List a bundle's packages, as the lock pins them. Raises `NotPinned`."""
         return resolve_pins(bundle.requirements, self.project.lock_file.read_text(), without=RUNTIME)
 
-    def layer(self, bundle: Bundle, target: Target) -> BuiltFolder:
+    def layer(self, bundle: Bundle, target: BundleTarget) -> BuiltFolder:
         """Build the bundle as a Lambda layer with pip, unless it is built already. Raises `BundleFailed`."""
         pins = self.pins(bundle)
         made_of = {"pins": "\n".join(map(str, pins)), "target": target.name, "compiler": read_compiler_version()}
@@ -168,7 +168,7 @@ def read_shared_modules(project: Project, subpackages: Sequence[str]) -> Mapping
     return {path.relative_to(project.sources).as_posix(): path.read_bytes() for path in paths}
 
 
-def install_pins(pins: Sequence[Pin], target: Target, *, folder: Path) -> None:
+def install_pins(pins: Sequence[Pin], target: BundleTarget, *, folder: Path) -> None:
     """Install the pins' wheels for the target into a folder of packages. Raises `BundleFailed`."""
     python = ["--python", str(target.interpreter)] if target.interpreter else []
     command = [sys.executable, "-m", "pip", *python, "--disable-pip-version-check", "install", "--quiet"]

@@ -21,7 +21,7 @@ from sluice.bundles.assets import (
     GLIBC_TAGS,
     WHEEL_MACHINES,
     BuiltFolder,
-    Target,
+    BundleTarget,
     compute_content_key,
     install_pins,
     list_files_in,
@@ -47,15 +47,15 @@ COMPRESSION = 6  # Level 9 takes twice as long and saves half a percent.
 MTIME = 0  # With real times, archives of equal content would differ.
 
 
-def get_image_target(architecture: Architecture, python: str) -> Target:
+def get_image_target(architecture: Architecture, python: str) -> BundleTarget:
     """Return the platform of EMR Serverless's images: Amazon Linux 2023, as for Lambda. LOCAL is this machine.
 
     The embedded cloud runs jobs with a local Spark, which uses the running Python.
     """
     if architecture is Architecture.LOCAL:
-        return Target.for_this_machine(describe_this_python())
+        return BundleTarget.for_this_machine(describe_this_python())
     wheels = tuple(f"{tag}_{WHEEL_MACHINES[architecture]}" for tag in (*GLIBC_TAGS, OLDER_TAG))
-    return Target(machine=architecture, python=python, wheels=wheels)
+    return BundleTarget(machine=architecture, python=python, wheels=wheels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +79,16 @@ class SparkAssets:
         requirements = described["dependencies"] + described.get("optional-dependencies", {}).get("jobs", [])
         return resolve_pins(set(requirements) - set(without), self.project.lock_file.read_text())
 
-    def environment(self, target: Target) -> BuiltFolder:
+    def environment(self, target: BundleTarget) -> BuiltFolder:
         """Build the archive of third-party packages with pip, unless it exists already. Raises `BundleFailed`."""
         return self._pack_pins("environment", self.pins(without=DRIVER_PACKAGES), target)
 
-    def driver(self, target: Target) -> BuiltFolder:
+    def driver(self, target: BundleTarget) -> BuiltFolder:
         """Build the archive of packages that only drivers need, in the same way as `environment`."""
         shared = self.pins(without=DRIVER_PACKAGES)
         return self._pack_pins("driver", [pin for pin in self.pins() if pin not in shared], target)
 
-    def _pack_pins(self, name: str, pins: Sequence[Pin], target: Target) -> BuiltFolder:
+    def _pack_pins(self, name: str, pins: Sequence[Pin], target: BundleTarget) -> BuiltFolder:
         def fill(folder: Path) -> None:
             install_pins(pins, target, folder=folder)
             models = {path for path in folder.glob("botocore/data/*") if path.is_dir() and path.name not in SERVICES}

@@ -18,7 +18,7 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from sluice.aws_rules import MIN_CONCURRENCY, MIN_POLLERS
-from sluice.bundles.assets import Assets, BuiltFolder, Target
+from sluice.bundles.assets import Assets, BuiltFolder, BundleTarget
 from sluice.constructs import roles, stored
 from sluice.constructs.alarms import METRICS_NAMESPACE
 from sluice.constructs.roles import Statement, allow, suppress_finding
@@ -59,13 +59,13 @@ class Functions:
 
     scope: SiteConstruct
     assets: Assets
-    target: Target
+    target: BundleTarget
     layer: lambda_.LayerVersion
 
     @classmethod
     def create(cls, scope: SiteConstruct, assets: Assets, *, extras: Sequence[str]) -> "Functions":
         """Create the factory of functions. The layer has the packages of these extras of pyproject.toml."""
-        target = Target.of(scope.parameters.architecture)
+        target = BundleTarget.of(scope.parameters.architecture)
         layer = lambda_.LayerVersion(
             scope,
             "Packages",

@@ -102,12 +102,12 @@ def plan_merges(files: Sequence[DataFile], days: Sequence[date], target_bytes: i
     dates = {day.isoformat() for day in days}
     partitions: dict[tuple[tuple[str, str], ...], list[DataFile]] = {}
     for file in sorted(files, key=lambda file: file.path):
-        if file.partition["date"] in dates and file.size < SMALL * target_bytes:
+        if file.partition["date"] in dates and file.size_bytes < SMALL * target_bytes:
             partitions.setdefault(tuple(sorted(file.partition.items())), []).append(file)
     for key in sorted(partitions):
         group: list[DataFile] = []
         for following in [*partitions[key], None]:
-            if following is None or sum(file.size for file in group) + following.size > target_bytes:
+            if following is None or sum(file.size_bytes for file in group) + following.size_bytes > target_bytes:
                 if len(group) > 1:
                     yield group
                 group = []

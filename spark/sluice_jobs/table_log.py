@@ -55,7 +55,7 @@ class DataFile:
 
     path: str
     partition: Mapping[str, str]
-    size: int
+    size_bytes: int
     rows: int
     stats: str = ""  # a new file's statistics, as JSON in the log's format
 
@@ -157,9 +157,9 @@ class TableLog:
             actions: list[AddAction | RemoveAction] = []
             for file in change.add:
                 stats = file.stats or json.dumps({"numRecords": file.rows})
-                actions += [AddAction(file.name, file.size, dict(file.partition), now_ms, is_new, stats)]
+                actions += [AddAction(file.name, file.size_bytes, dict(file.partition), now_ms, is_new, stats)]
             for file in change.remove:
-                actions += [RemoveAction(file.name, is_new, now_ms, file.size, dict(file.partition))]
+                actions += [RemoveAction(file.name, is_new, now_ms, file.size_bytes, dict(file.partition))]
             with _translate_errors(), suppress(CommitFailedError):
                 columns = table.schema()
                 table.create_write_transaction(
@@ -278,7 +278,7 @@ def _list_files(table: DeltaTable) -> Iterator[DataFile]:
         yield DataFile(
             path=row["path"],
             partition={name: _format_partition_value(row[f"partition.{name}"]) for name in columns},
-            size=row["size_bytes"],
+            size_bytes=row["size_bytes"],
             rows=row["num_records"] or 0,
         )
 
@@ -296,7 +296,7 @@ def _describe_file(name: str, size: int, footer: pq.FileMetaData) -> DataFile:
     return DataFile(
         path=encode_path(name),
         partition={column: unquote(value) for column, _, value in folders},
-        size=size,
+        size_bytes=size,
         rows=footer.num_rows,
         stats=json.dumps({"numRecords": footer.num_rows, **_measure_columns(footer)}),
     )

@@ -33,7 +33,7 @@ _CONTENT, _PARSED = "_sluice_content", "_sluice_parsed"  # names of temporary co
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Reader:
+class _FormatReader:
     """One of Spark's readers, with a check that the reader has read the whole content and nothing else."""
 
     parse: Callable[[Column], Column]
@@ -143,7 +143,7 @@ def _build_null_text() -> Column:
 
 def _choose_reader(
     format_: str, schema: str | bytes | StructType | None, message: str | None, options: Mapping[str, str]
-) -> _Reader:
+) -> _FormatReader:
     if "mode" in options:
         raise InvalidOption("mode", "not for the reader: what it can't read is a bad record")
     if message is not None and format_ != PROTOBUF:
@@ -173,7 +173,7 @@ def _enclose_in_json(body: Column) -> Column:
     return F.concat(F.lit('{"v":['), body, F.lit('],"end":true}'))
 
 
-def _build_json_reader(schema: StructType, options: Mapping[str, str]) -> _Reader:
+def _build_json_reader(schema: StructType, options: Mapping[str, str]) -> _FormatReader:
     """Return a reader of JSON records. If only a part of a record fits the schema, the whole record is bad."""
     whole = StructType(
         [StructField("v", ArrayType(schema)), StructField("end", BooleanType()), StructField("bad", StringType())]
@@ -181,7 +181,7 @@ def _build_json_reader(schema: StructType, options: Mapping[str, str]) -> _Reade
     parsed = F.col(_PARSED)
     value = F.get(parsed["v"], F.lit(0))
     is_read = parsed["end"] & parsed["bad"].isNull() & (F.size(parsed["v"]) == 1) & value.isNotNull()
-    return _Reader(
+    return _FormatReader(
         parse=lambda content: F.from_json(
             _enclose_in_json(content), whole, {**options, "columnNameOfCorruptRecord": "bad"}
         ),
@@ -191,11 +191,11 @@ def _build_json_reader(schema: StructType, options: Mapping[str, str]) -> _Reade
     )
 
 
-def _build_variant_reader() -> _Reader:
+def _build_variant_reader() -> _FormatReader:
     def get_variant(path: str, kind: str = "variant") -> Column:
         return F.try_variant_get(F.col(_PARSED), path, kind)
 
-    return _Reader(
+    return _FormatReader(
         parse=lambda content: F.try_parse_json(_enclose_in_json(content)),
         is_read=lambda _: (
             get_variant("$.end", "boolean") & get_variant("$.v[0]").isNotNull() & get_variant("$.v[1]").isNull()
@@ -205,7 +205,7 @@ def _build_variant_reader() -> _Reader:
     )
 
 
-def _build_avro_reader(schema: str, options: Mapping[str, str]) -> _Reader:
+def _build_avro_reader(schema: str, options: Mapping[str, str]) -> _FormatReader:
     """Return a reader of Avro data that reads a datum as a record's first field, followed by a field of known value.
 
     Without the second field Spark's reader ignores bytes after a datum, and returns nulls for other content.
@@ -216,7 +216,7 @@ def _build_avro_reader(schema: str, options: Mapping[str, str]) -> _Reader:
     if "avroSchema" in options:
         reader_options["avroSchema"] = _append_end_marker_field(options["avroSchema"])
     whole = _append_end_marker_field(schema)
-    return _Reader(
+    return _FormatReader(
         parse=lambda content: from_avro(F.concat(content, F.lit(END)), whole, reader_options),
         is_read=lambda _: F.col(_PARSED)["end"] == F.lit(END),
         value=F.col(_PARSED)["value"],
@@ -234,7 +234,7 @@ def _append_end_marker_field(schema: str) -> str:
     return json.dumps({"type": "record", "name": "SluiceBody", "fields": fields})
 
 
-def _build_protobuf_reader(descriptors: bytes, message: str, options: Mapping[str, str]) -> _Reader:
+def _build_protobuf_reader(descriptors: bytes, message: str, options: Mapping[str, str]) -> _FormatReader:
     """Return a reader of Protobuf messages that detects unreadable content, for which Spark's reader returns nulls."""
 
     def is_read(parsed: DataFrame) -> Column:
@@ -243,7 +243,7 @@ def _build_protobuf_reader(descriptors: bytes, message: str, options: Mapping[st
         is_empty = F.octet_length(F.col(_CONTENT)["content"]) == 0
         return is_empty | F.coalesce(*(F.when(F.col(_PARSED)[name].isNotNull(), F.lit(True)) for name in names))  # noqa: FBT003  a literal column
 
-    return _Reader(
+    return _FormatReader(
         parse=lambda content: from_protobuf(content, message, options=dict(options), binaryDescriptorSet=descriptors),
         is_read=is_read,
         value=F.col(_PARSED),

@@ -11,7 +11,7 @@ from sluice_spark.log.staging import StagedLog, read_slices
 from sluice_spark.log.store import FileStore
 from sluice_spark.options import Options
 from sluice_spark.source.buffer import BufferLimits
-from sluice_spark.source.fifo import GroupShare, select_share, sort_by_sequence
+from sluice_spark.source.fifo import GroupShare, select_group_share, sort_by_sequence
 from sluice_spark.source.rate import TokenBucket
 from sluice_spark.source.receiver import Receiver
 from sluice_spark.sqs.received import Message, Received, SystemAttributes
@@ -29,7 +29,7 @@ def test_each_group_is_in_one_share_in_its_order(groups: list[str], count: int) 
         {"queue_url": ["q"] * len(groups), "message_group_id": names, "row": rows},
         schema=pa.schema([("queue_url", pa.string()), ("message_group_id", pa.string()), ("row", pa.int64())]),
     )
-    shares = [select_share(batch, GroupShare(index, count)).to_pylist() for index in range(count)]
+    shares = [select_group_share(batch, GroupShare(index, count)).to_pylist() for index in range(count)]
     assert sorted(row["row"] for share in shares for row in share) == list(range(len(groups)))
     for share in shares:
         assert [row["row"] for row in share] == sorted(row["row"] for row in share)

@@ -240,7 +240,7 @@ def test_a_later_protocol_isnt_written_to(tmp_path: Path) -> None:
 def test_a_file_is_described_from_its_footer_and_its_folders(tmp_path: Path) -> None:
     (file,) = wrote(tmp_path, "7-x", ["a", "b"], AWKWARD)
     assert (file.rows, dict(file.partition)) == (2, {"date": "2026-11-20", "exchange": AWKWARD})
-    assert (tmp_path / file.name).stat().st_size == file.size
+    assert (tmp_path / file.name).stat().st_size == file.size_bytes
     noon = "2026-11-20T12:00:00.000000Z"
     stats = {"minValues": {"sent_at": noon}, "maxValues": {"sent_at": noon}, "nullCount": {"sent_at": 0}}
     assert json.loads(file.stats) == {"numRecords": 2, **stats}
@@ -251,7 +251,7 @@ def test_a_name_is_written_as_the_library_writes_it(tmp_path: Path) -> None:
     names = [f"x{each}y" for each in string.printable if each.isprintable() and each != "/"] + ["é", "日本", AWKWARD]
     log = opened(tmp_path)
     part = {"date": "2026-11-20", "exchange": "e"}
-    files = [DataFile(path=encode_path(name), partition=part, size=1, rows=1) for name in names]
+    files = [DataFile(path=encode_path(name), partition=part, size_bytes=1, rows=1) for name in names]
     log.append(files, transaction(0))
     assert {file.path for file in log.files()} == {file.path for file in files}
     log.commit_change(lambda files: Change(remove=files))
@@ -333,7 +333,7 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def test_on_s3_a_version_is_one_writer_s(s3: str) -> None:
     first, second = (TableLog(s3, schema=schema(), partition_columns=["date", "exchange"]) for _ in range(2))
-    file = DataFile(path=encode_path("1/é"), partition={"date": "2026-11-20", "exchange": "e"}, size=1, rows=1)
+    file = DataFile(path=encode_path("1/é"), partition={"date": "2026-11-20", "exchange": "e"}, size_bytes=1, rows=1)
     first.append([], transaction(0))
     assert not second.has_transaction(transaction(1))
     assert first.append([file], transaction(1))
@@ -362,7 +362,7 @@ def test_keys_of_s3_are_botocore_s_and_an_endpoint_of_aws_is_left_out(monkeypatc
 
 
 def file(path: str, *, size: int = 10, day: date = DAY, exchange: str = "e") -> DataFile:
-    return DataFile(path=path, partition={"date": day.isoformat(), "exchange": exchange}, size=size, rows=1)
+    return DataFile(path=path, partition={"date": day.isoformat(), "exchange": exchange}, size_bytes=size, rows=1)
 
 
 def test_small_files_of_one_partition_are_merged_up_to_the_target() -> None:
@@ -386,7 +386,7 @@ def test_no_file_is_merged_twice_and_no_group_exceeds_the_target(sizes: list[tup
     assert len(set(paths)) == len(paths)
     for group in groups:
         assert len(group) > 1
-        assert sum(each.size for each in group) <= target
+        assert sum(each.size_bytes for each in group) <= target
         assert len({each.partition["exchange"] for each in group}) == 1
 
 

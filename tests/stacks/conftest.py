@@ -13,7 +13,7 @@ from aws_cdk.cx_api import CloudAssembly
 
 from app import add_stacks
 from sluice.building.project import Project
-from sluice.bundles.assets import Assets, Target
+from sluice.bundles.assets import Assets, BundleTarget
 from sluice.bundles.environment import SparkAssets, get_image_target
 from sluice.parameters import Architecture, Parameters
 from sluice.stages import add_stage_prefix
@@ -98,7 +98,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 @pytest.fixture(scope="session")
 def layer() -> Path:
     """The layer's folder. It and all else that a synth builds is built by pip where it isn't yet, by one worker."""
-    assets, target = Assets(Project.clone(PROJECT)), Target.of(Architecture.ARM64)
+    assets, target = Assets(Project.clone(PROJECT)), BundleTarget.of(Architecture.ARM64)
     build = PROJECT / "build"
     build.mkdir(exist_ok=True)
     with (build / ".suite").open("w") as lock:

@@ -12,7 +12,7 @@ import pytest
 from sluice.building import interpreters
 from sluice.building.locks import normalize_name, parse_lock, requirement_name
 from sluice.building.project import Project
-from sluice.bundles.assets import CODE, LAYERS, Assets, Bundle, BundleFailed, Target
+from sluice.bundles.assets import CODE, LAYERS, Assets, Bundle, BundleFailed, BundleTarget
 from sluice.bundles.environment import SparkAssets
 from sluice.parameters import Architecture
 from tests.stacks.conftest import PROJECT
@@ -116,23 +116,23 @@ def test_a_bundle_that_fails_leaves_nothing_behind(project: Path) -> None:
     (project / "requirements.txt").write_text("alpha==not-a-version\n")
     assets = Assets(Project.clone(project))
     with pytest.raises(BundleFailed, match="pip can't install alpha:"):
-        assets.layer(assets.bundle("functions"), Target.of(Architecture.ARM64))
+        assets.layer(assets.bundle("functions"), BundleTarget.of(Architecture.ARM64))
     assert list((project / "build" / "bundles").iterdir()) == []
 
 
 def test_lambdas_wheels_are_for_its_python_and_machine() -> None:
-    target = Target.of(Architecture.ARM64)
+    target = BundleTarget.of(Architecture.ARM64)
     assert (target.machine, target.python) == (Architecture.ARM64, "3.13")
     assert "manylinux2014_aarch64" in target.wheels
-    assert "manylinux2014_x86_64" in Target.of(Architecture.X86_64).wheels
+    assert "manylinux2014_x86_64" in BundleTarget.of(Architecture.X86_64).wheels
 
 
 def test_every_platform_has_a_bundle_of_its_own() -> None:
-    assert len({Target.of(architecture).name for architecture in Architecture}) == len(Architecture)
+    assert len({BundleTarget.of(architecture).name for architecture in Architecture}) == len(Architecture)
 
 
 def test_this_machine_is_one_that_lambda_has_with_the_python_that_runs_functions() -> None:
-    target = Target.of(Architecture.LOCAL)
+    target = BundleTarget.of(Architecture.LOCAL)
     assert target.machine in {Architecture.ARM64, Architecture.X86_64}
     python = interpreters.find_lambda_python()
     assert (target.python, target.interpreter) == (python.version, python.path)
@@ -207,7 +207,7 @@ def test_a_file_with_another_hash_isnt_installed(project: Path) -> None:
     (project / "requirements.txt").write_text(f"{real.name}=={real.version} \\\n    --hash=sha256:{'0' * 64}\n")
     with pytest.raises(BundleFailed, match="DO NOT MATCH THE HASHES"):
         Assets(Project.clone(project)).layer(
-            Bundle(name="x", requirements=("jmespath",)), Target.of(Architecture.ARM64)
+            Bundle(name="x", requirements=("jmespath",)), BundleTarget.of(Architecture.ARM64)
         )
 
 
@@ -267,7 +267,7 @@ def _bytecode(folder: Path) -> dict[str, bytes]:
 def test_a_layer_that_is_there_isnt_built_again(layer: Path) -> None:
     before = layer.stat().st_mtime_ns
     assets = Assets(Project.clone(PROJECT))
-    built = assets.layer(assets.bundle("functions"), Target.of(Architecture.ARM64))
+    built = assets.layer(assets.bundle("functions"), BundleTarget.of(Architecture.ARM64))
     assert (built.folder, layer.stat().st_mtime_ns) == (layer, before)
 
 
@@ -308,7 +308,7 @@ def test_a_handler_imports_from_its_bytecode_alone(runtime: Path, tmp_path: Path
 def _import_handler(function: str, code: Path, runtime: Path) -> None:
     assets = Assets(Project.clone(PROJECT))
     extras = ("functions", "splitter") if function in EVALUATE_FILTERS else ("functions",)
-    layer = assets.layer(assets.bundle(*extras), Target.of(Architecture.LOCAL)).folder  # compiled parts, too, load
+    layer = assets.layer(assets.bundle(*extras), BundleTarget.of(Architecture.LOCAL)).folder  # with compiled parts
     program = (
         f"import sys; sys.path += {[str(code), str(layer / 'python'), str(runtime)]!r}; "
         f"from functions.{function}.handler import handler; assert callable(handler)"

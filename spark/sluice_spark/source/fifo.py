@@ -52,7 +52,7 @@ def sort_by_sequence(received: Sequence[Received]) -> Sequence[Received]:
     return as_they_came + [Received(queue_url, messages) for queue_url, messages in by_queue.items()]
 
 
-def select_share(batch: pa.RecordBatch, share: GroupShare) -> pa.RecordBatch:
+def select_group_share(batch: pa.RecordBatch, share: GroupShare) -> pa.RecordBatch:
     """Select the rows whose message group belongs to the share, in order. Each row belongs to exactly one share.
 
     The result is the same in every process, unlike with hash().

@@ -16,7 +16,7 @@ from sluice_spark.log.segments import SCHEMA
 from sluice_spark.log.staging import read_slices
 from sluice_spark.log.store import open_store
 from sluice_spark.options import Options
-from sluice_spark.source.fifo import GroupShare, is_fifo, select_share
+from sluice_spark.source.fifo import GroupShare, is_fifo, select_group_share
 from sluice_spark.workers import speed_up_tasks
 
 
@@ -41,10 +41,10 @@ class TaskReader:
         store, share = self._options.open_store(), partition.share
         for part in partition.slices:
             part_batches = read_slices(store, [part])
-            mine = (select_share(batch, share) for batch in part_batches) if share else part_batches
-            yield from self._open_part(part, mine, share)
+            mine = (select_group_share(batch, share) for batch in part_batches) if share else part_batches
+            yield from self._open_slice(part, mine, share)
 
-    def _open_part(
+    def _open_slice(
         self, part: Slice, batches: Iterable[pa.RecordBatch], share: GroupShare | None
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a part of a segment, and count bad rows. If there is a quarantine, it gets the bad rows."""

@@ -11,7 +11,7 @@ State = Literal["receiving", "idle", "failing"]
 
 
 @dataclass(slots=True)
-class _Queue:
+class _QueueHealth:
     succeeded_at: float
     failing_since: float | None = None
     reason: str = ""
@@ -25,10 +25,10 @@ class ReceiveHealth:
     began: float
     failed_receives: int = 0  # number of failed receives
     last_message_at: float | None = None  # when the last message was received
-    _queues: dict[str, _Queue] = field(init=False)
+    _queues: dict[str, _QueueHealth] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._queues = {queue_url: _Queue(self.began) for queue_url in self.queue_urls}
+        self._queues = {queue_url: _QueueHealth(self.began) for queue_url in self.queue_urls}
 
     def record_success(self, queue_url: str, now: float, messages: int) -> None:
         """Record a successful receive, with or without messages."""
@@ -69,6 +69,6 @@ class ReceiveHealth:
                 raise NothingReceived(queue_url, failing_s, queue.reason)
 
     @property
-    def _longest_failing(self) -> _Queue | None:
+    def _longest_failing(self) -> _QueueHealth | None:
         failing = [queue for queue in self._queues.values() if queue.failing_since is not None]
         return min(failing, key=lambda queue: queue.failing_since or 0.0, default=None)

@@ -231,7 +231,7 @@ class SqsClient:
         return orjson.dumps({"Messages": intact})
 
 
-class _Failure(msgspec.Struct, frozen=True, rename="pascal"):
+class _EntryFailure(msgspec.Struct, frozen=True, rename="pascal"):
     """The failure of one entry in a batch call."""
 
     id: str
@@ -244,13 +244,13 @@ class _Failure(msgspec.Struct, frozen=True, rename="pascal"):
         return self.sender_fault or strip_code_prefix(self.code) in HANDLE_EXPIRED
 
 
-class _Outcome(msgspec.Struct, frozen=True, rename="pascal"):
+class _BatchAnswer(msgspec.Struct, frozen=True, rename="pascal"):
     """The failures in a batch call's response; its successes are not parsed."""
 
-    failed: tuple[_Failure, ...] | None = None
+    failed: tuple[_EntryFailure, ...] | None = None
 
 
-_OUTCOME = msgspec.json.Decoder(_Outcome)
+_OUTCOME = msgspec.json.Decoder(_BatchAnswer)
 _OBJECT = msgspec.json.Decoder(dict[str, Any])
 
 
