@@ -309,7 +309,7 @@ def _rest(costs: Costs) -> str:
     names = [*SETS]
     usd = {name: costs.usd_by_part(name) for name in names}
     parts = [part for part in costs.months["default"] if any(usd[name][part] for name in names)]
-    rows = [f"| | {' | '.join(names)} |", "|---|" + "---:|" * len(names)]
+    rows = [f"| cost of | {' | '.join(names)} |", "|---|" + "---:|" * len(names)]
     rows += [f"| {part} | {' | '.join(_usd(usd[name][part]) for name in names)} |" for part in parts]
     rows.append(f"| a month | {' | '.join(_usd(costs.month_usd(name)) for name in names)} |")
     told = "\n".join(f"- `{name}`: {text}" for name, text in MONTHS.items())
@@ -327,7 +327,7 @@ def _rest(costs: Costs) -> str:
             f"An hour of a job run, with a driver, an executor and endpoints: {_usd(_run_hour_usd())}.",
             "AWS charges a part of an endpoint's hour as a whole one.",
             f"Daily jobs, once the pipeline was started: {_usd(_daily_jobs_usd())} more.",
-            f"Polls held as soon as any proxy polls (`rendezvous.held_proxies_min`): {_usd(_held_usd())} more.",
+            f"If even one proxy's polls are held (`rendezvous.held_proxies_min`): {_usd(_held_usd())} more.",
             f"By default {requests / MILLION:.1f} million SQS requests; a month has {MONTH_H:g} hours.",
             f"Assumed: a schedule's call takes {SCHEDULED_S:g} s, a daily job {DAILY_JOB_S / 60:g} minutes.",
             "",

@@ -252,7 +252,7 @@ def _pipeline(counts: Counts, parameters: Parameters) -> Iterator[Limit]:
 
 def _table(known: Sequence[Limit]) -> str:
     """Render the limits that are below the highest rate."""
-    heads = " | ".join(f"at {rate:,}" for rate in RATES)
+    heads = " | ".join(f"at {rate:,}/s" for rate in RATES)
     rows = [
         f"| limit | available | a message takes | reached at | {heads} | what to do |",
         "|---|---:|---:|---:|---:|---:|---|",

@@ -34,7 +34,7 @@ class RendezvousParameters(Model):
     )
     allowed_relay_pattern: v.RelayPattern = param(
         "snowflake.torproject.net$",
-        "Relay host pattern that every proxy must accept, or is refused. It must cover the hosts of `bridges`",
+        "Pattern of relay hosts; a proxy that accepts fewer is refused. The pattern must cover the hosts of `bridges`",
     )
     held_proxies_min: int = param(
         1,

@@ -259,7 +259,7 @@ SITUATIONS = {
     "a rate": a_rate,
     "messages to land": messages_to_land,
     "a table that land made": a_table_that_land_made,
-    "other readers of it": other_readers,
+    "other readers of the table": other_readers,
     "orders for SQL": orders_for_sql,
     "a table": a_table,
     "a stream and a frame": a_stream_and_a_frame,
