@@ -21,7 +21,7 @@ from playwright.sync_api import Browser
 
 from benchmarks.report import Figure, report
 from sluice.console.requests import Topic
-from sluice.console.server import ConsoleServer, Options
+from sluice.console.server import ConsoleServer, ServerOptions
 from sluice.console.sites import WatchedSite
 from sluice.console.watching import ACTIONS, QUESTIONS, READERS, WatchedSites
 from sluice.errors import SluiceError
@@ -124,7 +124,7 @@ def serve() -> None:
     from pyarrow import parquet  # noqa: F401, PLC0415 - its memory counts, as somebody may look at rows
 
     watched: Any = LargeSites()  # replaces deployed sites
-    served = ConsoleServer.listen(watched, Options(allow_actions=True, every_s=EVERY_S))
+    served = ConsoleServer.listen(watched, ServerOptions(allow_actions=True, every_s=EVERY_S))
     print(served.address, flush=True)
     served.run()
 

@@ -35,7 +35,7 @@ _PARTITIONS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov", "eusc-": "aws-eusc"}  #
 AWS_KEY = "alias/aws/sqs"  # Every user of a queue may use AWS's own KMS key for SQS.
 
 
-class QueueUrl(NamedTuple):
+class QueueUrlParts(NamedTuple):
     """The parts of a queue's URL."""
 
     region: str
@@ -49,10 +49,10 @@ class QueueUrl(NamedTuple):
         return f"arn:{partition}:sqs:{self.region}:{self.account}:{self.name}"
 
 
-def parse_queue_url(url: str) -> QueueUrl | None:
+def parse_queue_url(url: str) -> QueueUrlParts | None:
     """Return the parts of any form of AWS's queue URLs; None for an emulator's URL."""
     match = _QUEUE_URL.fullmatch(url)
-    return QueueUrl(match[1] or "us-east-1", match[2], match[3]) if match else None
+    return QueueUrlParts(match[1] or "us-east-1", match[2], match[3]) if match else None
 
 
 def find_mapping_fault(mapping: Mapping[str, Any], *, fifo: bool) -> str | None:

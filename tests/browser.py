@@ -7,7 +7,7 @@ from threading import Thread
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from sluice.building.project import PROJECT
-from sluice.console.server import ConsoleServer, Options
+from sluice.console.server import ConsoleServer, ServerOptions
 from sluice.console.watching import WatchedSites
 
 CHROMIUM = PROJECT.build / "chromium" / "unpacked" / "chromium"
@@ -38,7 +38,7 @@ def chromium(*flags: str) -> Iterator[Browser]:
 @contextmanager
 def serving(watching: WatchedSites, *, allow_actions: bool = False, every_s: float = 0.1) -> Iterator[ConsoleServer]:
     """Serves a console in a thread of its own."""
-    served = ConsoleServer.listen(watching, Options(allow_actions=allow_actions, every_s=every_s))
+    served = ConsoleServer.listen(watching, ServerOptions(allow_actions=allow_actions, every_s=every_s))
     thread = Thread(target=served.run)
     thread.start()
     try:

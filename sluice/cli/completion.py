@@ -80,7 +80,7 @@ complete_sites = complete_from(_list_site_names)
 complete_local_sites = complete_from(_list_local_sites)
 
 
-def complete_local(ctx: typer.Context, incomplete: str) -> list[str]:
+def complete_local_option(ctx: typer.Context, incomplete: str) -> list[str]:
     """Complete the word after `--local`: its optional value, a site of the embedded cloud, or the next argument."""
     arguments: list[Any] = [argument for argument in ctx.command.params if argument.param_type_name == "argument"]
     sources = {argument.name: ctx.get_parameter_source(argument.name) for argument in arguments}

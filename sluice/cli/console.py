@@ -49,7 +49,7 @@ def serve_console(
     server = import_module("sluice.console.server")
     options = server.Options(allow_actions=allow_actions, port=port)
 
-    def tell_address(address: str) -> None:
+    def print_address(address: str) -> None:
         print_result({"address": address}, f"console at {address} until ctrl-C")
 
     shown = [site.resolve(text) for text in dict.fromkeys(sites)]
@@ -59,4 +59,4 @@ def serve_console(
         local_sites = [local for local in cloud.sites if site.stage in {None, local.stage}] if cloud else []
         names = [SiteName(local.region, local_account=local.account, stage=local.stage) for local in local_sites]
         shown = names or shown
-    server.run_console(shown, options, browser=not no_browser, show_address=tell_address)
+    server.run_console(shown, options, browser=not no_browser, show_address=print_address)

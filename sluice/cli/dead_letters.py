@@ -73,7 +73,7 @@ def list_queues(
         depth, summary = count_messages(sqs, url), DeadLetterSummary()
         for letter in peek_dead_letters(sqs, url, most=looked_at):
             summary.add_letter(letter)
-        messages = max(depth.visible + depth.in_flight, summary.letters)
+        messages = max(depth.visible + depth.in_flight, summary.letter_count)
         summaries.append({"queue": name, "url": url, "messages": messages, **summary.document})
     if is_json():
         show_json(summaries)

@@ -209,9 +209,9 @@ def check_removals(
     """Raise `QueuesHoldMessages` if a queue that is not in `templates` holds messages, unless it is `confirmed`."""
     removed = [queue for queue in find_removed_queues(connection, templates) if with_retained or not queue.is_retained]
     for queue in removed:
-        if not queue.messages or queue.name in confirmed:
+        if not queue.message_count or queue.name in confirmed:
             print_note(f"will be removed: {_describe_queue(queue)}")
-    blocking = [queue for queue in removed if queue.messages and queue.name not in confirmed]
+    blocking = [queue for queue in removed if queue.message_count and queue.name not in confirmed]
     if blocking:
         listed = "\n".join(f"  {_describe_queue(queue)}" for queue in blocking)
         options = " ".join(f"--remove {queue.name}" for queue in blocking)
@@ -338,7 +338,7 @@ def read_parameters(context: Iterable[str]) -> "Parameters":
 
 def _describe_queue(queue: RemovedQueue) -> str:
     kept = ", retained by CloudFormation" if queue.is_retained else ""
-    return f"{queue.name} of {queue.stack}: about {queue.messages} messages{kept}"
+    return f"{queue.name} of {queue.stack_name}: about {queue.message_count} messages{kept}"
 
 
 def _run_cdk(arguments: Sequence[str], environment: Mapping[str, str], *, to_stderr: bool = False) -> None:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from sluice.cli.completion import complete_local, complete_profiles, complete_sites
+from sluice.cli.completion import complete_local_option, complete_profiles, complete_sites
 from sluice.cli.output import AsJson, Quiet, use_output_options
 from sluice.cli.terminal import SETTINGS, ShortHelp
 from sluice.local.sites import Site
@@ -84,7 +84,7 @@ OPTIONS: Mapping[str, Any] = {
             "--local",
             metavar="[ACCOUNT/REGION]",
             help="Use the embedded cloud, not AWS: this site, or by default the one in --region, or the first.",
-            autocompletion=complete_local,
+            autocompletion=complete_local_option,
         ),
     ],
     "stage": Stage,
@@ -257,14 +257,14 @@ def _check_contradictions(ctx: Any, sites: Sequence[Any]) -> None:
     given_options = SiteOptions.from_parameters(
         {name: ctx.params[name] for name in options if ctx.get_parameter_source(name).name == "COMMANDLINE"}
     )
-    site_texts: list[str] = [] if given_options.site is None else [given_options.site]
+    typed_sites: list[str] = [] if given_options.site is None else [given_options.site]
     for site in sites:
         value = ctx.params[site.name]
-        site_texts += [value] if isinstance(value, str) else value or ()
+        typed_sites += [value] if isinstance(value, str) else value or ()
     if given_options.site is not None:  # The argument `.` means the site of the options.
-        site_texts = [text for text in site_texts if text != HERE]
+        typed_sites = [text for text in typed_sites if text != HERE]
     named = {
-        text: ParsedSiteName.parse(text) for text in site_texts if text == given_options.site or is_site_name(text)
+        text: ParsedSiteName.parse(text) for text in typed_sites if text == given_options.site or is_site_name(text)
     }
     against = [*_find_contradictions(given_options, named)] if given_options.local is not None else []
     for option in ("profile", "region", "stage"):

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from sluice.codec import encode
-from sluice.console.sites import BudgetedSite, Document
+from sluice.console.sites import CallLimitedSite, Document
 from sluice.errors import SluiceError
 from sluice.federation.links.registry import format_served_name
 from sluice.federation.map.drawings import MAX_LABELLED, build_route_edges, build_site_node
@@ -47,7 +47,7 @@ class PeerCache:
 class CachingClient:
     """A client of a site's links function that caches responses for ten seconds, for the map."""
 
-    site: BudgetedSite
+    site: CallLimitedSite
     name: SiteName
 
     def ask(self, operation: Operation[R], /) -> R:
@@ -81,28 +81,28 @@ class CachingClient:
 
     def _ask_cached(self, operation: Operation[R]) -> R | None:
         known = str(self.name) in get_peer_cache(self.site).clients
-        calls = 0 if self._is_own else 1 if known else 2  # `BudgetedSite` itself counts calls to its site.
+        calls = 0 if self._is_own else 1 if known else 2  # `CallLimitedSite` itself counts calls to its site.
         key = "map", str(self.name), encode(operation)
         return self.site.read_cached(key, partial(self.ask_uncached, operation), every_s=PEER_INTERVAL_S, calls=calls)
 
 
-def get_peer_cache(site: BudgetedSite) -> PeerCache:
+def get_peer_cache(site: CallLimitedSite) -> PeerCache:
     """Return the cache of other sites that belongs to the site's map."""
     return site.memory.get_state("map", PeerCache)
 
 
-def read_site_view(site: BudgetedSite) -> SiteView:
+def read_site_view(site: CallLimitedSite) -> SiteView:
     """Read the state of the site's federation, at most once a second. Raises `NotUsable`, `CallFailed`."""
     return site.run_once("federation", lambda: site.find_client(FEDERATION).ask(ShowSite())).result()
 
 
-def discover_peers(site: BudgetedSite) -> DiscoveredSites:
+def discover_peers(site: CallLimitedSite) -> DiscoveredSites:
     """Read the site and all linked sites, as far as the budget of AWS calls allows."""
     with use_clients(partial(CachingClient, site)):
         return discover_from([OpenSite(site.name, CachingClient(site, site.name))], with_paths=False)
 
 
-def draw_map(site: BudgetedSite, sites: DiscoveredSites, *, downwards: bool) -> Document:
+def draw_map(site: CallLimitedSite, sites: DiscoveredSites, *, downwards: bool) -> Document:
     """Lay out the map from left to right or downwards, with space for a message rate on each line. Caches layouts."""
     topology = sites.topology
     nodes = {tag: build_site_node(topology, tag) for tag in topology.tags}

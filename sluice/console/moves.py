@@ -20,7 +20,7 @@ class RunningMove:
     began_ms: int
     move: Move
     stop_requested: threading.Event
-    ended: bool = False
+    has_ended: bool = False
     error: str = ""
 
     def run(self) -> None:
@@ -33,7 +33,7 @@ class RunningMove:
         except Exception as error:  # noqa: BLE001 - a bug: without an error the page would show the move as done
             self.error = f"{type(error).__name__}: {error}"
         finally:
-            self.ended = True
+            self.has_ended = True
 
     @property
     def document(self) -> Document:
@@ -47,7 +47,7 @@ class RunningMove:
             "stays": len(stays),
             "stay": dict(stays[:MAX_LISTED_FAILURES]),
             "stopped": self.stop_requested.is_set(),
-            "ended": self.ended,
+            "ended": self.has_ended,
             "error": self.error,
         }
 
@@ -56,17 +56,17 @@ class RunningMove:
 class QueueMoves:
     """The last redrive or purge of each dead-letter queue of a site. Thread-safe."""
 
-    by_queue: dict[str, RunningMove] = field(default_factory=dict)
+    moves_by_queue: dict[str, RunningMove] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def list_progress(self) -> Sequence[Document]:
         """Return the progress of each queue's last redrive or purge."""
-        return [move.document for move in list(self.by_queue.values())]
+        return [move.document for move in list(self.moves_by_queue.values())]
 
     def stop_move(self, queue: str) -> bool:
         """Stop a queue's redrive or purge. Returns False if none is running."""
-        move = self.by_queue.get(queue)
-        if move is None or move.ended:
+        move = self.moves_by_queue.get(queue)
+        if move is None or move.has_ended:
             return False
         move.stop_requested.set()
         return True
@@ -74,12 +74,12 @@ class QueueMoves:
     def start_move(self, queue: str, kind: str, prepare_move: Callable[[Callable[[], bool]], Move]) -> Document:
         """Start a redrive or purge. Raises `BadRequest` if another one of the queue is running."""
         with self._lock:
-            before = self.by_queue.get(queue)
-            if before is not None and not before.ended:
+            before = self.moves_by_queue.get(queue)
+            if before is not None and not before.has_ended:
                 raise BadRequest(f"letters of {queue} are being moved already: stop that move first")
             stop_requested = threading.Event()
             move = prepare_move(lambda: not stop_requested.is_set())
             running = RunningMove(queue=queue, kind=kind, began_ms=now_ms(), move=move, stop_requested=stop_requested)
-            self.by_queue[queue] = running
+            self.moves_by_queue[queue] = running
         threading.Thread(target=running.run, daemon=True).start()
         return running.document

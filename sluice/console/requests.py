@@ -22,7 +22,7 @@ class Topic:
     """The data that a page follows: the name of a reading, the index of the watched site, and parameters."""
 
     reading: str
-    site: int = 0
+    site_index: int = 0
     query: Mapping[str, str] = field(default_factory=dict, hash=False)
     text: str = ""  # Events contain this text exactly as the page sent it, to identify the topic.
 
@@ -33,24 +33,24 @@ class Topic:
         reading, at, site = named.partition("@")
         if len(text) > MAX_TOPIC or not at or not (site.isascii() and site.isdigit()):
             raise Malformed(f"not a topic: {text[:MAX_TOPIC]!r}")
-        return cls(reading=reading, site=int(site), query=dict(parse_qsl(query)), text=text)
+        return cls(reading=reading, site_index=int(site), query=dict(parse_qsl(query)), text=text)
 
     def __str__(self) -> str:
-        return self.text or f"{self.reading}@{self.site}"
+        return self.text or f"{self.reading}@{self.site_index}"
 
 
-class Form(msgspec.Struct, frozen=True):
+class PostedForm(msgspec.Struct, frozen=True):
     """A form that a page has posted: the index of the watched site, and the form's fields by name."""
 
     site: int
     fields: dict[str, Any] = {}
 
 
-def parse_form(body: bytes) -> Form:
+def parse_form(body: bytes) -> PostedForm:
     """Parse a form from JSON. Raises `BadRequest`."""
     try:
         # This reader is used because the JSON decoder of msgspec refuses lone surrogates.
-        return msgspec.convert(read_json(body), Form)
+        return msgspec.convert(read_json(body), PostedForm)
     except (ValueError, msgspec.ValidationError) as error:
         raise BadRequest(f"not a form: {error}") from None
 

@@ -66,7 +66,7 @@ class AccessPolicy:
 
 @dataclass(frozen=True, slots=True)
 class GuardedApp:
-    """An ASGI app that passes the requests that the policy admits to `app`, and adds security headers to responses."""
+    """An ASGI app. Passes a request to `app` if the policy admits it, and adds security headers to responses."""
 
     app: ASGIApp
     policy: AccessPolicy

@@ -39,7 +39,7 @@ OPENED_WITHIN_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class ServerOptions:
     """Options of the console's server. With `port` 0, the system chooses a free port."""
 
     allow_actions: bool = False
@@ -56,10 +56,10 @@ class Console:
     """The console's HTTP handlers, and the event streams that all pages share."""
 
     watched_sites: WatchedSites
-    options: Options
-    feeds: TopicFeeds
+    options: ServerOptions
+    topic_feeds: TopicFeeds
 
-    def app(self) -> ASGIApp:
+    def build_app(self) -> ASGIApp:
         """Build the ASGI app with the routes of all handlers."""
         return Starlette(
             routes=[
@@ -78,7 +78,7 @@ class Console:
 
     async def list_sites(self, _: Request) -> Response:
         """Return the watched sites, and whether actions are allowed, as JSON."""
-        return _build_json(to_json({"sites": self.watched_sites.labels, "actions": self.options.allow_actions}))
+        return _build_json(to_json({"sites": self.watched_sites.site_labels, "actions": self.options.allow_actions}))
 
     async def stream_events(self, request: Request) -> Response:
         """Stream events with new data of the requested topics."""
@@ -89,7 +89,7 @@ class Console:
             topics = [Topic.parse(text) for text in texts]
         except Malformed as error:
             return _build_error(str(error), HTTPStatus.BAD_REQUEST)
-        return StreamingResponse(self.feeds.stream_events(topics), media_type="text/event-stream")
+        return StreamingResponse(self.topic_feeds.stream_events(topics), media_type="text/event-stream")
 
     async def answer_question(self, request: Request) -> Response:
         """Answer a page's question about a site. Questions have no side effects."""
@@ -139,9 +139,9 @@ def _build_error(text: str, status: HTTPStatus) -> Response:
 class Server(uvicorn.Server):
     """A uvicorn server that ends event streams before it shuts down. uvicorn would log open streams as errors."""
 
-    def __init__(self, config: uvicorn.Config, feeds: TopicFeeds) -> None:
+    def __init__(self, config: uvicorn.Config, topic_feeds: TopicFeeds) -> None:
         super().__init__(config)
-        self._feeds = feeds
+        self._feeds = topic_feeds
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End all event streams, then shut down the server."""
@@ -158,7 +158,7 @@ class ConsoleServer:
     server: Server
 
     @classmethod
-    def listen(cls, watching: WatchedSites, options: Options) -> "ConsoleServer":
+    def listen(cls, watching: WatchedSites, options: ServerOptions) -> "ConsoleServer":
         """Bind the port on loopback only. Raises `PortTaken`."""
         listening_socket = socket.socket()
         listening_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -168,11 +168,11 @@ class ConsoleServer:
         except OSError as error:
             listening_socket.close()
             raise PortTaken(f"port {options.port}: {error.strerror}") from error
-        feeds = TopicFeeds(read=watching.read, every_s=options.every_s)
-        console = Console(watched_sites=watching, options=options, feeds=feeds)
+        topic_feeds = TopicFeeds(read=watching.read, every_s=options.every_s)
+        console = Console(watched_sites=watching, options=options, topic_feeds=topic_feeds)
         policy = AccessPolicy(token=generate_token(), port=listening_socket.getsockname()[1])
         config = uvicorn.Config(
-            GuardedApp(console.app(), policy),
+            GuardedApp(console.build_app(), policy),
             http="h11",
             ws="none",
             lifespan="off",
@@ -182,7 +182,7 @@ class ConsoleServer:
             proxy_headers=False,  # Browsers connect directly, without a proxy.
             timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
         )
-        return cls(policy=policy, listening_socket=listening_socket, server=Server(config, feeds))
+        return cls(policy=policy, listening_socket=listening_socket, server=Server(config, topic_feeds))
 
     @property
     def address(self) -> str:
@@ -202,7 +202,7 @@ class ConsoleServer:
 
 
 def run_console(
-    names: Sequence[SiteName], options: Options, *, browser: bool, show_address: Callable[[str], None]
+    names: Sequence[SiteName], options: ServerOptions, *, browser: bool, show_address: Callable[[str], None]
 ) -> None:
     """Call `show_address` with the console's address, then serve until ctrl-C is pressed. Raises `PortTaken`."""
     sites = list(map(WatchedSite, names))

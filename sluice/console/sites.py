@@ -85,7 +85,7 @@ class SiteCache:
 Connect = Callable[[SiteName], Connection]
 
 
-class BudgetedSite(SiteClient):
+class CallLimitedSite(SiteClient):
     """Reads a site within one round's budget of AWS calls."""
 
     def __init__(
@@ -236,9 +236,8 @@ class BudgetedSite(SiteClient):
 
     def read_lags(self, queues: Mapping[str, str | None]) -> Mapping[str, Mapping[str, Any]]:
         """Read the lags of routes, at most a minute old. Raises `CallFailed`."""
-        return (
-            self.read_cached("lags", lambda: super(BudgetedSite, self).read_lags(queues), every_s=LAG_INTERVAL_S) or {}
-        )
+        read_lags = super().read_lags
+        return self.read_cached("lags", lambda: read_lags(queues), every_s=LAG_INTERVAL_S) or {}
 
     @property
     def metrics_every_s(self) -> float:
@@ -246,7 +245,7 @@ class BudgetedSite(SiteClient):
         return LOCAL_METRICS_INTERVAL_S if self.is_local else METRICS_INTERVAL_S
 
 
-Reader = Callable[[BudgetedSite, Query], Document]
+Reader = Callable[[CallLimitedSite, Query], Document]
 
 
 @dataclass(slots=True)
@@ -261,7 +260,7 @@ class WatchedSite:
     connect: Connect = SiteName.connect
     landed: Path | None = None
     memory: SiteCache = field(default_factory=SiteCache)
-    _current_round: BudgetedSite | None = None
+    _current_round: CallLimitedSite | None = None
     _round_began_s: float = 0.0
     _lock: Lock = field(default_factory=Lock)
 
@@ -270,7 +269,7 @@ class WatchedSite:
         """Whether the site is in the embedded cloud (the local AWS emulator)."""
         return self.name.local_account is not None
 
-    def open_round(self) -> BudgetedSite:
+    def open_round(self) -> CallLimitedSite:
         """Return the site with the current round's budget of calls. Raises a `BadConfiguration` or `CloudFailed`."""
         with self._lock:
             now_s = time.monotonic()
@@ -283,7 +282,7 @@ class WatchedSite:
                     connection = self._current_round.connection
                 if now_s - memory.stacks_read_at_s > (ABSENT_INTERVAL_S if memory.absent_stacks else STACKS_INTERVAL_S):
                     memory.stacks, memory.outputs, memory.absent_stacks, memory.stacks_read_at_s = None, {}, {}, now_s
-                self._current_round = BudgetedSite(
+                self._current_round = CallLimitedSite(
                     connection,
                     memory,
                     is_local=self.is_local,

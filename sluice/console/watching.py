@@ -60,13 +60,13 @@ class WatchedSites:
     actions: Mapping[str, FormHandler]
 
     @property
-    def labels(self) -> Sequence[Document]:
+    def site_labels(self) -> Sequence[Document]:
         """The sites' names for the pages, in the order of their indexes."""
         return [{"name": str(site.name), "local": site.is_local} for site in self.sites]
 
     def read(self, topic: Topic) -> Document:
         """Read the data of a topic. If the site can't be reached, the next reading connects again."""
-        site, reader = self._get_site(topic.site), _find_by_name(self.readers, topic.reading, "reading")
+        site, reader = self._get_site(topic.site_index), _find_by_name(self.readers, topic.reading, "reading")
         try:
             return reader(site.open_round(), topic.query)
         except NotDeployed:

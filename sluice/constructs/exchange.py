@@ -36,8 +36,8 @@ from sluice.constructs.references import import_into
 from sluice.constructs.roles import Statement, allow, allow_event_source_mappings
 from sluice.constructs.site_construct import (
     NOTHING,
-    Output,
     SiteConstruct,
+    StackOutput,
     name_construct_in_errors,
 )
 from sluice.constructs.splitting import SplitQueue
@@ -147,15 +147,15 @@ class Exchange(SiteConstruct):
         is_split = isinstance(queue, SplitQueue)
         bound = queue.source_queue if isinstance(queue, SplitQueue) else queue
         name = queue.queue_id if isinstance(queue, SplitQueue) else name or queue.node.id
-        if self.state.bound.get(name, bound).queue_arn != bound.queue_arn:
+        if (queues := self.state.bound_queues).get(name, bound).queue_arn != bound.queue_arn:
             raise BadConfiguration(f"{self.node.path}: another queue is bound as {name}: give it another name")
-        if not name or construct_id("", name) in {construct_id("", used) for used in self.state.bound if used != name}:
+        if not name or construct_id("", name) in {construct_id("", used) for used in queues if used != name}:
             raise BadConfiguration(f"{self.node.path}: {name!r} is too similar to another bound queue's name")
         entry: dict[str, Any] = {"exchange": exchange, "queue": name, "key": key}
         self._add_to_parameter("bindings", entry | ({"arguments": dict(arguments)} if arguments else {}))
-        self.state.bound[name] = bound
+        queues[name] = bound
         if is_split:
-            self.state.reserved.add(name)
+            self.state.reserved_names.add(name)
         encryption_key = bound.encryption_master_key
         if encryption_key is not None and encryption_key.key_arn not in self.key_arns:
             self.key_arns.append(encryption_key.key_arn)
@@ -173,13 +173,13 @@ class Exchange(SiteConstruct):
     @property
     def readable_arns(self) -> Sequence[str]:
         """ARNs of queues that routes may read."""
-        bound, taken = self.state.bound, self.state.reserved
+        bound, taken = self.state.bound_queues, self.state.reserved_names
         return [queue.queue_arn for name, queue in bound.items() if name not in taken] + self.named
 
     @property
     def bindable_arns(self) -> Sequence[str]:
         """ARNs of queues that may be bound."""
-        return [queue.queue_arn for queue in self.state.bound.values()] + self.named
+        return [queue.queue_arn for queue in self.state.bound_queues.values()] + self.named
 
     def _add_to_parameter(self, parameter: str, entry: Mapping[str, object]) -> None:
         """Add an entry to the list parameter `parameter`, and validate all parameters again."""
@@ -197,22 +197,22 @@ class Exchange(SiteConstruct):
         links = _create_links_function(self, _create_bridge_function(self))
         state = self.state
         outputs = [
-            Output(name="LinksFunctionName", value=links.function_name),
-            Output(name="SiteTag", value=state.site),
-            Output(name="FederationTableName", value=state.table.table_name),
-            Output(name="IngressUrl", value=self.ingress_queue.queue_url),
-            Output(name="FifoIngressUrl", value=self.fifo_ingress_queue.queue_url),
-            Output(name="LinksQueueUrl", value=state.links_queue.queue_url),
-            Output(name="FederationDeadLettersUrl", value=state.dead_letters.queue_url),
+            StackOutput(name="LinksFunctionName", value=links.function_name),
+            StackOutput(name="SiteTag", value=state.site),
+            StackOutput(name="FederationTableName", value=state.table.table_name),
+            StackOutput(name="IngressUrl", value=self.ingress_queue.queue_url),
+            StackOutput(name="FifoIngressUrl", value=self.fifo_ingress_queue.queue_url),
+            StackOutput(name="LinksQueueUrl", value=state.links_queue.queue_url),
+            StackOutput(name="FederationDeadLettersUrl", value=state.dead_letters.queue_url),
         ]
         outputs += [
-            Output(name=f"{ingress.id}Url", value=ingress.queue.queue_url, description=ingress.exchange)
+            StackOutput(name=f"{ingress.id}Url", value=ingress.queue.queue_url, description=ingress.exchange)
             for ingress in state.ingresses
             if ingress.exchange is not None
         ]
         outputs += [
-            Output(name=f"{construct_id('Queue', name)}Url", value=queue.queue_url, description=name)
-            for name, queue in state.bound.items()
+            StackOutput(name=f"{construct_id('Queue', name)}Url", value=queue.queue_url, description=name)
+            for name, queue in state.bound_queues.items()
         ]
         self.home.publish(self, outputs)
 
@@ -347,7 +347,7 @@ def _create_links_function(construct: Exchange, bridge: lambda_.Function) -> lam
             *_build_peer_statements(construct),
         ],
         failures=state.dead_letters,
-        may_recur=True,  # While a link is retried, each tick sends the next one.
+        may_recur=True,  # While a link is retried, each tick sends the next tick.
     )
     # A peer recognizes this site's messages by the id of the role that sends them.
     roles = [cast("iam.Role", construct.node.find_child(f"{name}Role")).role_id for name in ("Links", "Bridge")]
@@ -388,9 +388,9 @@ def _build_links_settings(construct: Exchange, bridge: lambda_.Function) -> Link
         counts_settle_s=parameters.counts_settle_s,
         kms_key_arn=construct.key_arn,
         names=SiteNames(
-            queues={name: queue.queue_name for name, queue in state.bound.items()},
+            queues={name: queue.queue_name for name, queue in state.bound_queues.items()},
             patterns=construct.parameters.queue_names,
-            reserved=sorted(state.reserved),
+            reserved=sorted(state.reserved_names),
         ),
         declaration=construct.parameters.declared.to_json(),
     )

@@ -10,7 +10,7 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from sluice.constructs import storage
-from sluice.constructs.site_construct import Home
+from sluice.constructs.site_construct import StackHome
 from sluice.parameters import Parameters
 from sluice.parameters.federation import Access, BoundQueueParameters
 from sluice.parameters.values import add_queue_type, construct_id
@@ -38,7 +38,7 @@ class Ingress:
 class ExchangeState:
     """Resources that outlive federation's functions: the site's tag, table and queues.
 
-    `bound` maps user-chosen names to bindable queues. `reserved` names those that the site itself reads.
+    `bound_queues` maps user-chosen names to bindable queues. `reserved_names` has those that the site itself reads.
     """
 
     site: str
@@ -48,8 +48,8 @@ class ExchangeState:
     links_queue: sqs.IQueue
     ticks_queue: sqs.IQueue
     ingresses: Sequence[Ingress]
-    bound: dict[str, sqs.IQueue]
-    reserved: set[str]
+    bound_queues: dict[str, sqs.IQueue]
+    reserved_names: set[str]
 
     @classmethod
     def create(
@@ -57,7 +57,7 @@ class ExchangeState:
     ) -> "ExchangeState":
         """Create the resources in `scope`. `reserved` maps names to bindable queues that the site itself reads."""
         federation, keep = parameters.federation, parameters.rendezvous.keep_state
-        home = Home.of(scope, STATE, parameters.stage)
+        home = StackHome.of(scope, STATE, parameters.stage)
         dead_letters = storage.create_queue(scope, "FederationDeadLetters", keep=keep)
         fifo_dead_letters = storage.create_queue(scope, "FederationFifoDeadLetters", keep=keep, fifo=True)
 
@@ -122,8 +122,8 @@ class ExchangeState:
                     for entry in federation.ingresses
                 ),
             ],
-            bound={existing.name: create_bound_queue(existing) for existing in federation.queues} | dict(reserved),
-            reserved=set(reserved),
+            bound_queues={queue.name: create_bound_queue(queue) for queue in federation.queues} | dict(reserved),
+            reserved_names=set(reserved),
         )
         if federation.peer_accounts and federation.access is Access.POLICY:
             peers = [iam.AccountPrincipal(account) for account in federation.peer_accounts]

@@ -162,8 +162,8 @@ def trigger(
 ) -> lambda_.EventSourceMapping:
     """Trigger a function by a queue, with partial batch responses.
 
-    Without a maximum concurrency, AWS may poll an idle standard queue with two pollers instead of five. So
-    `concurrency` None suits queues that get few messages, and only from our own functions.
+    Without a maximum concurrency, AWS may poll an idle standard queue with two pollers instead of five, but nothing
+    limits the function's concurrency. So None suits only queues that get few messages, from our own functions.
     """
     pollers = reading.max_pollers
     return lambda_.EventSourceMapping(

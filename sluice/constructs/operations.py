@@ -35,7 +35,7 @@ from sluice.constructs.alarms import (
 from sluice.constructs.arguments import SiteProps, check_arguments
 from sluice.constructs.dashboard import build_unanswered_metric, create_dashboard
 from sluice.constructs.references import import_into, read_ref
-from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct
+from sluice.constructs.site_construct import NOTHING, SiteConstruct, StackOutput
 from sluice.constructs.watched import WatchedSite
 from sluice.errors import BadConfiguration
 from sluice.federation.bridge_provisioner import build_bridge_queue_name
@@ -104,13 +104,13 @@ class Operations(SiteConstruct):
         dead_letters, outputs = list(self.watched.dead_letters()), []
         if self.options.dashboard:
             drawn = create_dashboard(self, self.watched, alarms=import_into(self, [watch.alarm for watch in watches]))
-            outputs.append(Output(name="DashboardName", value=drawn.dashboard_name))
+            outputs.append(StackOutput(name="DashboardName", value=drawn.dashboard_name))
         if topic is not None:
             _add_alarm_actions(self, topic, watches, merged=not self.is_local)
             _notify_failed_runs(self, topic)
-            outputs.append(Output(name="AlarmTopicArn", value=topic.topic_arn))
+            outputs.append(StackOutput(name="AlarmTopicArn", value=topic.topic_arn))
         urls = json.dumps({queue.description: queue.queue.queue_url for queue in dead_letters}, separators=(",", ":"))
-        self.home.publish(self, [*outputs, Output(name="DeadLetterUrls", value=urls)])
+        self.home.publish(self, [*outputs, StackOutput(name="DeadLetterUrls", value=urls)])
 
 
 def create_alarms_topic(scope: Construct, parameters: Parameters) -> sns.Topic | None:
@@ -285,7 +285,7 @@ def _list_age_rules(construct: Operations) -> Iterator[AlarmRule]:
         # A declared route's queue is watched if the route starts here and the queue's name is known at synthesis.
         # Without `tag`, bridge queues' names contain the site's region and account, which are unknown at synthesis.
         if route.src_is_local and route.src_is_queue:
-            waits = import_into(construct, exchange.state.bound.get(route.src, route.src))
+            waits = import_into(construct, exchange.state.bound_queues.get(route.src, route.src))
         elif route.src_is_local and tag is not None:
             waits = build_bridge_queue_name(tag, route, stage=construct.parameters.stage)
         else:

@@ -35,7 +35,7 @@ from sluice.constructs.functions import Functions, create_log_group, create_read
 from sluice.constructs.network import Network, allow_endpoints, create_network
 from sluice.constructs.references import import_into
 from sluice.constructs.roles import Statement, allow, pass_role
-from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct
+from sluice.constructs.site_construct import NOTHING, SiteConstruct, StackOutput
 from sluice.constructs.splitting import SplitQueue, SplitQueues
 from sluice.constructs.storage import LOGS_PREFIX
 from sluice.errors import BadConfiguration
@@ -152,10 +152,10 @@ class LandingPipeline(SiteConstruct):
             )
         self.application: emr.CfnApplication | None = None
         outputs = [
-            Output(name="QueueUrl", value=self.queue.queue_url),
-            Output(name="IngressUrl", value=self.ingress.queue_url),
-            Output(name="BucketName", value=self.bucket.bucket_name),
-            Output(name="TableFormat", value=self.options.table_format.value),
+            StackOutput(name="QueueUrl", value=self.queue.queue_url),
+            StackOutput(name="IngressUrl", value=self.ingress.queue_url),
+            StackOutput(name="BucketName", value=self.bucket.bucket_name),
+            StackOutput(name="TableFormat", value=self.options.table_format.value),
         ]
         if self.parameters.architecture is Architecture.LOCAL:
             _create_job_role(self, _build_job_statements(self))
@@ -180,7 +180,7 @@ class LandingPipeline(SiteConstruct):
         return build_metric(name, service, stage=self.parameters.stage, statistic=statistic)
 
 
-def _create_emr_resources(construct: LandingPipeline, assets: Assets, spark_assets: SparkAssets) -> list[Output]:
+def _create_emr_resources(construct: LandingPipeline, assets: Assets, spark_assets: SparkAssets) -> list[StackOutput]:
     job_logs = create_log_group(construct, "JobLogs", days=construct.parameters.log_retention_days)
     target = get_image_target(construct.parameters.architecture, construct.options.python.value)
     archives = (spark_assets.environment(target), spark_assets.driver(target), spark_assets.code())
@@ -240,9 +240,9 @@ def _create_emr_resources(construct: LandingPipeline, assets: Assets, spark_asse
         )
         construct.watch(rule)
     return [
-        Output(name="ApplicationId", value=application_id),
-        Output(name="JobsFunctionName", value=function.function_name),
-        Output(name="JobLogGroupName", value=job_logs.log_group_name),
+        StackOutput(name="ApplicationId", value=application_id),
+        StackOutput(name="JobsFunctionName", value=function.function_name),
+        StackOutput(name="JobLogGroupName", value=job_logs.log_group_name),
     ]
 
 

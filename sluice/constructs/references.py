@@ -89,7 +89,7 @@ def read_ref(scope: Construct, resource: CfnResource) -> str:
 
 def _import_resource(stack: ReferencedStack, resource: Any) -> Any:
     owner = Stack.of(resource)
-    if isinstance(owner, ReferencedStack):  # This stack keeps the originals of its imports.
+    if isinstance(owner, ReferencedStack):  # An import is replaced by the resource that it refers to.
         resource = owner.originals.get(resource.node.path, resource)
         owner = Stack.of(resource)
     if owner is stack or not isinstance(owner, ReferencedStack) or not isinstance(resource, IMPORTABLE):

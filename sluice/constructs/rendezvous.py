@@ -36,7 +36,7 @@ from sluice.constructs.functions import (
 )
 from sluice.constructs.references import import_into
 from sluice.constructs.roles import Statement, allow, allow_site_key, suppress_finding, suppress_wildcard_findings
-from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct
+from sluice.constructs.site_construct import NOTHING, SiteConstruct, StackOutput
 from sluice.errors import BadConfiguration
 from sluice.parameters import Parameters
 from sluice.parameters.event_sources import Reading
@@ -204,7 +204,7 @@ class Rendezvous(SiteConstruct):
             "WaitingTableName": self.state.waiting_table.table_name,
             "SweeperFunctionName": sweeper.function_name,
         }
-        self.home.publish(self, [Output(name=name, value=value) for name, value in outputs.items()])
+        self.home.publish(self, [StackOutput(name=name, value=value) for name, value in outputs.items()])
 
     @property
     def offers_queue(self) -> sqs.IQueue:

@@ -17,7 +17,7 @@ from sluice.errors import BadParameter
 INLINE_CHARACTERS, POLICY_CHARACTERS, POLICIES_MOST = 10_240, 6_144, 10
 FRAME_CHARACTERS = 60  # The unit is characters of a policy document without its statements.
 STATEMENT_CHARACTERS = 5_000  # A larger statement is split by its resources.
-PSEUDO_PARAMETERS = {"AWS::Partition": 10, "AWS::Region": 15, "AWS::AccountId": 12}  # The values are greatest lengths.
+PSEUDO_PARAMETERS = {"AWS::Partition": 10, "AWS::Region": 15, "AWS::AccountId": 12}  # Greatest length of each value.
 OTHER_CHARACTERS = 135  # An ARN that replaces any other expression has at most this length.
 NO_RESOURCE = "The action takes no resource."
 CONDITION = "The condition names the function or the cluster."

@@ -60,7 +60,7 @@ def name_construct_in_errors(place: str, read: Callable[[], Parameters]) -> Para
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Output:
+class StackOutput:
     """A stack output that commands read. `description` is the user-chosen name of the resource in the output."""
 
     name: str
@@ -69,14 +69,14 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class StackHome:
     """The name by which commands and peers find a capability: its stack's name, with the stage's prefix."""
 
     stack: Stack
     name: str
 
     @classmethod
-    def of(cls, scope: Construct, stack_name: str, stage: str | None) -> "Home":
+    def of(cls, scope: Construct, stack_name: str, stage: str | None) -> "StackHome":
         """Return the capability's home. `stack_name` has no stage prefix."""
         return cls(Stack.of(scope), add_stage_prefix(stack_name, stage))
 
@@ -89,7 +89,7 @@ class Home:
         """Return the physical name of a resource that is looked up by name. None lets CloudFormation generate one."""
         return None if self.is_own_stack else f"{self.name}-{id_}"
 
-    def publish(self, scope: Construct, outputs: Sequence[Output]) -> None:
+    def publish(self, scope: Construct, outputs: Sequence[StackOutput]) -> None:
         """Publish outputs for commands: in Sluice's own stack as stack outputs, in another stack as SSM parameters."""
         if self.is_own_stack:
             for output in outputs:
@@ -125,7 +125,7 @@ class SiteConstruct(Construct):
         self.parameters = parameters = parse_parameters(self, section, given, props)
         encrypt_resources(self, parameters.kms_key_arn)
         self.stack = Stack.of(self)
-        self.home = Home.of(self, self.stack_name, parameters.stage)
+        self.home = StackHome.of(self, self.stack_name, parameters.stage)
         self.watches: list[CreatedAlarm] = []
         self.is_finished = False
         # Protocols fix some names, and each name can exist only once, so a construct reserves the capability's name.

@@ -34,7 +34,7 @@ from sluice.constructs.functions import (
 )
 from sluice.constructs.references import import_into
 from sluice.constructs.roles import Statement, allow
-from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, parse_parameters
+from sluice.constructs.site_construct import NOTHING, SiteConstruct, StackOutput, parse_parameters
 from sluice.errors import BadConfiguration
 from sluice.parameters import Parameters
 from sluice.parameters.consumers import KubernetesParameters, to_targets
@@ -218,15 +218,15 @@ class Splitting(SiteConstruct):
         self.functions = Functions.create(self, self.assets, extras=["functions", "splitter"])
         splitter, triggers = _create_splitter(self)
         control = _create_control(self, triggers)
-        outputs = [Output(name="ControlFunctionName", value=control.function_name)]
+        outputs = [StackOutput(name="ControlFunctionName", value=control.function_name)]
         consumers = [consumer for queue in self.queues for consumer in queue.parameters.consumers]
         in_clusters = any(isinstance(consumer, KubernetesParameters) and not consumer.agent for consumer in consumers)
         if control.role is not None and in_clusters:  # Access entries of EKS clusters need the role.
-            outputs.append(Output(name="ControlRoleArn", value=control.role.role_arn))
+            outputs.append(StackOutput(name="ControlRoleArn", value=control.role.role_arn))
         outputs += [
-            Output(name="SplitterLogGroupName", value=splitter.log_group.log_group_name),
-            Output(name="SplittingTableName", value=self.state.table.table_name),
-            Output(name="SplittingDeadLettersUrl", value=self.state.dead_letters.queue_url),
+            StackOutput(name="SplitterLogGroupName", value=splitter.log_group.log_group_name),
+            StackOutput(name="SplittingTableName", value=self.state.table.table_name),
+            StackOutput(name="SplittingDeadLettersUrl", value=self.state.dead_letters.queue_url),
         ]
         self.home.publish(self, outputs)
 
@@ -386,7 +386,7 @@ def _create_control(construct: Splitting, triggers: Mapping[str, lambda_.EventSo
         ),
         allowed=[*_build_control_statements(construct), *about_consumers],
         failures=state.dead_letters,
-        may_recur=True,  # While sessions live, each tick sends the next one.
+        may_recur=True,  # While sessions live, each tick sends the next tick.
     )
     trigger("Control", function, state.control_queue, reading=Reading())
     invoke_every_minute(function, to_builtins(SweepQueues()))
@@ -397,7 +397,7 @@ def _create_control(construct: Splitting, triggers: Mapping[str, lambda_.EventSo
 def _build_control_statements(construct: Splitting) -> list[Statement]:
     state = construct.state
     sources = [queues.source.queue_arn for queues in construct.queues]
-    # Leftover messages go to the main queue. Otherwise a temporary queue drains to the source.
+    # A session's remaining messages go to the main queue, or without one to the source or a temporary queue.
     homes = [(queues.main or queues.source).queue_arn for queues in construct.queues]
     if any(queues.main is None for queues in construct.queues):
         homes.append(construct.temporary_queues)

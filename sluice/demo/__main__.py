@@ -62,7 +62,7 @@ class DemoResults:
 
     @property
     def lost_count(self) -> int:
-        """The number of orders that never reached the queue, plus those that then reached neither session nor table."""
+        """The number of orders that never reached the queue, or reached it but neither the session nor the table."""
         arrived = set(self.queue_ids)
         return max(0, MINE + OTHERS - len(arrived)) + len(arrived - {*self.session_ids, *self.table_ids})
 

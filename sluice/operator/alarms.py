@@ -26,7 +26,7 @@ class AlarmView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SiteEvent:
+class SiteChange:
     """A state change of an alarm, or a deployment. `at_ms` is in milliseconds since the epoch."""
 
     at_ms: int
@@ -55,7 +55,7 @@ def read_alarms(connection: Connection) -> Sequence[AlarmView]:
     ]
 
 
-def read_alarm_changes(connection: Connection, *, since_ms: int) -> Sequence[SiteEvent]:
+def read_alarm_changes(connection: Connection, *, since_ms: int) -> Sequence[SiteChange]:
     """List alarms' changes to or from state ALARM since `since_ms`, newest first, at most 100. Raises `CallFailed`."""
     with calls("DescribeAlarmHistory"):
         changes = connection.client("cloudwatch").describe_alarm_history(
@@ -66,16 +66,16 @@ def read_alarm_changes(connection: Connection, *, since_ms: int) -> Sequence[Sit
         )["AlarmHistoryItems"]
     prefix = add_stage_prefix(NAME_PREFIX, connection.stage)
     return [
-        SiteEvent(at_ms=_to_epoch_ms(change["Timestamp"]), text=f"{change['AlarmName']}: {change['HistorySummary']}")
+        SiteChange(at_ms=_to_epoch_ms(change["Timestamp"]), text=f"{change['AlarmName']}: {change['HistorySummary']}")
         for change in changes
         if change["AlarmName"].startswith(prefix) and "ALARM" in change["HistorySummary"]
     ]
 
 
-def list_deployments(stacks: Mapping[str, StackView], *, stage: str | None) -> Sequence[SiteEvent]:
+def list_deployments(stacks: Mapping[str, StackView], *, stage: str | None) -> Sequence[SiteChange]:
     """List the last deployment of each of the site's stacks."""
     return [
-        SiteEvent(at_ms=stack.changed_ms, text=f"stack {name}: {stack.status}")
+        SiteChange(at_ms=stack.changed_ms, text=f"stack {name}: {stack.status}")
         for name, stack in stacks.items()
         if name.startswith(add_stage_prefix(NAME_PREFIX, stage))
     ]

@@ -89,30 +89,30 @@ def find_source_name(letter: DeadLetter) -> str:
 class DeadLetterSummary:
     """Counts dead letters by reason and source, with the time of the oldest for each reason. Keeps no message."""
 
-    letters: int = 0
+    letter_count: int = 0
     oldest_ms: int | None = None
     counts_by_reason: dict[Reason, Counter[str]] = field(default_factory=dict)  # The inner keys are the sources' names.
-    oldest_by_reason: dict[Reason, int] = field(default_factory=dict)
+    oldest_ms_by_reason: dict[Reason, int] = field(default_factory=dict)
 
     def add_letter(self, letter: DeadLetter) -> None:
         """Add one dead letter to the counts."""
         reason, at_ms = classify_reason(letter), letter.message.sent_at_ms or 0
-        self.letters += 1
+        self.letter_count += 1
         self.oldest_ms = at_ms if self.oldest_ms is None else min(self.oldest_ms, at_ms)
         self.counts_by_reason.setdefault(reason, Counter())[find_source_name(letter)] += 1
-        self.oldest_by_reason[reason] = min(self.oldest_by_reason.get(reason, at_ms), at_ms)
+        self.oldest_ms_by_reason[reason] = min(self.oldest_ms_by_reason.get(reason, at_ms), at_ms)
 
     @property
     def document(self) -> dict[str, Any]:
         """The summary of dead letters for `--json`, with the most frequent reasons first."""
         return {
-            "looked_at": self.letters,
+            "looked_at": self.letter_count,
             "oldest_ms": self.oldest_ms,
             "reasons": [
                 {
                     "reason": reason.value,
                     "letters": sources.total(),
-                    "oldest_ms": self.oldest_by_reason[reason],
+                    "oldest_ms": self.oldest_ms_by_reason[reason],
                     "sources": dict(sources.most_common()),
                 }
                 for reason, sources in sorted(self.counts_by_reason.items(), key=lambda item: -item[1].total())

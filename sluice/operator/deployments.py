@@ -38,14 +38,14 @@ Template = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemovedQueue:
-    """A queue that a deployment removes from its stack. `messages` includes messages in flight and delayed messages.
+    """A queue that a deployment removes from its stack. `message_count` includes messages in flight and delayed ones.
 
     If `is_retained`, CloudFormation doesn't delete the queue, which is then outside of any stack and has no consumer.
     """
 
-    stack: str
+    stack_name: str
     name: str
-    messages: int
+    message_count: int
     is_retained: bool
 
 
@@ -90,9 +90,10 @@ def find_removed_queues(connection: Connection, templates: Mapping[str, Template
                     attributes = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=list(COUNTS))["Attributes"]
             except QueueGone:
                 continue
-            messages = sum(int(attributes[name]) for name in COUNTS)
+            message_count = sum(int(attributes[name]) for name in COUNTS)
             is_retained = before.get("DeletionPolicy" if after is None else "UpdateReplacePolicy") in RETAIN_POLICIES
-            yield RemovedQueue(stack=stack, name=url.rsplit("/", 1)[-1], messages=messages, is_retained=is_retained)
+            name = url.rsplit("/", 1)[-1]
+            yield RemovedQueue(stack_name=stack, name=name, message_count=message_count, is_retained=is_retained)
 
 
 def read_registry(connection: Connection) -> Registry:

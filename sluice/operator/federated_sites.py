@@ -173,7 +173,7 @@ def _find_peer_name(opened: OpenSite, view: SiteView, link: Link) -> SiteName | 
     """Return the name of the site at the other end of a link; None if our credentials are for another account."""
     endpoint = link.endpoints[0]
     stage = parse_stage(endpoint.control_queue_url.rsplit("/", 1)[-1])
-    return opened.name.name_peer(endpoint.region, endpoint.account, own_account=view.address.account, stage=stage)
+    return opened.name.find_peer(endpoint.region, endpoint.account, own_account=view.address.account, stage=stage)
 
 
 def open_peer(opened: OpenSite, view: SiteView, link: Link) -> tuple[OpenSite, SiteView]:

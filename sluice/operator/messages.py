@@ -22,7 +22,7 @@ from sluice.splitting.filters.texts import Envelope, FilterInput
 MESSAGE_LISTS = ("messages", "records")
 
 
-class _Value(Struct, frozen=True, rename="camel"):
+class _AttributeValue(Struct, frozen=True, rename="camel"):
     data_type: str
     string_value: str | None = None
     binary_value: bytes | None = None  # The file has this value encoded as Base64.
@@ -32,7 +32,7 @@ class _Value(Struct, frozen=True, rename="camel"):
         return Value(self.data_type, content)
 
 
-class _Message(Struct, frozen=True, rename="camel"):
+class _MessageInput(Struct, frozen=True, rename="camel"):
     """The fields of a message that filters use. Names are capitalized in the SQS API, but not in Lambda events."""
 
     body: str
@@ -52,9 +52,9 @@ def read_filter_input(file: Path, *, envelope: Envelope) -> FilterInput:
                 raise BadFile(file, f"has {len(messages)} messages, not one")
             document = _decapitalize_names(messages[0])
     try:
-        fields = convert(document, _Message, of=str(file))
+        fields = convert(document, _MessageInput, of=str(file))
         attributes = {
-            name: convert(_decapitalize_names(value), _Value, of=f"attribute {name}").value()
+            name: convert(_decapitalize_names(value), _AttributeValue, of=f"attribute {name}").value()
             for name, value in fields.message_attributes.items()
         }
     except Malformed as error:

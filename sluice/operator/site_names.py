@@ -107,7 +107,7 @@ class SiteName:
             return f"{self.local_account}/{self.region}{stage}"
         return (f"{self.profile}@{self.region}" if self.profile and self.region else self.region or HERE) + stage
 
-    def name_peer(self, region: str, account: str, *, own_account: str, stage: str | None = None) -> "SiteName | None":
+    def find_peer(self, region: str, account: str, *, own_account: str, stage: str | None = None) -> "SiteName | None":
         """Return a peer's name; None if this site's credentials, for account `own_account`, can't reach the peer."""
         if self.local_account is not None:
             return SiteName(region, local_account=account, stage=stage)

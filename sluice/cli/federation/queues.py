@@ -78,8 +78,8 @@ def ensure_queue(site: OpenSite, name: str) -> None:
     known = view.find_queue(name)
     if known is not None and known.deployed:
         return
-    _check_name(name, view)
-    queues = _connect_queues(site, view)
+    _check_queue_name(name, view)
+    queues = _open_sqs_by_queue_name(site, view)
     attributes = ATTRIBUTES | build_queue_attributes(fifo=name.endswith(FIFO_SUFFIX), kms_key_arn=view.kms_key_arn)
     try:
         queues.count(name)
@@ -100,7 +100,7 @@ def retry_until_found(queue: str, request: Callable[[], T], *, within_s: float) 
         time.sleep(POLL_S)
 
 
-def _check_name(name: str, view: QueuesView) -> None:
+def _check_queue_name(name: str, view: QueuesView) -> None:
     if not _NAME.fullmatch(name) or len(name) > MAX_NAME_CHARACTERS:
         raise BadConfiguration(
             f"{name!r} is not a queue's name: use 1 to {MAX_NAME_CHARACTERS} of A-Za-z0-9_-; FIFO names end in .fifo"
@@ -128,9 +128,9 @@ def delete(
         raise BadConfiguration(f"{known.name} is deployed: remove it from cdk.json, and deploy")
     if known.routes:
         raise BadConfiguration(f"{known.name} is read by routes: delete {', '.join(known.routes)} first")
-    queues = _connect_queues(opened, view)
+    queues = _open_sqs_by_queue_name(opened, view)
     if not known.bindings:
-        _check_name(name, view)
+        _check_queue_name(name, view)
     if not force:
         _require_empty(known, queues)
     if known.bindings:
@@ -158,7 +158,7 @@ def list_queues(site: SiteText) -> None:
     """List the queues that can be bound: deployed ones, and those whose names match federation.queue_names."""
     opened = open_site(site)
     view = opened.client.ask(ListQueues())
-    queues = _connect_queues(opened, view)
+    queues = _open_sqs_by_queue_name(opened, view)
     prefixes = {_WILDCARDS.split(pattern)[0] for pattern in view.patterns}
     named = {name for prefix in prefixes for name in queues.names(prefix)}
     others = {name for name in named if view.find_name_problem(name) is None}
@@ -184,9 +184,9 @@ def list_queues(site: SiteText) -> None:
     print_result(rows, lambda: show_table(columns, cells))
 
 
-def _connect_queues(site: OpenSite, view: QueuesView) -> SplitQueues:
+def _open_sqs_by_queue_name(site: OpenSite, queues_view: QueuesView) -> SplitQueues:
     """Return an SQS client that takes names of the site's queues instead of URLs."""
-    return SplitQueues(site.name.connect().client("sqs"), view.address.ingress_url)
+    return SplitQueues(site.name.connect().client("sqs"), queues_view.address.ingress_url)
 
 
 @app.command("move", quiet=True)

@@ -41,16 +41,16 @@ EVERY_KIND = frozenset(RouteKind)
 PUSH = typer.Option("--src-local", "-s", help="Push: SRC, not DEST, owns the link and the route.")
 
 
-class FieldOption(NamedTuple):
+class RouteFieldOption(NamedTuple):
     """A command-line option that sets a field of `BridgeDeclaration`, and the kinds of routes that have the option."""
 
-    field: str
+    field_name: str
     typer_option: Any  # The type is `Any` because typer doesn't export the class of its options.
     route_kinds: frozenset[RouteKind] = EVERY_KIND
 
     def build_parameter(self, name: str, *, changes: bool = False) -> Parameter:
         """Return the option as a parameter of a command's function. With `changes`, the parameter has no default."""
-        field, option = FIELDS[self.field], copy(self.typer_option)
+        field, option = FIELDS[self.field_name], copy(self.typer_option)
         [type_] = (member for member in get_args(field.type) or [field.type] if member not in {UnsetType, NoneType})
         default = type_() if field.default is UNSET else field.default
         if changes:
@@ -59,7 +59,7 @@ class FieldOption(NamedTuple):
 
     def convert_argument(self, argument: Any) -> Any:
         """Convert the option's argument to the field's value: UNSET for an optional field and an empty argument."""
-        return argument or UNSET if FIELDS[self.field].default is UNSET else argument
+        return argument or UNSET if FIELDS[self.field_name].default is UNSET else argument
 
 
 def _build_parameter(name: str, annotation: Any, default: Any = None) -> Parameter:
@@ -67,35 +67,35 @@ def _build_parameter(name: str, annotation: Any, default: Any = None) -> Paramet
 
 
 # Options by the names of their parameters, in the order of --help.
-OPTIONS: Mapping[str, FieldOption] = {
-    "expires": FieldOption(
+OPTIONS: Mapping[str, RouteFieldOption] = {
+    "expires": RouteFieldOption(
         "expires_s",
         typer.Option(min=1, metavar="SECONDS", help="Drop DEST's bindings after the link was down this long."),
         route_kinds=frozenset({RouteKind.DYNAMIC}),
     ),
-    "src_local": FieldOption("src_is_local", PUSH, route_kinds=EVERY_KIND - {RouteKind.DYNAMIC}),
-    "durable": FieldOption(
+    "src_local": RouteFieldOption("src_is_local", PUSH, route_kinds=EVERY_KIND - {RouteKind.DYNAMIC}),
+    "durable": RouteFieldOption(
         "durable", typer.Option("--durable/--no-durable", "-d", help="Keep the link when its last route is deleted.")
     ),
-    "ack": FieldOption("sync", typer.Option(min=1, max=MAX_SYNC, help="Messages acknowledged in one batch.")),
-    "credit": FieldOption(
+    "ack": RouteFieldOption("sync", typer.Option(min=1, max=MAX_SYNC, help="Messages acknowledged in one batch.")),
+    "credit": RouteFieldOption(
         "credit", typer.Option(min=0, max=MAX_CREDIT, help="Maximum messages in flight; 0 is no limit.")
     ),
-    "max_hops": FieldOption(
+    "max_hops": RouteFieldOption(
         "max_hops", typer.Option(min=1, max=MAX_TRACE_TAGS, help="Maximum hops of a message, this one included.")
     ),
-    "dest_key": FieldOption(
+    "dest_key": RouteFieldOption(
         "dest_key",
         typer.Option(
             metavar="KEY", help='Routing key that messages get at DEST; "" keeps their own.', show_default="their own"
         ),
         route_kinds=EVERY_KIND - {RouteKind.DYNAMIC},
     ),
-    "rate": FieldOption(
+    "rate": RouteFieldOption(
         "rate",
         typer.Option(min=0, max=MAX_RATE, help="Maximum messages per second; 0 is no limit.", show_default="no limit"),
     ),
-    "ttl": FieldOption(
+    "ttl": RouteFieldOption(
         "retention_s",
         typer.Option(
             metavar="SECONDS", help="Retention of messages in the bridge queue; 0 is 14 days.", show_default="14 days"
@@ -151,7 +151,7 @@ DEFAULT_TIMEOUT_S = 30.0
 class RouteOptions:
     """A route command's parsed options: fields of the declaration, the link, and how long to wait for the route."""
 
-    fields: Mapping[str, Any]
+    route_fields: Mapping[str, Any]
     link: str | None
     timeout_s: float
 
@@ -161,7 +161,7 @@ class RouteOptions:
         tag, excludes = arguments.pop("tag"), arguments.pop("excludes")
         values = {name: arguments.pop(name) for name in OPTIONS if name in arguments}
         fields = {
-            OPTIONS[name].field: OPTIONS[name].convert_argument(value)
+            OPTIONS[name].field_name: OPTIONS[name].convert_argument(value)
             for name, value in values.items()
             if value is not None
         }
@@ -169,11 +169,11 @@ class RouteOptions:
             fields["tag"] = tag or None
         if excludes is not None:
             fields["excludes"] = frozenset(filter(None, excludes.split(",")))
-        return cls(fields=fields, link=arguments.pop("link", None), timeout_s=arguments.pop("timeout"))
+        return cls(route_fields=fields, link=arguments.pop("link", None), timeout_s=arguments.pop("timeout"))
 
     def build_declaration(self, **own: Any) -> BridgeDeclaration:
         """Build the declaration of a route from these options and the fields that the command itself sets (`own`)."""
-        return BridgeDeclaration(**own, **self.fields)
+        return BridgeDeclaration(**own, **self.route_fields)
 
 
 def with_route_options(kind: RouteKind | None) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -94,7 +94,7 @@ def change(
     new_filter = read_filter(patterns or (), jq)
     if no_filter and new_filter is not UNSET:
         raise typer.BadParameter("--no-filter can't be combined with a filter")
-    changes = {**options.fields, **({"filter": new_filter} if no_filter or new_filter is not UNSET else {})}
+    changes = {**options.route_fields, **({"filter": new_filter} if no_filter or new_filter is not UNSET else {})}
     opened.client.ask(operations.ChangeBridge(bridge=replace(shown.to_bridge(), **changes)))
     wait_and_show_route(opened, name, timeout_s=options.timeout_s)
 

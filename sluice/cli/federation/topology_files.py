@@ -232,7 +232,7 @@ class TopologyApplier:
         for stage in plan.stages:
             match stage.stage:
                 case Stage.RECREATE | Stage.REMOVE:
-                    self.wait("closing", partial(self.find_blocking, stage))
+                    self.wait("closing", partial(self.list_closing_entries, stage))
                 case Stage.CLOSE:
                     self.wait("not Operational, so nothing was deleted", lambda: self.list_idle_routes(plan))
                     self.sleep(BINDINGS_REFRESH_S)
@@ -256,8 +256,8 @@ class TopologyApplier:
                 )
             self.sleep(POLL_S)
 
-    def find_blocking(self, stage: PlannedStage) -> list[str]:
-        """Return the links and routes that must finish closing before the stage's steps can be applied."""
+    def list_closing_entries(self, stage: PlannedStage) -> list[str]:
+        """Return the links and routes that must finish closing before this part of the plan can be applied."""
         created = [(step.site, step.operation) for step in stage.steps]
         identities = {(tag, *made.bridge.identity) for tag, made in created if isinstance(made, AddBridge)}
         views = {tag: site.view() for tag, site in self.sites.items()}

@@ -68,7 +68,7 @@ class LambdaContext:
 class LocalFunction:
     """A deployed Lambda function's settings, with the handler from the local version of its code."""
 
-    deployed: DeployedFunction
+    deployed_function: DeployedFunction
     handler: Handler
 
     @classmethod
@@ -90,7 +90,7 @@ class LocalFunction:
         function = getattr(importlib.import_module(module), attribute, None)
         if not callable(function):
             raise BadHandler(f"--handler: module {module} has no function {attribute}")
-        return cls(deployed=deployed, handler=function)
+        return cls(deployed_function=deployed, handler=function)
 
     def invoke(self, records: Sequence[Record]) -> Sequence[Record]:
         """Call the handler with a batch of one queue's records, and return the records that it processed.
@@ -99,10 +99,10 @@ class LocalFunction:
         messages of its group fail, even if the response doesn't list them.
         """
         context = LambdaContext(
-            function_name=self.deployed.name,
-            invoked_function_arn=self.deployed.arn,
-            memory_limit_in_mb=str(self.deployed.memory_mb),
-            timeout_s=self.deployed.timeout_s,
+            function_name=self.deployed_function.name,
+            invoked_function_arn=self.deployed_function.arn,
+            memory_limit_in_mb=str(self.deployed_function.memory_mb),
+            timeout_s=self.deployed_function.timeout_s,
         )
         try:
             # As in Lambda, event and response are converted to JSON and back. Values that JSON can't have are errors.

@@ -20,8 +20,8 @@ TERMINATE_TIMEOUT_S = 20.0  # After SIGTERM, a program has this number of second
 def build_queue_variables(urls: Mapping[str, str], queues: Sequence[str]) -> Mapping[str, str]:
     """Return the environment variables for `[VARIABLE=]QUEUE` options. `urls` are the session's queue URLs by queue id.
 
-    VARIABLE holds the queue's URL, and a second variable its name: ORDERS_NAME for ORDERS_URL or ORDERS. A VARIABLE
-    that ends in _NAME holds only the name. A variable from an option overrides the second variable of another option.
+    `ORDERS_URL=orders` or `ORDERS=orders` sets that variable to the queue's URL, and also ORDERS_NAME to its name.
+    `ORDERS_NAME=orders` sets only this variable, to the name, even if another option would also set ORDERS_NAME.
 
     Raises `SessionFailed` for a malformed option, and for several queues without an option.
     """

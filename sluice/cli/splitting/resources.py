@@ -41,7 +41,7 @@ class ImportedQueues:
     notes: list[str] = field(default_factory=list)
 
 
-class _Named(Struct, frozen=True):
+class _Metadata(Struct, frozen=True):
     name: str = "without a name"
     namespace: str = "default"
 
@@ -49,14 +49,14 @@ class _Named(Struct, frozen=True):
 class _Resource(Struct, frozen=True):
     kind: str
     spec: Any = None
-    metadata: _Named = _Named()
+    metadata: _Metadata = _Metadata()
 
     @property
     def title(self) -> str:
         return f"{self.kind} {self.metadata.name}"
 
 
-class _Consumer(Struct, frozen=True, rename="camel"):
+class _RegistryConsumer(Struct, frozen=True, rename="camel"):
     name: str
     workload_type: str = "workload"
     container: str | None = None
@@ -74,15 +74,15 @@ class _RegistryQueue(Struct, frozen=True, rename="camel"):
 
 class _Registry(Struct, frozen=True):
     queues: dict[str, dict[str, Any]]
-    consumer: _Consumer
+    consumer: _RegistryConsumer
 
 
-class _Target(Struct, frozen=True):
+class _TargetWorkload(Struct, frozen=True):
     name: str
     kind: str = "workload"
 
 
-class _Source(Struct, frozen=True, rename="camel"):
+class _QueueNameSource(Struct, frozen=True, rename="camel"):
     env: str | None = None
     env_like: str | None = None
     volume: dict[str, str] | None = None
@@ -100,30 +100,30 @@ class _Source(Struct, frozen=True, rename="camel"):
         return f"file {at.get('file') or at.get('path')}" if at else UNKNOWN_PLACE
 
 
-class _Sources(Struct, frozen=True):
-    queue: list[_Source] = []
+class _QueueNameSources(Struct, frozen=True):
+    queue: list[_QueueNameSource] = []
 
 
-class _ConfigQueue(Struct, frozen=True, rename="camel"):
+class _SplitConfigQueue(Struct, frozen=True, rename="camel"):
     id: str
     kind: str
     queue_config: str | None = None
-    app_config: _Sources = _Sources()
+    app_config: _QueueNameSources = _QueueNameSources()
 
 
 class _SplitConfig(Struct, frozen=True, rename="camel"):
-    target_ref: _Target
+    target_ref: _TargetWorkload
     queues: list[dict[str, Any]]
     drain_timeout: int | None = None
 
 
-class _Property(Struct, frozen=True):
+class _QueueProperty(Struct, frozen=True):
     name: str
     value: str = ""
 
 
 class _PropertyList(Struct, frozen=True):
-    properties: list[_Property]
+    properties: list[_QueueProperty]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +135,7 @@ class _Queue:
     workload: str
     namespace: str
     containers: tuple[str, ...]  # These containers are used for sources that name no containers.
-    sources: tuple[_Source, ...]
+    sources: tuple[_QueueNameSource, ...]
     options: Mapping[str, Any]
 
 
@@ -181,7 +181,7 @@ def _read_registry(resource: _Resource, notes: list[str]) -> Iterator[_Queue]:
             continue
         queue = _convert(fields_, _RegistryQueue, of=at)
         _note_unknown_fields(fields_, _RegistryQueue, at=at, notes=notes)
-        source = _Source(
+        source = _QueueNameSource(
             env=queue.name_source.get("envVar"),
             env_like=queue.name_source.get("regexPattern"),
             fallback=queue.fallback_name,
@@ -198,7 +198,7 @@ def _read_registry(resource: _Resource, notes: list[str]) -> Iterator[_Queue]:
         )
 
 
-def _read_split_config(resource: _Resource, lists: Mapping[_Named, _Resource], notes: list[str]) -> Iterator[_Queue]:
+def _read_split_config(resource: _Resource, lists: Mapping[_Metadata, _Resource], notes: list[str]) -> Iterator[_Queue]:
     config = _convert(resource.spec, _SplitConfig, of=resource.title)
     _note_unknown_fields(resource.spec, _SplitConfig, at=f"{resource.title}: spec", notes=notes)
     for number, fields_ in enumerate(config.queues):
@@ -206,11 +206,11 @@ def _read_split_config(resource: _Resource, lists: Mapping[_Named, _Resource], n
         if (kind := fields_.get("kind", "sqs")) != "sqs":
             notes.append(f"{at}: {fields_.get('id')} is of kind {kind}, not sqs")
             continue
-        queue = _convert(fields_, _ConfigQueue, of=at)
-        _note_unknown_fields(fields_, _ConfigQueue, at=at, notes=notes)
+        queue = _convert(fields_, _SplitConfigQueue, of=at)
+        _note_unknown_fields(fields_, _SplitConfigQueue, at=at, notes=notes)
         options: Mapping[str, Any] = {}
         if queue.queue_config is not None:
-            places = [_Named(queue.queue_config, name) for name in (resource.metadata.namespace, *OTHER_NAMESPACES)]
+            places = [_Metadata(queue.queue_config, name) for name in (resource.metadata.namespace, *OTHER_NAMESPACES)]
             properties = next((lists[place] for place in places if place in lists), None)
             if properties is not None:
                 options = _read_properties(properties, notes)
@@ -263,7 +263,7 @@ def _list_consumers(queue: _Queue, cluster: str, *, by_agent: bool) -> Iterator[
             "containers": containers,
             "env": source.env,
             "env_like": source.env_like,
-            "fallback": source.fallback if source.env and containers else None,  # A fallback needs container names.
+            "fallback": source.fallback if source.env and containers else None,  # Sluice refuses a lone fallback.
             "volume": volume.get("name") or volume.get("volume"),
             "file": volume.get("file"),
             "place": {

@@ -8,7 +8,7 @@ from sluice.aws.clients import now_ms
 from sluice.aws.deployment import STACK, read_deployment
 from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
 from sluice.console.readings.shared import read_cached_series, site_metric
-from sluice.console.sites import BudgetedSite, Document
+from sluice.console.sites import CallLimitedSite, Document
 from sluice.operator.metrics import Metric, Series
 from sluice.rendezvous.counts.statistics import OFFERS, Counts, total
 from sluice.rendezvous.protocol.ends import OPEN, End, list_outcomes
@@ -21,7 +21,7 @@ SPLITTER_METRICS = ("MessagesRead", "MessagesUnmatched", "MessagesForwarded", "M
 EXCHANGE_METRICS = ("MessagesReceived", "MessagesRouted")
 
 
-def read_todays_statistics(site: BudgetedSite) -> Counts | None:
+def read_todays_statistics(site: CallLimitedSite) -> Counts | None:
     """Read today's statistics of the rendezvous; None if they haven't been read yet. Raises `CallFailed`."""
 
     def read_statistics() -> Counts:
@@ -39,13 +39,13 @@ def count_offers(counts: Counts | None) -> Mapping[str, int] | None:
     return {outcome: total(counts, OFFERS, status=outcome) for outcome in list_outcomes("offer")}
 
 
-def read_part_metrics(site: BudgetedSite, status: Document) -> Mapping[str, Series] | None:
+def read_part_metrics(site: CallLimitedSite, status: Document) -> Mapping[str, Series] | None:
     """Read today's metrics of the deployed parts; None if they haven't been read yet. Raises `CallFailed`."""
     metrics = dict(_iter_part_metrics(site, status))
     return read_cached_series(site, "overview", metrics, minutes=CHARTED_MINUTES, of_today=True)
 
 
-def _iter_part_metrics(site: BudgetedSite, status: Document) -> Iterator[tuple[str, Metric]]:
+def _iter_part_metrics(site: CallLimitedSite, status: Document) -> Iterator[tuple[str, Metric]]:
     """Yield the metrics of the deployed parts. Each key begins with the part's name, such as `federation`."""
     if status["rendezvous"]:
         for name in (End.OFFER_MATCHED.value, End.OFFER_WAITING.value, End.OFFER_REFUSED.value):

@@ -10,7 +10,7 @@ from sluice.aws.clients import now_ms
 from sluice.aws.deployment import get_output
 from sluice.console.moves import QueueMoves
 from sluice.console.requests import get_number_field, get_text_field, get_text_list_field
-from sluice.console.sites import BudgetedSite, Document, Query
+from sluice.console.sites import CallLimitedSite, Document, Query
 from sluice.dead_letter_reasons import Reason
 from sluice.errors import BadRequest
 from sluice.message import DeadLetter
@@ -34,7 +34,7 @@ MAX_LISTED = 1_000
 MAX_CHARACTERS = 500  # Longer bodies and attributes are cut in a list, to this number of characters.
 
 
-def read(site: BudgetedSite, _: Query) -> Document:
+def read(site: CallLimitedSite, _: Query) -> Document:
     """Read the dead-letter queues' depths, and redrives' and purges' progress. Raises `NotUsable`, `CallFailed`."""
     urls = read_queue_urls(site)
     depths = site.read_depths(urls.values())
@@ -42,12 +42,12 @@ def read(site: BudgetedSite, _: Query) -> Document:
     return {"queues": queues, "moves": _get_moves(site).list_progress()}
 
 
-def read_queue_urls(site: BudgetedSite) -> Mapping[str, str]:
+def read_queue_urls(site: CallLimitedSite) -> Mapping[str, str]:
     """Return the URLs of the dead-letter queues, by name."""
     return parse_queue_urls(get_output(site.read_outputs(OPERATIONS_STACK), OPERATIONS_STACK, "DeadLetterUrls"))
 
 
-def list_letters(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
+def list_letters(site: CallLimitedSite, fields: Mapping[str, Any]) -> Document:
     """Count a queue's dead letters by reason, and list the selected letters with shortened bodies and attributes."""
     url = find_queue_url(read_queue_urls(site), get_text_field(fields, "queue"))
     selection = parse_selection(fields)
@@ -60,7 +60,7 @@ def list_letters(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
     return {**summary.document, "letters": letters}
 
 
-def show_letter(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
+def show_letter(site: CallLimitedSite, fields: Mapping[str, Any]) -> Document:
     """Return a complete dead letter, with addresses masked. Raises `BadRequest` if it has left the queue."""
     url = find_queue_url(read_queue_urls(site), get_text_field(fields, "queue"))
     selection = DeadLetterSelection(ids=frozenset({get_text_field(fields, "id")}))
@@ -90,7 +90,7 @@ def parse_selection(fields: Mapping[str, Any]) -> DeadLetterSelection:
     )
 
 
-def redrive(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
+def redrive(site: CallLimitedSite, fields: Mapping[str, Any]) -> Document:
     """Start redriving the selected dead letters in the background. The page shows the progress."""
     queue, url, selection = _parse_target(site, fields)
     sqs = site.connection.client("sqs")
@@ -99,7 +99,7 @@ def redrive(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
     )
 
 
-def purge(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
+def purge(site: CallLimitedSite, fields: Mapping[str, Any]) -> Document:
     """Start deleting the selected dead letters. Raises `BadRequest` unless the user has typed the queue's name."""
     queue, url, selection = _parse_target(site, fields)
     if get_text_field(fields, "typed") != queue:
@@ -110,17 +110,17 @@ def purge(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
     )
 
 
-def _parse_target(site: BudgetedSite, fields: Mapping[str, Any]) -> tuple[str, str, DeadLetterSelection]:
+def _parse_target(site: CallLimitedSite, fields: Mapping[str, Any]) -> tuple[str, str, DeadLetterSelection]:
     """Parse a form's queue name and its selection of dead letters, and find the queue's URL."""
     queue = get_text_field(fields, "queue")
     return queue, find_queue_url(read_queue_urls(site), queue), parse_selection(fields)
 
 
-def _get_moves(site: BudgetedSite) -> QueueMoves:
+def _get_moves(site: CallLimitedSite) -> QueueMoves:
     return site.memory.get_state("moves", QueueMoves)
 
 
-def stop_move(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
+def stop_move(site: CallLimitedSite, fields: Mapping[str, Any]) -> Document:
     """Stop a queue's redrive or purge after the current batch. Raises `NoSuchQueue` if none is running."""
     queue = get_text_field(fields, "queue")
     if not _get_moves(site).stop_move(queue):

@@ -9,7 +9,7 @@ from sluice.codec import to_document
 from sluice.console.maps import discover_peers, draw_map, list_warnings, read_site_view
 from sluice.console.readings.shared import read_cached_series, site_metric, try_reading
 from sluice.console.requests import get_text_field
-from sluice.console.sites import BudgetedSite, Document, Query
+from sluice.console.sites import CallLimitedSite, Document, Query
 from sluice.errors import BadRequest
 from sluice.federation.links.links import find_site_tags
 from sluice.federation.links.states import Command
@@ -32,7 +32,7 @@ BINDINGS_INTERVAL_S = 6.0
 MAX_EXCHANGES = 1_000
 
 
-def read(site: BudgetedSite, query: Query) -> Document:
+def read(site: CallLimitedSite, query: Query) -> Document:
     """Read the page's data; unreadable data are null, with reasons in `troubles`. Raises `NotUsable`, `CallFailed`."""
     view, troubles = read_site_view(site), dict[str, str]()
     # The site's own function is invoked first. The calls that are left in the budget are for other sites.
@@ -73,14 +73,14 @@ def read(site: BudgetedSite, query: Query) -> Document:
     }
 
 
-def read_rates(site: BudgetedSite, _: Query) -> Document:
+def read_rates(site: CallLimitedSite, _: Query) -> Document:
     """Count a site's forwarded messages by route and minute, for the map. Raises `NotUsable`, `CallFailed`."""
     view = read_site_view(site)
     series = _read_forwarded(site, view) or {}
     return {"tag": view.tag, "routes": {name: _sum_minutes(counted) for name, counted in series.items()}}
 
 
-def _describe_route(site: BudgetedSite, view: SiteView, route: BridgeView, series: Mapping[str, Series]) -> Document:
+def _describe_route(site: CallLimitedSite, view: SiteView, route: BridgeView, series: Mapping[str, Series]) -> Document:
     """Format a route with the queue at this site that it reads. `queue` is null if the queue is at the peer."""
     link = view.find_link(route.link)
     here = (view.tag, "?") if route.src_is_local else ("?", view.tag)
@@ -105,7 +105,7 @@ def _describe_route(site: BudgetedSite, view: SiteView, route: BridgeView, serie
     }
 
 
-def _read_forwarded(site: BudgetedSite, view: SiteView) -> Mapping[str, Series] | None:
+def _read_forwarded(site: CallLimitedSite, view: SiteView) -> Mapping[str, Series] | None:
     """Read the metric of forwarded messages of each route; None if not all have been read yet. Raises `CallFailed`."""
     names = [bridge.name for bridge in view.bridges[:MAX_COUNTED]]
     metrics = {name: site_metric(site, "MessagesForwarded", service="bridge", route=name) for name in names}
@@ -123,7 +123,7 @@ def _sum_minutes(series: Series) -> list[int]:
 
 
 def send_command(
-    operation: type[CommandBridge | CommandLink], site: BudgetedSite, fields: Mapping[str, Any]
+    operation: type[CommandBridge | CommandLink], site: CallLimitedSite, fields: Mapping[str, Any]
 ) -> Document:
     """Pause, resume, drain or retry a route or a link. Raises the same errors as `sluice route` and `sluice link`."""
     name, command = get_text_field(fields, "name"), get_text_field(fields, "what")
@@ -133,7 +133,7 @@ def send_command(
     return {"name": name, "done": command}
 
 
-def redrive_route(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
+def redrive_route(site: CallLimitedSite, fields: Mapping[str, Any]) -> Document:
     """Redrive a route's dead letters into its queue. Raises the errors of `sluice route redrive`."""
     redriven = site.find_client(FEDERATION).ask(Redrive(name=get_text_field(fields, "name")))
     return {"redriven": redriven.redriven}

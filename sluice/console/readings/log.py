@@ -10,7 +10,7 @@ from typing import Any
 from sluice.aws.clients import now_ms
 from sluice.aws.connections import Connection
 from sluice.console.readings.shared import try_reading
-from sluice.console.sites import BudgetedSite, Document, Query
+from sluice.console.sites import CallLimitedSite, Document, Query
 from sluice.documents import read_json
 from sluice.errors import BadRequest
 from sluice.operator.logs import FunctionLogs, LogLine
@@ -49,18 +49,18 @@ class LogTail:
 class LogTails:
     """The log tails of a site, by the word that their lines contain. Keeps the newest `MAX_TAILS` tails."""
 
-    by_word: dict[str, LogTail] = field(default_factory=dict)
+    tails_by_word: dict[str, LogTail] = field(default_factory=dict)
 
     def get_tail(self, word: str, *, since_ms: int) -> LogTail:
         """Return the tail of lines that contain a word. A new tail begins at `since_ms`."""
-        if word not in self.by_word:
-            while len(self.by_word) >= MAX_TAILS:
-                del self.by_word[next(iter(self.by_word))]
-            self.by_word[word] = LogTail(since_ms)
-        return self.by_word[word]
+        if word not in self.tails_by_word:
+            while len(self.tails_by_word) >= MAX_TAILS:
+                del self.tails_by_word[next(iter(self.tails_by_word))]
+            self.tails_by_word[word] = LogTail(since_ms)
+        return self.tails_by_word[word]
 
 
-def read(site: BudgetedSite, query: Query) -> Document:
+def read(site: CallLimitedSite, query: Query) -> Document:
     """Read the functions' new log lines, and return all kept lines, the newest first.
 
     The query's `trace` is a trace id or any word. Raises `BadRequest`, and `CallFailed` if listing functions fails.

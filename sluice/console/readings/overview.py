@@ -15,7 +15,7 @@ from sluice.console.readings.counters import (
     sum_depths,
 )
 from sluice.console.readings.shared import try_reading
-from sluice.console.sites import BudgetedSite, Document, Query
+from sluice.console.sites import CallLimitedSite, Document, Query
 from sluice.operator.alarms import list_deployments, read_alarm_changes, read_alarms
 from sluice.operator.site_status import read_site
 from sluice.times import HOUR_MS
@@ -28,7 +28,7 @@ HISTORY_INTERVAL_S = 60.0
 MAX_SHOWN = 50
 
 
-def read(site: BudgetedSite, _: Query) -> Document:
+def read(site: CallLimitedSite, _: Query) -> Document:
     """Read the page's data; unreadable data are null, with reasons in `troubles`. Raises `NotUsable` if all are."""
     site.reserve_calls(LOCAL_FUNCTIONS if site.is_local else FUNCTIONS)
     status = to_document(read_site(site).document)
@@ -51,7 +51,7 @@ def read(site: BudgetedSite, _: Query) -> Document:
 
 
 def _list_recent_changes(
-    site: BudgetedSite, status: Document, troubles: dict[str, str], *, since_ms: int
+    site: CallLimitedSite, status: Document, troubles: dict[str, str], *, since_ms: int
 ) -> Sequence[Mapping[str, Any]]:
     """List a site's changes since a time, newest first: deployments, alarms, started sessions and started runs."""
     alarm_changes = try_reading(

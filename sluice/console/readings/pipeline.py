@@ -9,7 +9,7 @@ from sluice.codec import to_document
 from sluice.console.readings.counters import CHARTED_MINUTES, build_queue_metric, sum_by_minute
 from sluice.console.readings.shared import read_cached_series, try_reading
 from sluice.console.requests import get_text_field
-from sluice.console.sites import BudgetedSite, Document, Query
+from sluice.console.sites import CallLimitedSite, Document, Query
 from sluice.operations import parse_request
 from sluice.operator.metrics import Series
 from sluice.operator.pipelines import STACK, parse_start_operation
@@ -21,7 +21,7 @@ SHOWN_RUNS = 20
 LANDED = "NumberOfMessagesDeleted"  # This SQS metric counts landed messages: the job deletes what it has staged.
 
 
-def read(site: BudgetedSite, _: Query) -> Document:
+def read(site: CallLimitedSite, _: Query) -> Document:
     """Read the page's data; unreadable data are null, with reasons in `troubles`. Raises `NotUsable`, `CallFailed`."""
     url, troubles = get_output(site.read_outputs(STACK), STACK, "QueueUrl"), dict[str, str]()
     view: PipelineView = site.connect_pipeline().ask(ShowPipeline())
@@ -46,7 +46,7 @@ def count_landed(series: Mapping[str, Series] | None, *, at_ms: int) -> Sequence
     return [{"at_ms": minute * MINUTE_MS, "messages": count} for minute, count in enumerate(counts, first)]
 
 
-def start_job(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
+def start_job(site: CallLimitedSite, fields: Mapping[str, Any]) -> Document:
     """Start a Spark job, as `sluice pipeline start` does. Raises the same errors as the command."""
     parameters = {name: value for name, value in fields.items() if name != "job" and value not in (None, "")}
     return to_document(
@@ -54,12 +54,12 @@ def start_job(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
     )
 
 
-def stop_job(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
+def stop_job(site: CallLimitedSite, fields: Mapping[str, Any]) -> Document:
     """Stop a Spark job's runs, as `sluice pipeline stop` does. Raises the same errors as the command."""
     operation: StopJob = parse_request({"op": "stop", "job": get_text_field(fields, "job", default=LAND)}, StopJob)
     return to_document(site.connect_pipeline().ask(operation))
 
 
-def drain(site: BudgetedSite, _: Mapping[str, Any]) -> Document:
+def drain(site: CallLimitedSite, _: Mapping[str, Any]) -> Document:
     """Land the queue's messages, then stop, as `sluice pipeline drain` does. Raises the same errors as the command."""
     return to_document(site.connect_pipeline().ask(DrainQueue()))

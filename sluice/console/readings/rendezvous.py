@@ -11,7 +11,7 @@ from sluice.aws.rendezvous.offers import SHARDS
 from sluice.aws.rendezvous.pace import DynamoPaceStore
 from sluice.console.readings.counters import count_offers, read_todays_statistics, sum_today
 from sluice.console.readings.shared import read_cached_series, site_metric, try_reading
-from sluice.console.sites import BudgetedSite, Document, Query
+from sluice.console.sites import CallLimitedSite, Document, Query
 from sluice.operator.metrics import quantile
 from sluice.operator.rendezvous_status import (
     LatestOffer,
@@ -30,7 +30,7 @@ MAX_SHOWN = 50  # The page shows at most this number of offers, the latest ones.
 POLL_METRICS = (*list_metrics("poll"), End.ANSWER_TOO_LATE.value)
 
 
-def read(site: BudgetedSite, _: Query) -> Document:
+def read(site: CallLimitedSite, _: Query) -> Document:
     """Read the page's data; unreadable data are null, with reasons in `troubles`. Raises `NotUsable`, `CallFailed`."""
     deployment = read_deployment(site.connection, site.read_outputs(STACK))
     status = format_status(build_status(site.read_rendezvous().result(), deployment, region=site.connection.region))
@@ -96,7 +96,7 @@ def _describe_pools(waiting: Mapping[str, int], pace: Pace | None) -> Sequence[D
     return pools
 
 
-def _read_latest_offers(site: BudgetedSite, deployment: Deployment) -> Sequence[LatestOffer] | None:
+def _read_latest_offers(site: CallLimitedSite, deployment: Deployment) -> Sequence[LatestOffer] | None:
     """Read the latest offers from the DynamoDB table's shards, some at a time; None until one shard has been read."""
     client = site.connection.client("dynamodb")
     known = [

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from sluice.aws.clients import now_ms
 from sluice.aws.metrics import NAMESPACE
-from sluice.console.sites import BudgetedSite
+from sluice.console.sites import CallLimitedSite
 from sluice.errors import SluiceError
 from sluice.operator.metrics import Metric, Series, count_metrics_per_request, read_series
 from sluice.stages import add_stage_prefix
@@ -24,13 +24,13 @@ def try_reading(troubles: dict[str, str], name: str, task: Callable[[], T]) -> T
         return None
 
 
-def site_metric(site: BudgetedSite, name: str, **dimensions: str) -> Metric:
+def site_metric(site: CallLimitedSite, name: str, **dimensions: str) -> Metric:
     """Return a CloudWatch metric that the site's functions publish, in the namespace of the site's stage."""
     return Metric(namespace=add_stage_prefix(NAMESPACE, site.connection.stage), name=name, dimensions=dimensions)
 
 
 def read_cached_series(
-    site: BudgetedSite, kind: str, metrics: Mapping[str, Metric], *, minutes: int, of_today: bool = False
+    site: CallLimitedSite, kind: str, metrics: Mapping[str, Metric], *, minutes: int, of_today: bool = False
 ) -> Mapping[str, Series] | None:
     """Read metrics of the last `minutes`, from the cache if that is recent; None until all have been read once.
 

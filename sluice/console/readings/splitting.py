@@ -6,7 +6,7 @@ from typing import Any
 from sluice.codec import to_document
 from sluice.console.readings.shared import read_cached_series, site_metric
 from sluice.console.requests import get_text_field
-from sluice.console.sites import BudgetedSite, Document, Query
+from sluice.console.sites import CallLimitedSite, Document, Query
 from sluice.errors import CallFailed
 from sluice.operator.functions import SPLITTING
 from sluice.operator.metrics import Metric
@@ -19,7 +19,7 @@ QUEUE_METRICS = {"read": "MessagesRead", "main": "MessagesUnmatched", "mirrored"
 Counts = Mapping[tuple[str, str], int]  # The keys are a queue id with a session id or a key of `QUEUE_METRICS`.
 
 
-def read(site: BudgetedSite, _: Query) -> Document:
+def read(site: CallLimitedSite, _: Query) -> Document:
     """Read split queues, sessions and message counts. Unknown counts are null, with the reason in `uncounted`."""
     view = read_splitting(site)
     depths = site.read_depths(url for queue in view.queues for url in (queue.source, queue.main))
@@ -55,18 +55,18 @@ def read(site: BudgetedSite, _: Query) -> Document:
     }
 
 
-def stop_session(site: BudgetedSite, fields: Mapping[str, Any]) -> Document:
+def stop_session(site: CallLimitedSite, fields: Mapping[str, Any]) -> Document:
     """Stop a session, even another user's. Raises the same errors as `sluice split stop`."""
     stopped = site.find_client(SPLITTING).ask(StopSession(session_id=get_text_field(fields, "session_id")))
     return build_session_document(stopped)
 
 
-def read_splitting(site: BudgetedSite) -> SplittingView:
+def read_splitting(site: CallLimitedSite) -> SplittingView:
     """Read split queues and sessions, at most once a second for all pages. Raises `NotUsable`, `CallFailed`."""
     return site.run_once("splitting", lambda: site.find_client(SPLITTING).ask(ShowSplitting())).result()
 
 
-def _count_messages(site: BudgetedSite, view: SplittingView) -> Counts | None:
+def _count_messages(site: CallLimitedSite, view: SplittingView) -> Counts | None:
     """Count the messages of the last `MINUTES` minutes; None if not all have been read yet. Raises `CallFailed`."""
     metrics: dict[str, Metric] = {}
     for queue in view.queues[:MAX_COUNTED]:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from sluice.console.maps import LONGEST_RATE, CachingClient, build_route_document, draw_map, get_peer_cache
-from sluice.console.sites import BudgetedSite, SiteCache
+from sluice.console.sites import CallLimitedSite, SiteCache
 from sluice.errors import CallFailed
 from sluice.federation.map.drawings import MAX_LABELLED
 from sluice.federation.operations import ListBindings
@@ -16,7 +16,7 @@ from tests.unit.federation.test_topology import dynamic, joined, push, sites_wit
 CONNECTION: Any = SimpleNamespace(region="r", stage=None, endpoint_url=None, client=lambda _: None)
 
 
-class Here(BudgetedSite):
+class Here(CallLimitedSite):
     """A site that says its tag, and whose peers answer without being asked."""
 
     def __init__(self, memory: SiteCache, *, calls: int = 10) -> None:

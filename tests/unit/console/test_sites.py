@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from sluice.aws.deployment import STACK, NotDeployed
-from sluice.console.sites import CACHE_EXPIRY_S, CALLS_PER_ROUND, TURN_KEPT_S, BudgetedSite, SiteCache
+from sluice.console.sites import CACHE_EXPIRY_S, CALLS_PER_ROUND, TURN_KEPT_S, CallLimitedSite, SiteCache
 from sluice.errors import CallFailed, SluiceError
 
 CONNECTION: Any = SimpleNamespace(region="eu-central-1", stage=None, client=lambda _: None)
 
 
-def a_round(memory: SiteCache, calls: int = CALLS_PER_ROUND) -> BudgetedSite:
-    return BudgetedSite(CONNECTION, memory, is_local=True, calls=calls)
+def a_round(memory: SiteCache, calls: int = CALLS_PER_ROUND) -> CallLimitedSite:
+    return CallLimitedSite(CONNECTION, memory, is_local=True, calls=calls)
 
 
 def noted(asked: Counter[int], number: int) -> int:
@@ -97,7 +97,7 @@ def test_a_failure_that_is_told_again_and_again_keeps_nothing_of_those_who_were_
     def fail() -> int:
         raise CallFailed("DescribeAlarms", "AccessDenied", "no")
 
-    def frames(told: Callable[[BudgetedSite], object]) -> int:
+    def frames(told: Callable[[CallLimitedSite], object]) -> int:
         with pytest.raises(SluiceError) as caught:
             told(a_round(memory))
         return len(list(walk_tb(caught.tb)))

@@ -86,7 +86,7 @@ def record(message_id: str, *, group: str | None = None) -> dict[str, Any]:
 
 
 def done(handler: Callable[[Any, Any], object], *records: Mapping[str, Any]) -> list[str]:
-    found = LocalFunction(deployed=DEPLOYED, handler=handler).invoke(records)
+    found = LocalFunction(deployed_function=DEPLOYED, handler=handler).invoke(records)
     return [each["messageId"] for each in found]
 
 
@@ -203,7 +203,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_a_handler_finds_its_variables_when_it_is_imported(project: Path, handler: str | None) -> None:
     loaded = LocalFunction.load(connection(), "consumer", handler)
     assert loaded.handler({}, LambdaContext(**_context())) == "orders"
-    assert (loaded.deployed.name, loaded.deployed.timeout_s) == ("consumer", 3)
+    assert (loaded.deployed_function.name, loaded.deployed_function.timeout_s) == ("consumer", 3)
     assert (os.environ["AWS_REGION"], os.environ["AWS_ENDPOINT_URL"]) == ("eu-central-1", "http://127.0.0.1:1")
 
 
@@ -265,7 +265,7 @@ def opened(*statuses: str) -> OpenSession:
 
 
 def served(handler: Callable[[Any, Any], object], *queues: FakeQueue, most: int = 10) -> int:
-    function = LocalFunction(deployed=DEPLOYED, handler=handler)
+    function = LocalFunction(deployed_function=DEPLOYED, handler=handler)
     return invoke_repeatedly(function, queues, queues[0].opened, batch_size=most)  # type: ignore[arg-type]
 
 
