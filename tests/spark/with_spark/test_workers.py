@@ -14,7 +14,9 @@ def test_a_worker_reads_pysparks_archive_no_more_after_its_first_task(
 ) -> None:
     """Seen from inside a task: Spark has the archive on the path, and what a worker's earlier task did still holds."""
     from pyspark.sql.datasource import DataSourceReader  # noqa: PLC0415  may be missing here
-    from sluice_spark.data_source import SqsDataSource, SqsReader, parse_options  # noqa: PLC0415  as above
+    from sluice_spark.data_source import SqsDataSource  # noqa: PLC0415  may be missing here
+    from sluice_spark.options import parse_options  # noqa: PLC0415  as above
+    from sluice_spark.source.readers import SqsReader  # noqa: PLC0415  as above
 
     class Looking(SqsDataSource):  # defined here, so that it travels by value: workers can't import a test
         @classmethod
