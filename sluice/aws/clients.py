@@ -80,7 +80,7 @@ class FastBatchSender:
     def __init__(self, client: SQSClient) -> None:
         # Handlers of botocore's events that observe requests, or that replace AWS, are still called.
         self._other_handlers = copy(client.meta.events)
-        self._endpoint = get_botocore_endpoint(client)
+        self._endpoint = cast("Any", client)._endpoint  # noqa: SLF001 - it prepares and sends a client's requests
         self._limits: Any = client.meta.config  # typed as Any, because the stubs lack its attributes
         self._kept = _ThreadState()
 
@@ -161,11 +161,6 @@ class FastBatchSender:
         if isinstance(result, BotoCoreError):
             raise result
         return result
-
-
-def get_botocore_endpoint(client: Any) -> Any:
-    """Return botocore's private object that prepares and sends a client's requests."""
-    return client._endpoint  # noqa: SLF001 - see above
 
 
 def make_client(service: str, *, config: Config = CONFIG) -> Any:

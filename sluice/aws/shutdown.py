@@ -55,8 +55,7 @@ def call_at_shutdown(callback: Callable[[], None]) -> None:
         sys.stdout.flush()
         os._exit(0)  # Exit here, because Lambda's runtime in the main thread waits for an invocation that never comes.
 
-    # A signal handler would run in the main thread, which may hold a lock that the callback needs, or run compiled
-    # code.
+    # A signal handler would run in the main thread, which may hold a lock that the callback needs, or run C code.
     # So the signal is blocked for this thread and for all threads that start from now on.
     signal.pthread_sigmask(signal.SIG_BLOCK, TERMINATION)
     Thread(target=wait_for_shutdown, daemon=True).start()

@@ -232,8 +232,7 @@ class Matchmaker:
                         now_ms=site.now_ms(),
                         limit=CANDIDATES + self.offers_due,
                         shards=site.pacing.count_shards(),
-                        # The first query may miss a proxy that enters its pool meanwhile; the second query must find
-                        # it.
+                        # The first query may miss a proxy that enters its pool meanwhile; the second must find it.
                         consistent=after > 0,
                     )
                     self._last_query_numbers[pool] = self._query_count
