@@ -47,7 +47,7 @@ def serve_console(
     """
     require_modules("console", "starlette", "uvicorn")
     server = import_module("sluice.console.server")
-    options = server.Options(allow_actions=allow_actions, port=port)
+    options = server.ServerOptions(allow_actions=allow_actions, port=port)
 
     def print_address(address: str) -> None:
         print_result({"address": address}, f"console at {address} until ctrl-C")

@@ -39,7 +39,7 @@ class RecordedSites(ADAPTER):
     asked: list[tuple[str, int, Mapping[str, Any]]] = field(default_factory=list)
 
     @property
-    def labels(self) -> Sequence[Mapping[str, Any]]:
+    def site_labels(self) -> Sequence[Mapping[str, Any]]:
         return [{"name": name, "local": True} for name in self.names]
 
     def read(self, topic: Topic) -> Mapping[str, Any]:
