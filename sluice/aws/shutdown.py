@@ -32,7 +32,7 @@ def call_at_shutdown(callback: Callable[[], None]) -> None:
     api = os.environ.get(API_VARIABLE)
     if not api:
         return
-    # This pool is separate, because the timeouts of AWS's clients don't suit a request that gets no response.
+    # This pool is separate, because the timeouts of AWS's clients don't suit a request that stays open until shutdown.
     pool = urllib3.PoolManager(retries=False)
     address = f"http://{api}/2020-01-01/extension"
     headers = {"Lambda-Extension-Name": EXTENSION, "Content-Type": "application/json"}

@@ -66,7 +66,7 @@ class TopicFeeds:
         return list(self._feeds)
 
     async def stream_events(self, topics: Sequence[Topic]) -> AsyncGenerator[str]:
-        """Yield a page's events, the topics' last ones first, until the page disconnects or `end_streams` is called."""
+        """Yield each topic's latest event, then new events, until the page disconnects or `end_streams` is called."""
         if self._ended:
             return
         listener = Listener()

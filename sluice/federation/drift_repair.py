@@ -56,7 +56,7 @@ class DriftRepair(msgspec.Struct, frozen=True, kw_only=True):
         return self._stored.value()
 
     def sweep(self) -> None:
-        """Check routes' resources, missing queues, and the next bound queues. Raises `CallFailed` after all checks."""
+        """Check routes' resources, missing queues, and the next bound queues in turn. Raises `CallFailed` last."""
         registry, bindings, watch = self.link_service.registry(), self.link_service.exchanges.bindings(), self.watch()
         sources = (record for record in registry.bridges.values() if record.bridge.src_is_local and not record.closing)
         read = {record.queue for record in sources if record.queue is not None}

@@ -51,6 +51,6 @@ def peer_accounts(sites: Iterable[Site]) -> list[str]:
 
 
 def peer_stages(sites: Iterable[Site]) -> list[str]:
-    """List the stages whose sites can be each other's peers ("": no stage); empty if all sites are in one stage."""
+    """List the sites' stages for `federation.peer_stages` ("": no stage); empty if one stage has all sites."""
     stages = sorted({site.stage or "" for site in sites})
     return stages if len(stages) > 1 else []

@@ -34,7 +34,7 @@ class NoQueue(BadConfiguration):
 
 
 class PipelineClient(Protocol):
-    """A pipeline, deployed or local, whose Spark jobs commands start, stop and show."""
+    """A deployed or local pipeline. Commands start, stop and show its Spark jobs."""
 
     def ask(self, operation: Operation[R], /) -> R:
         """Apply an operation of `sluice.pipeline.operations`. Raises `RequestRefused`, `CallFailed` or `NoSpark`."""

@@ -54,7 +54,7 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
     _matches: dict[str, Match] = msgspec.field(default_factory=dict)  # unanswered matches by Sid
 
     def poll(self, poll: Poll, *, address: str) -> tuple[End, str]:
-        """Serve a poll from `address`, within about ten seconds. Returns its end and the body of the response."""
+        """Serve a poll from `address`, within about ten seconds. Returns how the poll ended, and the body."""
         site = self.site
         profile, polled_at_ms = site.recorder.build_profile(poll, address=address), site.now_ms()
         end, body = self._match_poll(poll, profile)
@@ -103,7 +103,7 @@ class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
         return end, write_poll_reply(end, next_poll_ms=interval_ms, **offer)
 
     def _hold_poll(self, proxy: WaitingProxy) -> tuple[End, Mapping[str, str]]:
-        """Enter a proxy in its pool and wait for an offer. Returns the end, and the offer or an empty mapping."""
+        """Enter a proxy in its pool and wait for an offer. Returns how the poll ended, and the offer or {}."""
         site = self.site
         site.pools.add_proxy(proxy)
         is_given = False  # A broker that gives the poll an offer also removes the proxy from its pool.

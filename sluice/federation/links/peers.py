@@ -79,7 +79,7 @@ class Peer(Struct, frozen=True, kw_only=True):
         return replace(cls(**pick_shared_fields(address, cls)), **rules)
 
     def merge_rules(self, other: "Peer") -> "Peer":
-        """Return the peer with the permissions of both peers. A list that would become too long stays unchanged."""
+        """Merge two records of a peer: the result has all permissions. A list that would be too long stays."""
         rules = {name: tuple(dict.fromkeys((*getattr(self, name), *getattr(other, name)))) for name in RULES}
         return replace(self, **{name: patterns for name, patterns in rules.items() if len(patterns) <= MAX_RULES})
 

@@ -109,7 +109,7 @@ class _PendingChanges:
         self._lock = Lock()
 
     def begin(self, response: Response, state: str, *, polls_meanwhile: bool) -> Response:
-        """Put the mapping in a successful response into a transitional state; it polls if `polls_meanwhile`."""
+        """Give a successful response's mapping a transitional state; the mapping polls if `polls_meanwhile`."""
         if response[0] >= REFUSED:
             return response
         functions = ministack.services.lambda_svc

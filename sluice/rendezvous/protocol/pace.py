@@ -15,7 +15,7 @@ from sluice.rendezvous.protocol.matching import HOLD_MS, Pool
 from sluice.times import DAY_MS, HOUR_MS, MINUTE_MS
 
 LATELY_MINUTES = 3  # Recent rates cover this many minutes, including the current one.
-PROVEN_HOURS = 2  # If a window of minutes has too few offers, answers are counted over these hours.
+PROVEN_HOURS = 2  # If recent minutes have too few offers for a rate, the rate is taken from this many hours.
 NEXT_POLL_MS = 20_000  # This is the shortest mean of poll intervals.
 NEXT_POLL_MAX_MS = 4 * HOUR_MS  # This is the longest mean of poll intervals.
 POLLS_WITHOUT_DEMAND = 5.0  # Without demand, this is the target rate of polls per second: an offer then waits 0.2 s.

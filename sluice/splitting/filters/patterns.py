@@ -18,7 +18,7 @@ MAX_COMPILED = 8_192  # The cache has at most this many compiled patterns.
 
 _EXACT = regex.VERSION1
 _FLAGS = _EXACT | regex.IGNORECASE
-_SIMPLE_CASE = "(?-f)"  # Version 1 would otherwise fold one character to several.
+_SIMPLE_CASE = "(?-f)"  # Without it, regex's VERSION1 folds one character to several.
 
 
 class PatternTimedOut(Exception):  # This exception is control flow to the router, not a SluiceError.

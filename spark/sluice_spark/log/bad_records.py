@@ -41,7 +41,7 @@ def count_errors(store: Store, start: Position, end: Position) -> int:
 
 
 def remove_error_counts(store: Store, committed: Position, *, before_s: float) -> None:
-    """Remove old counts of committed segments, which offsets include. `before_s` is in epoch seconds."""
+    """Remove old counts of committed segments. Offsets include these counts. `before_s` is in epoch seconds."""
     noted = _read_counts(store)
     store.remove([name for name, numbers, at in noted if at < before_s and numbers[0] < committed.segment])
 

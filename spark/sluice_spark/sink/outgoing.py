@@ -265,7 +265,7 @@ class Packer:
             batch = self._open[key] = Batch(message.queue_url, self._turn if of_group is None else of_group)
         batch.messages.append(message)
         batch.size += message.size
-        if len(batch.messages) == BATCH_MESSAGES:  # The message fit, so no other batch is ready.
+        if len(batch.messages) == BATCH_MESSAGES:  # The open batch had room, so `ready` is None.
             ready = self._open.pop(key)
         return ready
 

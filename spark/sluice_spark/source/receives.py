@@ -221,7 +221,7 @@ class Receives:
         return ReceiveRequest(self._budget.lease(size), queue.estimate.max_messages)
 
     def _buffer_messages(self, queue: QueueConnections, messages: Sequence[Message], request: ReceiveRequest) -> None:
-        """Add messages to the buffer, and end the lease of the messages' receive."""
+        """Add a response's messages to the buffer, and release the bytes that were leased for its request."""
         queue.empty_responses = 0
         sizes = measure_sizes(messages)
         queue.estimate.update_estimate(sizes.memory, len(messages))
